@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import msgpack
+
 from saltext_ha.membership.group_secret import NONCE, STANDING
 from saltext_ha.membership.group_secret import request_mac as standing_mac
 from saltext_ha.membership.token import mac_key
@@ -21,6 +23,7 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.trust import Peer
 
 ALL_STATES = sorted(STATES)
+EVENT = msgpack.packb({"id": "hostile1", "data": {"n": 1}})
 Sample = Callable[[Random], dict[str, Any]]
 
 
@@ -144,6 +147,15 @@ def methods(known: Known) -> dict[str, Sample]:
         "leading": lambda rng: {},
         "runs": lambda rng: {"have": {"nightly": rng.randbytes(16)}},
         "runs_told": lambda rng: {"runs": {f"run{rng.randrange(600)}": runs(rng)}},
+        "lock": lock,
+        "unlock": lock,
+        "react": lambda rng: {
+            "start": rng.choice(("", rng.randbytes(8).hex())),
+            "events": [
+                [n, "site/x", rng.choice((rng.randbytes(20), EVENT)), 1.0, rng.random() < 0.5]
+                for n in range(rng.randrange(4))
+            ],
+        },
         "past_jobs": lambda rng: {"search": rng.choice(("", "test.*")), "limit": 5},
         "past_job": lambda rng: {"jid": jids(rng)[0]},
         "join": lambda rng: join(rng, known),
@@ -154,6 +166,12 @@ def methods(known: Known) -> dict[str, Sample]:
             "certificates": [known.stranger.certificate] * rng.randrange(1, 4),
         },
     }
+
+
+def lock(rng: Random) -> dict[str, Any]:
+    """A lock that is wanted, or prolonged."""
+    token = rng.choice(("", rng.randbytes(16).hex()))
+    return {"name": f"lock{rng.randrange(2000)}", "by": "evil", "token": token}
 
 
 def tree(rng: Random) -> dict[str, Any]:
@@ -257,6 +275,8 @@ def commands() -> dict[str, Sample]:
             "start": [rng.randbytes(8).hex(), 1],
             "state": rng.choice(("done", "failed")),
         },
+        "lock": lock,
+        "unlock": lock,
         "jobs": lambda rng: {"search": "test.*", "limit": 5},
         "lookup_jid": lambda rng: {"jid": f"{rng.randrange(10**20):020}"},
         "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},

@@ -130,7 +130,12 @@ def scene(root: Path) -> Iterator[Scene]:
     status: dict[str, Any] = {"host": "127.0.0.1", "port": free_port()}
     ha = {"secret_file": str(secret_file), "share_master_key": True, "status": status}
     place, beside = (
-        Place(root, "m1", {**ha, "trees": trees(root / "m1"), "restart": "true"}),
+        Place(
+            root,
+            "m1",
+            {**ha, "trees": trees(root / "m1"), "restart": "true", "once": {"reactor": True}},
+            {"reactor": [{"site/*": []}]},
+        ),
         Place(root, "honest"),
     )
     evil = identity.load_or_create(root / "evil", "evil")

@@ -7,6 +7,7 @@ from typing import Any
 
 from saltext_ha.once.group_leader import OLDER
 from saltext_ha.once.leaders import Leader
+from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.replication.runs import FAILED, UNFINISHED
 from saltext_ha.sync.group import Group
@@ -18,8 +19,11 @@ from saltext_ha.transport.trust import Peer
 class Leading:
     """Of one master."""
 
-    def __init__(self, group: Group, leader: Leader, runs: Runs) -> None:
+    def __init__(
+        self, group: Group, leader: Leader, runs: Runs, reactions: Reactions | None
+    ) -> None:
         self._group, self._leader, self._runs = group, leader, runs
+        self._reactions = reactions
 
     def commands(self) -> dict[str, Command]:
         """What the control socket answers of this."""
@@ -29,22 +33,26 @@ class Leading:
         """What peers may ask."""
 
         async def leading(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return self._leader.standing.told()
+            return self._told()
 
         return {"leading": leading}
+
+    def _told(self) -> dict[str, Any]:
+        reactor = self._reactions.told() if self._reactions else None
+        return {**self._leader.standing.told(), "reactor": reactor}
 
     async def leader(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.leader``."""
         answers, errors = await self._group.ask("leading", {}, self._group.timeout)
         own = self._leader.standing
         apart = dict(own.apart)
-        rows = [_row(self._group.name, own.told())]
+        rows = [_row(self._group.name, self._told())]
         for name in sorted(self._group.peers):
             if name in answers:
                 rows.append(_row(name, answers[name]))
             else:
                 why = apart.get(name) or errors.get(name, "not asked yet")
-                rows.append({"name": name, "leads": None, "follows": None, "note": why})
+                rows.append(_row(name, {"why": why}) | {"leads": None, "store": ""})
         unknown = {name: why for name, why in errors.items() if not _is_out(apart.get(name, ""))}
         leading = [row["name"] for row in rows if row["leads"]]
         agree = {row["follows"] for row in rows if row["name"] not in errors and row["store"]}
@@ -78,4 +86,17 @@ def _row(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
         "follows": told.get("leader"),
         "store": str(told.get("store") or ""),
         "note": str(told.get("why") or ""),
+        "reactor": _reactor(told.get("reactor")),
+    }
+
+
+def _reactor(told: Any) -> dict[str, Any] | None:
+    """As :meth:`.Reactions.told`; None where each master's reactor reacts."""
+    if not isinstance(told, Mapping):
+        return None
+    counts = ("waiting", "handed", "taken", "same", "dropped", "twice")
+    return {
+        "reacts": told.get("reacts") if isinstance(told.get("reacts"), bool) else None,
+        "configured": told.get("configured") is True,
+        **{name: n if type(n := told.get(name)) is int else None for name in counts},
     }

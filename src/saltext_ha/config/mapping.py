@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common import cluster, validators
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import consistency as settings
-from saltext_ha.config import health, leader, secret, trees
+from saltext_ha.config import health, leader, once, secret, trees
 from saltext_ha.config import web as status
 
 DEFAULT_PEER_PORT = 4530
@@ -89,6 +89,7 @@ class HaConfig:
     :ivar consistency: the check that [the masters are the same](consistency.md).
     :ivar health: what the engine asks its own master, and how often; ``false``: nothing.
     :ivar leader: which master runs [what runs once](once.md); ``false``: this one never does.
+    :ivar once: what else [runs once](once.md), on the leader.
     :ivar status: the [status page](status-page.md), ``/ready`` and ``/metrics``; ``false``: none.
     :ivar trees: [folders that all masters serve the same](trees.md).
     :ivar restart: the command by which ``ha.restart_masters`` restarts this master; ``false``: it
@@ -125,6 +126,7 @@ class HaConfig:
     consistency: settings.ConsistencySettings = field(default_factory=settings.ConsistencySettings)
     health: health.HealthSettings | None = field(default_factory=health.HealthSettings)
     leader: leader.LeaderSettings | None = field(default_factory=leader.LeaderSettings)
+    once: once.OnceSettings = field(default_factory=once.OnceSettings)
     status: status.StatusSettings | None = field(default_factory=status.StatusSettings)
     trees: tuple[trees.Tree, ...] = ()
     restart: tuple[str, ...] = RESTART
@@ -233,6 +235,7 @@ _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "consistency": settings.parse,
     "health": health.parse,
     "leader": leader.parse,
+    "once": once.parse,
     "status": status.parse,
     "trees": trees.parse,
 }
@@ -286,6 +289,12 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
         )
     except ValueError as exc:
         raise ConfigError(f"{source}: ha: trees{exc}") from None
+    reacting = "once" in values and values["once"].reactor
+    if reacting and values.get("leader", True) is None:
+        raise ConfigError(
+            f"{source}: ha: once: reactor: True and ha: leader: False exclude each other; a master "
+            "whose reactor is to react on the leader only takes part in leading"
+        )
     if member := cluster.of(opts):
         _check_member(source, member, values)
     return HaConfig(
@@ -297,6 +306,11 @@ def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any
     """Refuse settings that a member of Salt's own cluster cannot have."""
     if values.get("repair") and (reason := member.why_no_repair()):
         raise ConfigError(f"{source}: ha: repair: True cannot be: {reason}")
+    if "once" in values and values["once"].reactor:
+        raise ConfigError(
+            f"{source}: ha: once: reactor: True cannot be with cluster_id: Salt's cluster carries "
+            "events to all members by itself; take it out"
+        )
     state_dir = values["state_dir"]
     if not member.isolated and state_dir.resolve().is_relative_to(member.key_dir.resolve()):
         raise ConfigError(

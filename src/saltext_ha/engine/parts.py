@@ -31,6 +31,7 @@ from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
 from saltext_ha.once import leaders, locks
 from saltext_ha.once.leaders import Leader
+from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.core import Core
@@ -41,6 +42,7 @@ from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.salt_bus.reactor import Reactor
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.link import Link
@@ -242,6 +244,7 @@ class Parts:
             self.health.unfit_to_lead,
             self.announce,
         )
+        self.reactions = self._reactions() if config.once.reactor else None
         self.locks = locks.make(config.name, config.group, config.leader, self.links, self.leader)
         self.runs = Runs(
             config.name,
@@ -259,6 +262,22 @@ class Parts:
             members=lambda: {config.name, *self.trust.peers()},
             up=lambda: {config.name, *(name for name, link in self.links.items() if link.up)},
         )
+
+    def _reactions(self) -> Reactions:
+        """Reacting on the leader only."""
+        reactor = Reactor(self.opts, self.announce.fire)
+        reactions = Reactions(
+            self.config.name,
+            self.links,
+            self.leader,
+            reactor,
+            self.announce.fire,
+            self.proofs,
+            hears=lambda minion_id: bool(self.presence.sights([minion_id])),
+        )
+        reactor.heard = reactions.heard
+        self.noted.append(reactions.notes)
+        return reactions
 
     # -- what an operator should know
 

@@ -131,6 +131,7 @@ class Service:
             ("trees", parts.trees.run()),
             ("leader", parts.leader.run()),
             ("runs", parts.runs.run()),
+            *([("reactor", parts.reactions.run())] if parts.reactions else []),
             ("status page", self._serve_status(made.pages)),
             ("prune", prune_regularly(parts.core, config.keep_history)),
         ):

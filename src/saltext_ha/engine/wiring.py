@@ -135,7 +135,7 @@ def make(parts: Parts) -> Answering:
     )
     restarting = Restarting(group, config.restart, config.state_dir / "restart")
     past_jobs = PastJobs(group, jobs, JobCache(opts))
-    leading = Leading(group, parts.leader, parts.runs)
+    leading = Leading(group, parts.leader, parts.runs, parts.reactions)
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
@@ -164,6 +164,7 @@ def make(parts: Parts) -> Answering:
         Locking(config.name, parts.leader, parts.locks),
         past_jobs,
     )
+    reactions = (parts.reactions,) if parts.reactions else ()
     for_peers = (
         server,
         parts.trees,
@@ -188,6 +189,7 @@ def make(parts: Parts) -> Answering:
         parts.locks,
         leading,
         past_jobs,
+        *reactions,
     )
     own = Own(
         config.name,

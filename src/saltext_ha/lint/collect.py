@@ -129,6 +129,8 @@ def member(name: str, facts: HostFacts) -> Member:
     for option in ("schedule", "reactor"):
         options[option] = _names(options[option])
     ha = options["ha"] if isinstance(options["ha"], Mapping) else {}
+    if (ha.get("once") or {}).get("reactor") is True:
+        options["reactor"] = []  # it reacts on the leader only
     options["ha"] = {
         "masters": [str(url) for url in ha.get("masters") or ()],
         "trees": {

@@ -9,6 +9,14 @@ from typing import Any
 from saltext_ha.output._text import Screen, clean, count, duration, not_asked, shorten, table
 
 LONGEST = 300
+REACTOR = {
+    "Waiting": "waiting",
+    "Handed over": "handed",
+    "Taken": "taken",
+    "Same": "same",
+    "Twice": "twice",
+    "Dropped": "dropped",
+}
 
 
 def in_status(leader: Mapping[str, Any]) -> str:
@@ -51,7 +59,29 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
             f"{screen.paint('conflict')}: {count(len(leading), 'master')} lead: "
             f"{', '.join(map(clean, leading))}; it ends when they reach each other"
         )
+    lines += _reactors(data.get("masters") or [], screen)
     return lines + _runs(data.get("runs") or [], screen) + not_asked(data, screen)
+
+
+def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
+    found = [(row.get("name"), row["reactor"]) for row in masters if row.get("reactor")]
+    if not found:
+        return []
+    rows = [
+        [
+            str(name),
+            {True: "yes", False: "no"}.get(reactor.get("reacts"), "?")
+            if reactor.get("configured")
+            else "none configured",
+            *(_number(reactor.get(count)) for count in REACTOR.values()),
+        ]
+        for name, reactor in found
+    ]
+    return table(screen, ["Reactor of", "Reacts", *REACTOR], rows)
+
+
+def _number(value: Any) -> str:
+    return "?" if value is None else str(value)
 
 
 def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:

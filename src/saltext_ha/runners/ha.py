@@ -1170,7 +1170,10 @@ def leader() -> Answer:
 
     Returns a dict: ``leader`` (a name, or None), ``leads`` (whether it is this master), ``why``
     (nobody leads), ``since`` (Unix seconds), ``store``, ``fence``, ``masters`` (a list: ``name``,
-    ``leads``, ``follows`` (who leads as that master knows), ``note``), ``leading`` (those that say
+    ``leads``, ``follows`` (who leads as that master knows), ``note``, ``reactor`` (None without
+    ``ha: once: {reactor: true}``: ``configured``, ``reacts`` (None: not known), and how many events
+    are ``waiting``, were ``handed`` over, were ``taken`` from others, were the ``same`` as one that
+    was known, were reacted to ``twice``, were ``dropped``)), ``leading`` (those that say
     that they lead; more than one while masters do not reach each other), ``apart`` (master → why it
     takes no part), ``runs`` (what ran last under each name of ``ha.once``: ``name``, ``function``,
     ``state`` (running, done, failed, unfinished), ``on``, ``by``, ``ago`` and ``seconds``,

@@ -43,14 +43,23 @@ class Announcer:
         self._opts, self._proofs = dict(opts), proofs
         self._stopping = threading.Event()
         self._lines = Allowance()
-        self._waiting: queue.Queue[tuple[str, Mapping[str, Any]] | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[tuple[str, Mapping[str, Any], bool] | None] = queue.Queue(
+            MAX_WAITING
+        )
         self._thread = threading.Thread(target=self._work, name="ha-announce", daemon=True)
         self._thread.start()
 
     def __call__(self, tag: str, data: Mapping[str, Any]) -> None:
-        """Fire ``salt/ha/<tag>`` soon; from any thread."""
+        """Fire ``salt/ha/<tag>`` soon, as this master's own; from any thread."""
+        self._put(PREFIX + tag, data, True)
+
+    def fire(self, tag: str, data: Mapping[str, Any]) -> None:
+        """Fire *tag* as it is, soon and in order; from any thread."""
+        self._put(tag, data, False)
+
+    def _put(self, tag: str, data: Mapping[str, Any], own: bool) -> None:
         try:
-            self._waiting.put_nowait((PREFIX + tag, data))
+            self._waiting.put_nowait((tag, data, own))
         except queue.Full:
             if self._lines.take():
                 log.warning("ha events: too many are waiting; tag=%s was dropped", tag)
@@ -67,12 +76,12 @@ class Announcer:
             "master", sock_dir=self._opts["sock_dir"], opts=self._opts, listen=False
         ) as bus:
             while (event := self._waiting.get()) is not None:
-                tag, data = event
+                tag, data, own = event
                 while not (self._may_be_there() and bus.connect_pull(timeout=CONNECT)):
                     if self._stopping.wait(RETRY):
                         return
                 try:
-                    bus.fire_event(self._proofs.mark(tag, data), tag)
+                    bus.fire_event(self._proofs.mark(tag, data) if own else dict(data), tag)
                 except Exception:
                     if self._lines.take():
                         log.exception("ha events: tag=%s could not be fired", tag)

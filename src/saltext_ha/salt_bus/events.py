@@ -62,6 +62,8 @@ class EventBus:
 
     def tell(self, tag: Any, data: Any) -> None:
         """An event came; from any thread."""
+        if isinstance(data, Mapping) and intake.HEARD in data:
+            return
         taken = intake.take(tag, data)
         if taken is None:
             self.refused += 1

@@ -23,6 +23,10 @@ from saltext_ha.keystore import minion_key
 FROM_PEER = "__peer_id"
 """Beside the data of an event that Salt's own cluster brought from another of its members."""
 
+HEARD = "_ha_heard"
+"""Beside the data of an event that another master heard and handed over to this one: ``by`` whom,
+and ``at`` (its ``_stamp`` there). It is there for the reactor; nothing happened at this master."""
+
 LONGEST_TAG = 1000
 """Characters; salt/ha/minion/<id>/failover has 280 at most."""
 MOST_PRESENT = 100_000

@@ -29,7 +29,8 @@ def root() -> Iterator[Path]:
 
 
 def test_no_method_command_or_page_is_forgotten(root: Path) -> None:
-    methods, commands, pages = doors(Place(root, "m1"))
+    reacting = Place(root, "m1", {"once": {"reactor": True}}, {"reactor": [{"site/*": []}]})
+    methods, commands, pages = doors(reacting)
     known = payloads.Known((), None, "", "", b"")  # type: ignore[arg-type]
     assert methods == sorted(payloads.methods(known))
     assert commands == sorted(payloads.commands())

@@ -118,3 +118,33 @@ def test_status_says_who_leads_and_who_takes_no_part() -> None:
 )
 def test_once(answer: dict[str, Any], text: str) -> None:
     assert ha.output({"kind": "once", "name": "nightly", **answer}) == text
+
+
+def test_reactors_that_react_on_the_leader_only() -> None:
+    reactor = {
+        "configured": True,
+        "reacts": True,
+        **{"waiting": 0, "handed": 812, "taken": 790, "same": 1, "twice": 0, "dropped": 0},
+    }
+    shows(
+        leader(
+            masters=[
+                row("m1", True, "m1") | {"reactor": reactor},
+                row("m2", False, "m1") | {"reactor": {**reactor, "reacts": None, "twice": None}},
+                row("m3", False, "m1") | {"reactor": {**reactor, "configured": False}},
+                row("m4", False, "m1") | {"reactor": None},
+            ]
+        ),
+        """
+        m1 leads since 3 m · store group
+        Master  Leads  Knows as leader  Note
+        m1 *    yes    m1
+        m2      no     m1
+        m3      no     m1
+        m4      no     m1
+        Reactor of  Reacts           Waiting  Handed over  Taken  Same  Twice  Dropped
+        m1          yes              0        812          790    1     0      0
+        m2          ?                0        812          790    1     ?      0
+        m3          none configured  0        812          790    1     0      0
+        """,
+    )

@@ -1,0 +1,33 @@
+"""``ha: once:`` — what else than [``ha.once``](once.md) is to happen on one master only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from saltext_ha.common import validators
+
+
+@dataclass(frozen=True)
+class OnceSettings:
+    """
+    :ivar reactor: whether Salt's reactor reacts on the leader only, and is handed what the other
+        masters hear; see [Reactors](once.md#reactors). The same on all masters.
+    """
+
+    reactor: bool = False
+
+
+def parse(value: Any) -> OnceSettings:
+    """
+    Read the value of ``ha: once:``.
+
+    :raises ValueError: begins with the key that is wrong; says what it takes.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f": takes a mapping with some of the keys {', '.join(CHECKS)}")
+    return OnceSettings(**validators.read(value or {}, CHECKS))
+
+
+CHECKS: Mapping[str, validators.Check] = {"reactor": validators.flag}

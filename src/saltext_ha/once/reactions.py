@@ -1,0 +1,298 @@
+"""
+Events for the reactor of the leader: each master hands over what it hears, each event counts once.
+
+A master whose reactor does not react keeps the events that a reactor is configured for, in order,
+until the leader has taken them. The leader fires them on its own bus, where its reactor is, unless
+it has heard the same event itself or from another master (:mod:`.same_event`). What was handed over
+bears a mark, and is never handed over again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.once.group_leader import LeaderLink
+from saltext_ha.once.leaders import Leader
+from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
+from saltext_ha.salt_bus import reactor as events
+from saltext_ha.salt_bus.intake import HEARD
+from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+MOST = 10_000
+MOST_BYTES = 32 * 1024 * 1024
+LARGEST = 1024 * 1024
+BATCH = 200
+BATCH_BYTES = 4 * 1024 * 1024  # with one more event it still fits into a message
+PATIENCE = 10.0  # for the leader's answer
+TURN = 0.2
+GRACE = 2.0
+"""Seconds for which the leader waits for its own copy of an event of a minion that it hears too."""
+QUIET = 15.0  # seconds that an event may wait until that is said to be wrong
+TOLD = 600.0  # for so long it is told that events were dropped
+
+
+class Switch(Protocol):
+    """As :class:`.salt_bus.reactor.Reactor`."""
+
+    configured: bool
+    wanted: bool
+
+    @property
+    def reacts(self) -> bool | None: ...
+
+    async def run(self) -> None: ...
+
+
+@dataclass
+class _Waiting:
+    number: int
+    tag: str
+    packed: bytes
+    at: float
+    genuine: bool
+    event: Occurrence
+
+
+class Reactions:
+    """
+    Of one master.
+
+    :param links: to the peers, by name.
+    :param fire: puts an event on this master's bus, by tag and data.
+    :param proofs: know events of this master's engine, which are marked anew by the leader's.
+    :param hears: whether this master hears that minion, too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        links: Mapping[str, LeaderLink],
+        leader: Leader,
+        switch: Switch,
+        fire: Callable[[str, Mapping[str, Any]], None],
+        proofs: Proofs,
+        hears: Callable[[str], bool],
+    ) -> None:
+        self._name, self._links, self._leader = name, links, leader
+        self._switch, self._fire, self._proofs, self._hears = switch, fire, proofs, hears
+        self._loop = asyncio.get_running_loop()
+        self._start = secrets.token_hex(8)
+        self._number = 0
+        self._known = Occurrences()
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0
+        self._lock, self._coming = threading.Lock(), 0
+        """How many events are on their way into the event loop."""
+        self._news, self._own = asyncio.Event(), asyncio.Event()
+        self._taken: dict[str, tuple[str, int]] = {}
+        """Peer → its start, and the number of the last event that was taken of it."""
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._why = ""
+        self._dropped_at = float("-inf")
+        self._counts: Counter[str] = Counter()
+
+    # -- what is heard here
+
+    def heard(self, tag: str, data: Mapping[str, Any], at: float, reacted: bool) -> None:
+        """An event that a reactor is configured for; from any thread."""
+        with self._lock:
+            if self._coming >= MOST:
+                self._counts["dropped"] += 1
+                return
+            self._coming += 1
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._add, tag, dict(data), at, reacted)
+
+    def _add(self, tag: str, data: dict[str, Any], at: float, reacted: bool) -> None:
+        with self._lock:
+            self._coming -= 1
+        event = self._known.note(key_of(tag, data), self._name, at, time.monotonic())
+        if reacted:
+            self._counts["twice"] += event.done
+            event.done = True
+            self._own.set()
+            return
+        if event.done:
+            return
+        packed = events.pack(data)
+        if len(packed) > LARGEST:
+            self._drop(f"tag={tag!a:.200} is larger than {LARGEST >> 20} MB")
+            return
+        self._number += 1
+        self._waiting.append(
+            _Waiting(self._number, tag, packed, at, self._proofs.is_ours(tag, data), event)
+        )
+        self._bytes += len(packed)
+        while len(self._waiting) > MOST or self._bytes > MOST_BYTES:
+            self._pop()
+            self._drop("too many wait for a leader; the oldest goes first")
+        self._news.set()
+
+    def _pop(self) -> None:
+        self._bytes -= len(self._waiting.popleft().packed)
+
+    def _drop(self, why: str) -> None:
+        if time.monotonic() - self._dropped_at > TOLD:
+            log.warning("ha reactor: an event is dropped: %s", why)
+        self._counts["dropped"] += 1
+        self._dropped_at = time.monotonic()
+
+    # -- what is shown
+
+    def told(self) -> dict[str, Any]:
+        """Plain data, for ``ha.leader``."""
+        counts = self._counts
+        return {
+            "configured": self._switch.configured,
+            "reacts": self._switch.reacts,
+            "waiting": len(self._waiting),
+            "handed": counts["handed"],
+            "taken": counts["taken"],
+            "same": counts["same"],
+            "dropped": counts["dropped"],
+            "twice": counts["twice"],
+        }
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        now = time.monotonic()
+        if self._waiting and now - self._waiting[0].at > QUIET:
+            yield f"reactor: {len(self._waiting)} events wait for a leader: {self._why}"
+        if now - self._dropped_at < TOLD:
+            yield f"reactor: {self._counts['dropped']} events were dropped: nobody reacts to them"
+
+    # -- handing over
+
+    async def run(self) -> None:
+        """For as long as the engine runs."""
+        await asyncio.gather(self._switch.run(), self._hand_all_over())
+
+    async def _hand_all_over(self) -> None:
+        while self._switch.configured:
+            standing = self._leader.standing
+            self._switch.wanted = standing.leads
+            now = time.monotonic()
+            while self._waiting and now - self._waiting[0].at > KEPT:
+                self._pop()
+                self._drop(f"it waited for more than {KEPT:g} s")
+            if standing.leads:
+                self._react() if self._switch.reacts else self._say("this reactor is told to react")
+            elif self._waiting and standing.leader in self._links:
+                if await self._hand_over(standing.leader):
+                    continue
+            elif self._waiting:
+                self._say(standing.why or f"{standing.leader} leads, and is not known here")
+            self._news.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                # What failed is tried again after a turn, however much comes meanwhile.
+                await asyncio.wait_for(self._news.wait() if not self._why else _never(), TURN)
+
+    def _say(self, why: str) -> None:
+        self._why = why
+
+    def _react(self) -> None:
+        """What was heard before this master began to lead."""
+        self._why = ""
+        while self._waiting:
+            first = self._waiting[0]
+            if not first.event.done:
+                first.event.done = True
+                self._again(first.tag, events.unpack(first.packed), self._name)
+            self._pop()
+
+    async def _hand_over(self, leader: str) -> bool:
+        """Whether the leader has taken some."""
+        batch: list[_Waiting] = []
+        size = 0
+        for each in self._waiting:
+            if len(batch) >= BATCH or size > BATCH_BYTES:
+                break
+            batch.append(each)
+            size += len(each.packed)
+        now = time.monotonic()
+        rows = [[each.number, each.tag, each.packed, now - each.at, each.genuine] for each in batch]
+        try:
+            await self._links[leader].client.call(
+                "react", {"start": self._start, "events": rows}, PATIENCE
+            )
+        except (PeerError, KeyError) as exc:
+            self._say(reason_of(exc))
+            return False
+        self._why = ""
+        for each in batch:
+            each.event.done = True
+            if self._waiting and self._waiting[0] is each:  # else it was dropped meanwhile
+                self._pop()
+        self._counts["handed"] += len(batch)
+        return True
+
+    # -- taking over
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        return {"react": self._take} if self._switch.configured else {}
+
+    async def _take(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """Take what *peer* heard; all of it is taken when this has answered."""
+        start = wire.field(payload, "start", str)
+        rows = wire.rows(payload.get("events"), "events", int, str, bytes, float, bool)
+        until = time.monotonic() + GRACE
+        async with self._locks.setdefault(peer.name, asyncio.Lock()):
+            for number, tag, packed, age, genuine in rows[: 2 * BATCH]:
+                if not (self._leader.standing.leads and self._switch.reacts):
+                    raise HaError("its reactor does not react now")
+                taken, last = self._taken.get(peer.name, ("", 0))
+                if taken == start and number <= last:
+                    continue
+                try:
+                    data = events.unpack(packed)
+                except ValueError as exc:
+                    raise InvalidRecord(f"malformed events: {exc}") from None
+                if genuine:
+                    data = self._proofs.mark(tag, data)
+                await self._take_one(peer.name, tag, data, max(0.0, age), until)
+                self._taken[peer.name] = (start, number)
+        return {}
+
+    async def _take_one(
+        self, peer: str, tag: str, data: dict[str, Any], age: float, until: float
+    ) -> None:
+        now = time.monotonic()
+        event = self._known.note(key_of(tag, data), peer, now - age, now)
+        if not event.done and self._hears(str(data.get("id", ""))):
+            await self._own_copy(event, until)
+        if event.done:
+            self._counts["same"] += 1
+            return
+        event.done = True
+        self._counts["taken"] += 1
+        self._again(tag, data, peer)
+
+    async def _own_copy(self, event: Occurrence, until: float) -> None:
+        """Wait until this master has heard it, too, or will not any more."""
+        while not event.done and (left := until - time.monotonic()) > 0:
+            self._own.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._own.wait(), left)
+
+    def _again(self, tag: str, data: dict[str, Any], by: str) -> None:
+        self._fire(tag, {**data, HEARD: {"by": by, "at": data.get("_stamp")}})
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()

@@ -1,0 +1,209 @@
+"""
+Salt's reactor on this master: may it react, and what does it hear.
+
+The reactor has a switch, an event that bears the key of this master (Salt's own runner
+``reactor.set_leader`` fires it); it is on again after each start of salt-master. A bus tells all
+listeners the same events in the same order. So this listens beside the reactor, and knows of each
+event whether the switch was on when the reactor heard it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import salt.payload
+import salt.utils.event
+import salt.utils.master
+import yaml
+
+from saltext_ha.salt_bus.intake import HEARD
+
+log = logging.getLogger(__name__)
+
+MANAGE = "salt/reactors/manage"
+SET, ASK, VALUE = f"{MANAGE}/set_leader", f"{MANAGE}/is_leader", f"{MANAGE}/leader/value"
+OF_REACTOR = "Reactor"
+"""The user in events of what the reactor itself runs; it does not react to them."""
+TURN = 0.5
+AGAIN = 2.0  # seconds after which a reactor that has not answered is told again
+MOST_EARLY = 10_000
+MOST_UNREAD = 100
+"""Events in a row that cannot be read, until it is the bus that is wrong."""
+
+Heard = Callable[[str, Mapping[str, Any], float, bool], None]
+
+
+def patterns(opts: Mapping[str, Any]) -> list[str]:
+    """The tags that a reactor of the master with *opts* is configured for."""
+    entries = opts.get("reactor") or []
+    if isinstance(entries, str):  # the path of a file that has them, on 3008
+        try:
+            entries = yaml.safe_load(Path(entries).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as exc:
+            log.error("ha reactor: reactor: %s cannot be read: %s", opts["reactor"], exc)
+            return []
+    found = entries if isinstance(entries, list) else []
+    return [str(next(iter(each))) for each in found if isinstance(each, Mapping) and len(each) == 1]
+
+
+class Reactor:
+    """
+    That of the master with *opts*.
+
+    :param fire: puts an event on this master's bus, by tag and data.
+    :ivar heard: told of each event that a reactor is configured for: tag, data, when
+        (``time.monotonic``), and whether the reactor reacted to it. From a thread.
+    """
+
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        fire: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        self._opts, self._fire = dict(opts), fire
+        self.heard: Heard = lambda tag, data, at, reacted: None
+        found = patterns(opts)
+        self.configured = bool(found)
+        self._matches = re.compile("|".join(map(fnmatch.translate, found)) or r"(?!)").match
+        self._key = ""
+        self._on: bool | None = None
+        """Whether its switch is on, at this point of what the bus tells; None: not known yet."""
+        self._answered: bool | None = None
+        """What it said last of its switch; None: nothing, since it was started or told."""
+        self._early: list[tuple[str, Mapping[str, Any], float]] = []
+        self._children: set[str] = set()
+        self.wanted = False
+        self._over = threading.Event()
+
+    @property
+    def reacts(self) -> bool | None:
+        """Whether it reacts to events; None: it has not said so yet."""
+        return None if self._answered is None else self._on
+
+    # -- the switch
+
+    async def run(self) -> None:
+        """Keep the switch as it is wanted, for as long as the engine runs."""
+        if not self.configured:
+            return
+        threading.Thread(target=self._listen, name="ha-reactor", daemon=True).start()
+        told, at = None, float("-inf")
+        try:
+            while True:
+                if self._new_processes():
+                    self._answered = None  # it may be one of them, and begins with the switch on
+                wrong = self._on is not self.wanted or self._answered is not self.wanted
+                due = time.monotonic() - at >= AGAIN
+                if wrong and (due or told is not self.wanted):
+                    told, at = self.wanted, time.monotonic()
+                    self._tell()
+                await asyncio.sleep(TURN / 5 if wrong else TURN)
+        finally:
+            self._over.set()
+
+    def _tell(self) -> None:
+        self._key = self._key or salt.utils.master.get_master_key("root", self._opts)
+        if self._on is None:
+            self._fire(ASK, {"key": self._key})
+        else:
+            mine = {"id": self._opts["id"], "value": self.wanted, "key": self._key}
+            self._fire(SET, mine)
+
+    def _new_processes(self) -> bool:
+        """Whether salt-master has started a process since this was asked last."""
+        parent = os.getppid()
+        try:
+            now = set(Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+        except OSError:
+            return False
+        new, self._children = now - self._children, now
+        return bool(new)
+
+    # -- listening
+
+    def _listen(self) -> None:
+        while not self._over.is_set():
+            try:
+                with salt.utils.event.get_event(
+                    "master", sock_dir=self._opts["sock_dir"], opts=self._opts, listen=True
+                ) as bus:
+                    self._follow(bus)
+            except Exception:
+                log.debug("ha reactor: the event bus is lost", exc_info=True)
+                self._over.wait(1.0)
+
+    def _follow(self, bus: Any) -> None:
+        failed = 0
+        while not self._over.is_set():
+            try:
+                event = bus.get_event(wait=1, tag="", full=True, auto_reconnect=True)
+            except Exception:
+                # Any minion can make an event that nobody can read: what follows is not to be lost.
+                failed += 1
+                if failed > MOST_UNREAD:
+                    raise
+                continue
+            failed = 0
+            if event:
+                self.take(event.get("tag"), event.get("data"))
+
+    def take(self, tag: Any, data: Any) -> None:
+        """An event of the bus."""
+        if not isinstance(tag, str) or not isinstance(data, Mapping):
+            return
+        if MANAGE in tag:
+            self._managed(tag, data)
+        elif self._matches(tag) and HEARD not in data and data.get("user") != OF_REACTOR:
+            at = time.monotonic()
+            if self._on is not None:
+                self.heard(tag, data, at, self._on)
+            elif len(self._early) < MOST_EARLY:
+                self._early.append((tag, data, at))
+
+    def _managed(self, tag: str, data: Mapping[str, Any]) -> None:
+        value = data.get("value")
+        if tag.endswith(SET) and data.get("id") == self._opts["id"]:
+            if self._key and data.get("key") == self._key and isinstance(value, bool):
+                self._begin(value if self._on is None else self._on)
+                self._on = value
+        elif tag == VALUE and isinstance(data.get("result"), bool):
+            self._answered = data["result"]
+            self._begin(data["result"])
+
+    def _begin(self, on: bool) -> None:
+        """The switch is known to be like this, and was since this listens."""
+        if self._on is None:
+            self._on = on
+            early, self._early = self._early, []
+            for tag, data, at in early:
+                self.heard(tag, data, at, on)
+
+
+def pack(data: Mapping[str, Any]) -> bytes:
+    """The data of an event, as it travels to another master."""
+    packed: bytes = salt.payload.dumps(dict(data), use_bin_type=True)
+    return packed
+
+
+def unpack(packed: bytes) -> dict[str, Any]:
+    """
+    The same, read.
+
+    :raises ValueError: it is no event.
+    """
+    try:
+        data = salt.payload.loads(packed, encoding="utf-8")
+    except Exception as exc:  # of msgpack and of Salt, of many kinds
+        raise ValueError(f"no event: {exc!r:.100}") from None
+    if not isinstance(data, dict):
+        raise ValueError("no event: a map was expected")
+    return data

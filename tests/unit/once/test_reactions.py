@@ -1,0 +1,272 @@
+"""What is handed over to the leader's reactor, and what it makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from saltext_ha.common.errors import HaError, PeerRefused
+from saltext_ha.once import reactions
+from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.reactions import Reactions
+from saltext_ha.salt_bus.intake import HEARD
+from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.transport import wire
+from saltext_ha.transport.trust import Peer
+
+
+class Switch:
+    """A reactor that does as it is told, unless it is broken."""
+
+    configured = True
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self.broken = False
+
+    @property
+    def reacts(self) -> bool | None:
+        return None if self.broken else self.wanted
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Leader:
+    def __init__(self, name: str) -> None:
+        self.name, self.leader = name, ""
+
+    @property
+    def standing(self) -> Leadership:
+        why = "" if self.leader else "nobody yet"
+        return Leadership("group", self.leader, self.leader == self.name, why)
+
+    def notes(self) -> Iterator[str]:
+        return iter(())
+
+    def for_peers(self) -> dict[str, Any]:
+        return {}
+
+    async def claim(self, name: str, within: float) -> str:
+        return ""
+
+    async def run(self) -> None:
+        return
+
+
+class Client:
+    """The way from one master to another; what travels is packed as on the wire."""
+
+    def __init__(self, sender: str, to: Master) -> None:
+        self._peer = Peer(sender, "https://127.0.0.1:1", "", "")
+        self._to = to
+        self.loses_answers = self.cut = False
+
+    @property
+    def client(self) -> Client:
+        return self
+
+    async def call(
+        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
+    ) -> dict[str, Any]:
+        if self.cut:
+            raise PeerRefused("cut")
+        try:
+            sent = wire.unpack(wire.pack(payload or {}))
+            answer = await self._to.reactions.for_peers()[method](self._peer, sent)
+        except HaError as exc:
+            raise PeerRefused(str(exc)) from None
+        if self.loses_answers:
+            self.loses_answers = False
+            raise PeerRefused("the answer is lost")
+        return answer
+
+
+class Master:
+    """Its reactor reacts to what it hears while it is on, and to what is fired for it."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.leader, self.switch = name, Leader(name), Switch()
+        self.links: dict[str, Any] = {}
+        self.reacted: list[Any] = []
+        self.minions: set[str] = set()
+        self.reactions = Reactions(
+            name,
+            self.links,
+            self.leader,
+            self.switch,
+            self._fired,
+            Proofs(name.encode()),
+            hears=lambda minion_id: minion_id in self.minions,
+        )
+
+    def _fired(self, tag: str, data: Mapping[str, Any]) -> None:
+        assert data[HEARD]["by"]
+        self.reacted.append(data["data"])
+
+    def hears(self, what: Any, minion: str = "web1") -> None:
+        data = {"id": minion, "cmd": "_minion_event", "data": what, "_stamp": f"of {self.name}"}
+        on = bool(self.switch.reacts)
+        if on:
+            self.reacted.append(what)
+        self.reactions.heard("x", data, time.monotonic(), on)
+
+    def told(self, name: str) -> Any:
+        return self.reactions.told()[name]
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    give_up = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.005)
+
+
+def scene(play: Callable[..., Awaitable[None]], *names: str) -> None:
+    async def run() -> None:
+        masters = [Master(name) for name in names]
+        for one in masters:
+            for other in masters:
+                if one is not other:
+                    one.links[other.name] = Client(one.name, other)
+        tasks = [asyncio.ensure_future(each.reactions.run()) for each in masters]
+        try:
+            await play(*masters)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+async def lead(leader: Master, *masters: Master) -> None:
+    for each in masters:
+        each.leader.leader = leader.name
+    await until(lambda: leader.switch.wanted)
+    await until(lambda: not any(each.switch.wanted for each in masters if each is not leader))
+
+
+def test_what_another_master_hears_is_reacted_to_in_order() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        for number in range(500):
+            m2.hears(number)
+        await until(lambda: m2.told("handed") == 500)
+        assert m1.reacted == list(range(500))
+        assert m2.reacted == []
+
+    scene(play, "m1", "m2")
+
+
+@pytest.mark.parametrize("first", ["m1", "m2"])
+def test_what_both_hear_counts_once(first: str) -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m1.minions.add("web1")
+        here, there = (m1, m2) if first == "m1" else (m2, m1)
+        for _ in range(3):
+            here.hears("same")
+            await asyncio.sleep(0.05)
+            there.hears("same")
+        await until(lambda: m2.told("handed") == 3)
+        assert m1.reacted == ["same"] * 3
+        assert (m1.told("same"), m1.told("twice")) == (3, 0)
+
+    scene(play, "m1", "m2")
+
+
+def test_the_leaders_own_copy_that_comes_too_late_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reactions, "GRACE", 0.1)
+
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m1.minions.add("web1")
+        m2.hears("late")
+        await until(lambda: m2.told("handed") == 1)
+        m1.hears("late")
+        await until(lambda: m1.told("twice") == 1)
+        assert m1.reacted == ["late"] * 2
+
+    scene(play, "m1", "m2")
+
+
+def test_without_a_leader_events_are_kept_until_one_of_three_leads() -> None:
+    async def play(m1: Master, m2: Master, m3: Master) -> None:
+        for number in range(20):
+            m2.hears(number)
+            m3.hears(number)
+        m3.hears("only m3")
+        await until(lambda: m3.told("waiting") == 21)
+        await lead(m2, m1, m2, m3)
+        await until(lambda: m3.told("waiting") == m2.told("waiting") == 0)
+        assert sorted(m2.reacted, key=str) == sorted([*range(20), "only m3"], key=str)
+        assert m1.reacted == m3.reacted == []
+
+    scene(play, "m1", "m2", "m3")
+
+
+def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
+    async def play(m1: Master, m2: Master, m3: Master) -> None:
+        await lead(m1, m1, m2, m3)
+        m3.links["m1"].cut = True
+        m1.hears("e")
+        m2.hears("e")
+        m3.hears("e")  # does not reach the leader any more
+        await until(lambda: m2.told("handed") == 1)
+        await lead(m2, m2, m3)
+        await until(lambda: m3.told("waiting") == 0)
+        assert (m1.reacted, m2.reacted) == (["e"], [])
+
+    scene(play, "m1", "m2", "m3")
+
+
+def test_an_answer_that_is_lost_makes_no_second_reaction() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m2.links["m1"].loses_answers = True
+        m2.hears("e")
+        await until(lambda: m2.told("handed") == 1)
+        assert m1.reacted == ["e"]
+
+    scene(play, "m1", "m2")
+
+
+def test_a_reactor_that_does_not_answer_is_given_nothing() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        m1.switch.broken = True
+        m1.leader.leader = m2.leader.leader = "m1"
+        m2.hears("e")
+        m1.hears("f")
+        await asyncio.sleep(0.5)
+        assert (m1.reacted, m2.told("waiting"), m1.told("waiting")) == ([], 1, 1)
+        m1.switch.broken = False
+        await until(lambda: sorted(m1.reacted) == ["e", "f"])
+
+    scene(play, "m1", "m2")
+
+
+def test_there_are_never_too_many_and_dropped_ones_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reactions, "MOST", 5)
+    monkeypatch.setattr(reactions, "LARGEST", 1000)
+
+    async def play(m1: Master, m2: Master) -> None:
+        m2.hears("x" * 1001)
+        await until(lambda: m2.told("dropped") == 1)
+        for number in range(8):
+            m2.hears(number)
+            await asyncio.sleep(0)
+        await until(lambda: m2.told("dropped") == 4)
+        assert any("4 events were dropped" in note for note in m2.reactions.notes())
+        await lead(m1, m1, m2)
+        await until(lambda: m1.reacted == [3, 4, 5, 6, 7])
+
+    scene(play, "m1", "m2")

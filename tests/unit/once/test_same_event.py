@@ -1,0 +1,77 @@
+"""Which events of several masters are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from saltext_ha.once import same_event
+from saltext_ha.once.same_event import KEPT, WINDOW, Occurrences, key_of
+
+BEACON = {"id": "web1", "cmd": "_minion_event", "tag": "x", "data": {"disk": 91}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"_stamp": "2026-11-25T02:00:00"},
+        {"tok": b"another"},
+        {"nonce": "another", "ts": 5},
+        {"_ha_heard": {"by": "m2"}},
+    ],
+)
+def test_what_masters_add_makes_no_difference(other: dict[str, Any]) -> None:
+    assert key_of("x", BEACON) == key_of("x", {**BEACON, **other})
+
+
+@pytest.mark.parametrize("other", [{"id": "web2"}, {"data": {"disk": 92}}])
+def test_what_the_minion_says_makes_one(other: dict[str, Any]) -> None:
+    assert key_of("x", BEACON) != key_of("x", {**BEACON, **other})
+    assert key_of("x", BEACON) != key_of("y", BEACON)
+
+
+def test_starts_of_one_minion_are_one() -> None:
+    first, second = ({**BEACON, "data": f"started at {n}"} for n in (1, 2))
+    for tag in ("minion_start", "salt/minion/web1/start"):
+        assert key_of(tag, first) == key_of(tag, second)
+    assert key_of("web1/start", first) != key_of("web1/start", second)
+
+
+def test_events_of_engines_are_one_though_each_signs_its_own() -> None:
+    first = {"peer": "m1", "fired": 1.0, "proof": "a", "_stamp": "1"}
+    assert key_of("salt/ha/x", first) == key_of("salt/ha/x", {"peer": "m1", "fired": 2.0})
+
+
+def test_data_that_is_no_json_has_a_key() -> None:
+    assert key_of("x", {"a": b"\xff", 1: "b", "c": {1, 2}})
+
+
+def test_the_first_copy_of_one_is_the_first_of_the_other() -> None:
+    known = Occurrences()
+    first = known.note(b"k", "m1", 0.0, 0.0)
+    second = known.note(b"k", "m1", 1.0, 1.0)
+    assert first is not second
+    assert known.note(b"k", "m2", 2.0, 2.0) is first
+    assert known.note(b"k", "m2", 2.0, 2.0) is second
+    assert known.note(b"k", "m2", 2.0, 2.0) not in (first, second)
+
+
+def test_copies_far_apart_are_two_events() -> None:
+    known = Occurrences()
+    first = known.note(b"k", "m1", 0.0, 0.0)
+    assert known.note(b"k", "m2", WINDOW + 1, WINDOW + 1) is not first
+    # One that was on its way for long is compared by when it was heard.
+    assert known.note(b"k", "m3", WINDOW - 1, KEPT - 1) is first
+
+
+def test_what_is_old_is_forgotten_and_there_are_never_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(same_event, "MOST", 3)
+    known = Occurrences()
+    for number in range(10):
+        known.note(bytes([number]), "m1", 0.0, 0.0)
+    assert len(known) <= 3
+    known.note(b"new", "m1", KEPT + 1, KEPT + 1)
+    assert len(known) == 1
