@@ -25,9 +25,7 @@ Ask = Callable[[str, Answer], Answer]
 
 def run(
     ask: Ask,
-    opts: Mapping[str, Any],
-    runners: Mapping[str, Callable[..., Any]],
-    context: MutableMapping[str, Any],
+    functions: Functions,
     function: str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -36,14 +34,13 @@ def run(
     """
     What ``ha.once`` returns.
 
-    :param ask: asks the engine. :param runners: the functions of ``salt-run``.
-    :param context: ``__context__``, where a runner function leaves its exit code.
+    :param ask: asks the engine.
     :param options: of :data:`OPTIONS`.
     :raises HaError: it cannot be asked, or there is no such function.
     """
     name = str(options.get("name") or "")
     given = {**kwargs, **(options.get("kwarg") or {})}
-    call = _callable(opts, runners, context, str(function), args, given)
+    call = functions.call(str(function), args, given)
     wait = _seconds(options.get("wait", WAIT))
     if options.get("within") is not None and not name:
         raise HaError("within: takes a name as well: name=nightly within=1h")
@@ -74,29 +71,13 @@ def run(
         return answer
     good = False
     try:
-        answer |= _called(call, context, told["fence"])
+        answer |= functions.carry_out(call, told["fence"])
         good = not answer["retcode"]
     finally:
         if told["start"]:
             ended = {"name": name, "start": told["start"], "state": "done" if good else "failed"}
             answer["note"] = _tell_end(ask, ended)
     return answer
-
-
-def _called(
-    call: Callable[[], Any], context: MutableMapping[str, Any], fence: int | None
-) -> Answer:
-    if fence is not None:
-        os.environ[FENCE] = str(fence)
-    context.pop("retcode", None)
-    try:
-        returned = call()
-    except Exception as exc:  # of whatever is run, of any kind
-        return {"error": reason_of(exc), "retcode": 1}
-    finally:
-        os.environ.pop(FENCE, None)
-    code = context.get("retcode")
-    return {"return": returned, "retcode": code if isinstance(code, int) else 0}
 
 
 def _tell_end(ask: Ask, ended: Answer) -> str:
@@ -112,70 +93,91 @@ def _tell_end(ask: Ask, ended: Answer) -> str:
         time.sleep(1.0)
 
 
-def _callable(
-    opts: Mapping[str, Any],
-    runners: Mapping[str, Callable[..., Any]],
-    context: MutableMapping[str, Any],
-    function: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> Callable[[], Any]:
+class Functions:
     """
-    What is to be called. Looked for on every master: a mistake is to be seen on all of them.
+    What may be run once: functions of runners, of wheel, and of minions.
 
-    :raises HaError: there is no such function.
+    :param runners: the functions of ``salt-run``.
+    :param context: ``__context__``, where a runner function leaves its exit code.
     """
-    if function.startswith(WHEEL):
-        return _wheel(opts, function.removeprefix(WHEEL), args, kwargs)
-    if function.startswith(LOCAL):
-        return _local(opts, context, function.removeprefix(LOCAL), args, kwargs)
-    if function.startswith("ha.once"):
-        raise HaError("ha.once runs other functions than itself")
-    if function not in runners:
-        raise HaError(
-            f"there is no runner function {function!r}; functions of wheel begin with  wheel.  and "
-            "those of minions with  local."
-        )
-    return lambda: runners[function](*args, **kwargs)
 
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        runners: Mapping[str, Callable[..., Any]],
+        context: MutableMapping[str, Any],
+    ) -> None:
+        self._opts, self._runners, self._context = opts, runners, context
 
-def _wheel(
-    opts: Mapping[str, Any], function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Callable[[], Any]:
-    import salt.wheel
+    def call(
+        self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        """
+        What is to be called. Looked for on every master: a mistake is to be seen on all of them.
 
-    client = salt.wheel.WheelClient(dict(opts))
-    if function not in client.functions:
-        raise HaError(f"there is no wheel function {function!r}")
-    return lambda: client.functions[function](*args, **kwargs)
+        :raises HaError: there is no such function.
+        """
+        if function.startswith(WHEEL):
+            return self._wheel(function.removeprefix(WHEEL), args, kwargs)
+        if function.startswith(LOCAL):
+            return self._local(function.removeprefix(LOCAL), args, kwargs)
+        if function.startswith("ha.once"):
+            raise HaError("ha.once runs other functions than itself")
+        if function not in self._runners:
+            raise HaError(
+                f"there is no runner function {function!r}; functions of wheel begin with  wheel.  "
+                "and those of minions with  local."
+            )
+        return lambda: self._runners[function](*args, **kwargs)
 
+    def _wheel(
+        self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        import salt.wheel
 
-def _local(
-    opts: Mapping[str, Any],
-    context: MutableMapping[str, Any],
-    function: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> Callable[[], Any]:
-    if not args or "." not in function:
-        raise HaError(f"local.{function}: takes a function and a target: local.test.ping 'web*'")
-    given = dict(kwargs)
-    options = {key: given.pop(key) for key in ("tgt_type", "timeout") if key in given}
+        client = salt.wheel.WheelClient(dict(self._opts))
+        if function not in client.functions:
+            raise HaError(f"there is no wheel function {function!r}")
+        return lambda: client.functions[function](*args, **kwargs)
 
-    def call() -> Any:
-        import salt.client
+    def _local(
+        self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        if not args or "." not in function:
+            raise HaError(
+                f"local.{function}: takes a function and a target: local.test.ping 'web*'"
+            )
+        given = dict(kwargs)
+        options = {key: given.pop(key) for key in ("tgt_type", "timeout") if key in given}
 
-        target, *rest = args
-        with salt.client.LocalClient(mopts=dict(opts)) as client:
-            told = client.cmd(target, function, rest, kwarg=given, full_return=True, **options)
-        returned = {minion: each for minion, each in told.items() if isinstance(each, Mapping)}
-        if not returned:
-            raise HaError("no minion returned")
-        failed = len(returned) < len(told) or any(v.get("retcode") for v in returned.values())
-        context["retcode"] = int(failed)
-        return {minion: each.get("ret") for minion, each in returned.items()}
+        def call() -> Any:
+            import salt.client
 
-    return call
+            target, *rest = args
+            with salt.client.LocalClient(mopts=dict(self._opts)) as client:
+                told = client.cmd(target, function, rest, kwarg=given, full_return=True, **options)
+            returned = {minion: each for minion, each in told.items() if isinstance(each, Mapping)}
+            if not returned:
+                raise HaError("no minion returned")
+            failed = len(returned) < len(told) or any(v.get("retcode") for v in returned.values())
+            self._context["retcode"] = int(failed)
+            return {minion: each.get("ret") for minion, each in returned.items()}
+
+        return call
+
+    def carry_out(self, call: Callable[[], Any], fence: int | None) -> Answer:
+        """What came of *call*: ``return`` or ``error``, and ``retcode``."""
+        if fence is not None:
+            os.environ[FENCE] = str(fence)
+        self._context.pop("retcode", None)
+        try:
+            returned = call()
+        except Exception as exc:  # of whatever is run, of any kind
+            return {"error": reason_of(exc), "retcode": 1}
+        finally:
+            os.environ.pop(FENCE, None)
+        code = self._context.get("retcode")
+        return {"return": returned, "retcode": code if isinstance(code, int) else 0}
 
 
 def _seconds(value: Any) -> float:

@@ -31,6 +31,7 @@ from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
 from saltext_ha.once import leaders, locks
 from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leadership import Candidate
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls
@@ -237,12 +238,10 @@ class Parts:
             behind=self.trees.behind,
         )
         self.leader: Leader = leaders.make(
-            config.name,
+            Candidate(config.name, self.health.unfit_to_lead, self.announce),
             config.group,
             config.leader,
             self.links,
-            self.health.unfit_to_lead,
-            self.announce,
         )
         self.reactions = self._reactions() if config.once.reactor else None
         self.locks = locks.make(config.name, config.group, config.leader, self.links, self.leader)

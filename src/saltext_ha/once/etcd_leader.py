@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +21,9 @@ from saltext_ha.common.errors import EtcdError, HaError, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient, KeyHolder, boot_clock
 from saltext_ha.once.group_leader import APART, QUIET
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import Candidate, Leadership
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
-
-log = logging.getLogger(__name__)
 
 OTHER_STORE = "ha: leader: store: etcd there"
 TURN = 1.0
@@ -40,27 +37,23 @@ class EtcdLeader:
     Of one master.
 
     :param group: its name is part of the key.
-    :param unfit: says why this master may not lead; else empty.
-    :param announce: fires events.
     :param clock: seconds that only grow, also while this process is stopped.
     :ivar client: asks etcd, until :meth:`run` ends.
     """
 
     def __init__(
         self,
-        name: str,
+        me: Candidate,
         group: str,
         settings: LeaderSettings,
-        unfit: Callable[[], str],
-        announce: Callable[[str, dict[str, Any]], None],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        self._name, self._settings = name, settings
-        self._own = f"{name} {secrets.token_hex(8)}"
+        self._me, self._name, self._unfit = me, me.name, me.unfit
+        self._settings, self._clock = settings, clock
+        self._own = f"{me.name} {secrets.token_hex(8)}"
         """What this start of this master puts there."""
         self._prefix = f"{settings.prefix}/{group}"
         self._key = f"{self._prefix}/leader"
-        self._unfit, self._announce, self._clock = unfit, announce, clock
         # Two members that do not answer must not cost the lease.
         self.client = EtcdClient(settings, max(0.5, settings.ttl / 6))
         self._lease = ""
@@ -200,8 +193,7 @@ class EtcdLeader:
         """Log and announce who leads, when that is news."""
         now = self.standing.leader
         if now != self._shown:
-            log.info("ha leader: %s, before: %s", now or "nobody", self._shown or "nobody")
-            self._announce("leader", {"leader": now or None, "before": self._shown or None})
+            self._me.tell(self._shown, now)
             self._shown, self._since = now, time.time()
 
 

@@ -8,7 +8,6 @@ most is known by when they were asked for, whatever the clocks say and however s
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -22,13 +21,11 @@ from saltext_ha.common.errors import (
 from saltext_ha.config.leader import GROUP, LeaderSettings
 from saltext_ha.once import view_rows
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import Candidate, Leadership
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
-
-log = logging.getLogger(__name__)
 
 TURN = 1.5  # seconds between two questions to one peer
 PATIENCE = 3.0  # for its answer
@@ -60,22 +57,18 @@ class GroupLeader:
     Of one master.
 
     :param links: to the peers, by name.
-    :param unfit: says why this master may not lead; else empty.
-    :param announce: fires events.
     :param clock: seconds that only grow, also while this process is stopped.
     """
 
     def __init__(
         self,
-        name: str,
+        me: Candidate,
         settings: LeaderSettings,
         links: Mapping[str, LeaderLink],
-        unfit: Callable[[], str],
-        announce: Callable[[str, dict[str, Any]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name, self._settings, self._links = name, settings, links
-        self._unfit, self._announce, self._clock = unfit, announce, clock
+        self._me, self._name, self._unfit = me, me.name, me.unfit
+        self._settings, self._links, self._clock = settings, links, clock
         self._views: dict[str, MasterView] = {}
         self._direct: dict[str, float] = {}
         """Peer → when it was asked what it has answered last."""
@@ -236,8 +229,4 @@ class GroupLeader:
         since = known.since if same else time.time()
         self._known = Leadership(GROUP, found.leader, found.lead, found.why, since, apart)
         if not same:
-            self._tell(known.leader, found.leader)
-
-    def _tell(self, before: str, now: str) -> None:
-        log.info("ha leader: %s, before: %s", now or "nobody", before or "nobody")
-        self._announce("leader", {"leader": now or None, "before": before or None})
+            self._me.tell(known.leader, found.leader)

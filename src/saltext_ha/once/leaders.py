@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Protocol
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import APART, OFF, GroupLeader, LeaderLink
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import Candidate, Leadership
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 
@@ -45,19 +45,21 @@ class Leader(Protocol):
 
 
 def make(
-    name: str,
+    me: Candidate,
     group: str,
     settings: LeaderSettings | None,
     links: Mapping[str, LeaderLink],
-    unfit: Callable[[], str],
-    announce: Callable[[str, dict[str, Any]], None],
 ) -> Leader:
-    """The one that *settings* name; what it is given: as :class:`.GroupLeader` has it."""
+    """
+    The one that *settings* name.
+
+    :param links: to the peers, by name.
+    """
     if settings is None:
         return NoLeader()
     if settings.store == ETCD:
-        return EtcdLeader(name, group, settings, unfit, announce)
-    return GroupLeader(name, settings, links, unfit, announce)
+        return EtcdLeader(me, group, settings)
+    return GroupLeader(me, settings, links)
 
 
 class NoLeader:

@@ -1157,9 +1157,8 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
             return engine_client.engine(settings, command, {**payload, "by": by})
 
         runners = globals()["__salt__"]
-        return running_once.run(
-            ask, __opts__, runners, __context__, function, args, given, **options
-        )
+        functions = running_once.Functions(__opts__, runners, __context__)
+        return running_once.run(ask, functions, function, args, given, **options)
 
     return _answer(work)
 

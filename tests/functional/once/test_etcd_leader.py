@@ -18,6 +18,7 @@ from saltext_ha.common.errors import EtcdError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
+from saltext_ha.once.leadership import Candidate
 from tests.engines import in_a_loop, until
 from tests.etcd import Member, cluster
 
@@ -35,11 +36,13 @@ class Masters:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.leaders = {
             name: EtcdLeader(
-                name,
+                Candidate(
+                    name,
+                    lambda name=name: self.unfit[name],  # type: ignore[misc]
+                    lambda tag, data: self.events.append((tag, data)),
+                ),
                 "g",
                 settings,
-                lambda name=name: self.unfit[name],  # type: ignore[misc]
-                lambda tag, data: self.events.append((tag, data)),
             )
             for name in names
         }

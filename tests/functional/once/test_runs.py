@@ -116,8 +116,8 @@ class Group:
             self.did.append(master)
 
         def run() -> dict[str, Any]:
-            runners = {"effect.do": effect}
-            return running_once.run(ask, {}, runners, {}, "effect.do", (), {}, **options)
+            functions = running_once.Functions({}, {"effect.do": effect}, {})
+            return running_once.run(ask, functions, "effect.do", (), {}, **options)
 
         return await asyncio.to_thread(run)
 

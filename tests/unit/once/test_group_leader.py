@@ -13,6 +13,7 @@ from saltext_ha.common.errors import PeerRefused, PeerUnreachable
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import election, group_leader, view_rows
 from saltext_ha.once.group_leader import GroupLeader
+from saltext_ha.once.leadership import Candidate
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.trust import Peer
@@ -71,7 +72,7 @@ class World:
             self.events.append((name, data["leader"]))
 
         links = {other: Link(self, name, other) for other in self.names if other != name}
-        self.masters[name] = GroupLeader(name, LeaderSettings(), links, unfit, announce)
+        self.masters[name] = GroupLeader(Candidate(name, unfit, announce), LeaderSettings(), links)
         self.tasks[name] = asyncio.ensure_future(self.masters[name].run())
         self.down.discard(name)
 
