@@ -48,12 +48,11 @@ react:
 
 
 class Site:
-    """Two masters, and what their reactors did."""
+    """Two masters, the first of them the leader, and what their reactors did."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, lab: Lab, m1: Master, m2: Master) -> None:
+        self.lab, self.m1, self.m2 = lab, m1, m2
         self.file = lab.root / "effect"
-        self.m1, self.m2 = lab.masters.values()
         self.hot, self.other = lab.minions.values()
 
     def lines(self) -> list[tuple[str, str]]:
@@ -117,6 +116,13 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         ha = {**QUICK, "once": {"reactor": True}}
         m1, m2 = (lab.add_master(name, ha=ha, config=config) for name in ("m1", "m2"))
         m1.share_master_key(m2)
+        lab.start_all()
+        lab.form_group()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        # Usually the first by name; not when it was the slower one to serve.
+        wait_for(lambda: len(led := leaders(m1, m2)) == 1 and led != {None}, SOON, "one leads")
+        if leaders(m1, m2) == {"m2"}:
+            m1, m2 = m2, m1
         modules = {"module_dirs": [str(lab.root / "modules")]}
         minions = (
             lab.add_minion("hot", [m1, m2], config=modules),
@@ -125,14 +131,17 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         for minion in minions:
             for master in (m1, m2):
                 master.plant("minions", minion.name, minion.pub)
-        lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+            minion.start()
         for minion in minions:
             minion.wait_ready()
-        site = Site(lab)
+        site = Site(lab, m1, m2)
         switched(site, leads=m1, follows=m2)
         yield site
+
+
+def leaders(*masters: Master) -> set[str | None]:
+    """Who leads, as each of them knows."""
+    return {master.control("leader")["leader"] for master in masters}
 
 
 def switched(site: Site, leads: Master, follows: Master | None) -> None:
@@ -154,7 +163,8 @@ def test_each_event_once_on_the_leader(site: Site) -> None:
     burst(site.m2, site.other, "other", 20)
     site.once("other", 20, on=site.m1)
     shown = site.reactor(site.m2)
-    assert shown["handed"] == 40
+    # Under load a failover minion may have begun with its second master.
+    assert shown["handed"] == (40 if site.other.bound_to() == [site.m2.name] else 20)
     assert (shown["waiting"], shown["dropped"]) == (0, 0)
     assert site.reactor(site.m1)["same"] == 20, "those of the hot-hot minion came twice"
     assert site.reactor(site.m1)["twice"] == 0
