@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess  # nosec B404
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from proving.containers.docker import Docker, program
@@ -31,7 +32,12 @@ def build(docker: Docker) -> None:
     fetch_wheels()
     docker("import", str(BASE), BASE_IMAGE)
     inside = f"/src/{WHEELS.relative_to(ROOT)}"
-    settings = {"BASE": BASE_IMAGE, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": inside}
+    settings = {
+        "BASE": BASE_IMAGE,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": inside,
+        "VERSION": version("saltext-ha"),
+    }
     docker(
         *("build", "--network", "none", "--tag", IMAGE),
         *("--file", str(ROOT / "deploy" / "Dockerfile")),

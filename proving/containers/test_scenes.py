@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 
@@ -58,6 +59,8 @@ def test_one_group_with_one_master_key_and_nothing_shared(group: ComposedGroup) 
     group.is_well(*MASTERS)
     prints = [group.inside(name, "md5sum", "/etc/salt/pki/master/master.pub") for name in MASTERS]
     assert prints[0] == prints[1]
+    script = "import importlib.metadata as m; print(m.version('saltext-ha'))"
+    assert group.inside(M1, "python", "-c", script).strip() == version("saltext-ha")
     own = [group.salt_ha(name, "status")["masters"] for name in MASTERS]
     assert [{row["name"] for row in rows} for rows in own] == [{*MASTERS}] * 2
     volumes = [
