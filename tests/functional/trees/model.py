@@ -234,7 +234,7 @@ class Way:
         if self._other is not other:
             raise PeerUnreachable("it has ended")
         if method == "tree_parts" and self._engine.group.lies(self._name):
-            answer["parts"] = [[what, at, data[::-1] + b"!"] for what, at, data in answer["parts"]]
+            answer["parts"] = [[what, at, data[::-1]] for what, at, data in answer["parts"]]
         return wire.unpack(wire.pack(answer))
 
 
