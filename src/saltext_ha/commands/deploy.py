@@ -23,7 +23,7 @@ from saltext_ha.commands.deploy_plan import (
 from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
-from saltext_ha.replication.deployment import Entry
+from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
@@ -195,9 +195,9 @@ class Deploy:
             raise HaError(f"message: takes at most {LONGEST} characters")
         left_out = self._left_out(payload.get("without"))
         job.text = "asking the other masters"
-        await self._trees.compare()
+        unasked = await self._trees.compare(self._group.peers.keys() - left_out)
         names = [each.tree.name for each in planned]
-        states = await self._ready(names, left_out, adopt or test)
+        states = await self._ready(names, left_out, adopt or test, unasked)
         there = await self._by_hand(planned, job)
         rows = await asyncio.to_thread(
             lambda: [
@@ -231,7 +231,8 @@ class Deploy:
         known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
         adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
         await self._stage(todo, sorted(states.keys() - {self._group.name}), job)
-        await self._trees.compare()
+        if unasked := await self._trees.compare(states.keys() - {self._group.name}):
+            raise HaError(f"nothing was switched: {_listed(unasked)}")
         for name, register in known.items():
             if self._trees.registers[name] != register:
                 raise HaError(
@@ -240,13 +241,11 @@ class Deploy:
                 )
         job.text = "switching"
         for each in todo:
-            entry = self._entry_of(each, by, message)
-            old = adopted[each.tree.name]
-            problems = await self._switch(each.tree.name, entry, old, states.keys(), adopt)
-            row = next(row for row in rows if row["tree"] == each.tree.name)
-            current = self._trees.registers[each.tree.name].current
-            row["number"] = current.entry.number if current else None
-            answer["unknown"] |= problems
+            name, entry = each.tree.name, self._entry_of(each, by, message)
+            register = await self._trees.decide(name, entry, adopted[name])
+            row = next(row for row in rows if row["tree"] == name)
+            row["number"] = register.entries[0].number
+            answer["unknown"] |= await self._switch(name, register, states.keys(), adopt)
         answer["masters"] |= answer["unknown"]
         answer["retcode"] = 2 if answer["unknown"] else 0
         return answer
@@ -295,14 +294,16 @@ class Deploy:
         return left_out
 
     async def _ready(
-        self, names: list[str], left_out: set[str], adopt: bool
+        self, names: list[str], left_out: set[str], adopt: bool, unasked: Mapping[str, str]
     ) -> dict[str, dict[str, Any]]:
         """
         The states of all masters that take part.
 
+        :param unasked: why some could not be asked what is current: it would be replaced unseen.
         :raises HaError: one of them cannot.
         """
         states, errors = await self._states.of(names)
+        errors = {**unasked, **errors}
         problems = {name: why for name, why in errors.items() if name not in left_out}
         states = {name: state for name, state in states.items() if name not in left_out}
         for master, state in states.items():
@@ -312,10 +313,9 @@ class Deploy:
                 elif state[name].get("live") == FOREIGN and not adopt:
                     problems[master] = str(state[name].get("foreign"))
         if problems:
-            listed = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
             silent = ",".join(sorted(problems.keys() & errors.keys()))
             hint = f"; without={silent} leaves out {silent}" if silent else ""
-            raise HaError(f"nothing was changed: {listed}{hint}")
+            raise HaError(f"nothing was changed: {_listed(problems)}{hint}")
         return states
 
     async def _stage(self, todo: Sequence[Planned], peers: Sequence[str], job: Job) -> None:
@@ -366,14 +366,9 @@ class Deploy:
             await asyncio.sleep(PAUSE)
 
     async def _switch(
-        self, name: str, entry: Entry, old: Entry | None, masters: Iterable[str], adopt: bool
+        self, name: str, register: Register, masters: Iterable[str], adopt: bool
     ) -> dict[str, str]:
-        """
-        From here on *entry* is current; why masters do not say that they serve it.
-
-        :param old: what was served before the first deployment, to go back to.
-        """
-        register = await self._trees.decide(name, entry, old)
+        """All serve what is current now, as *register* says; why masters do not say that."""
         payload = self._trees.told(name, register, adopt)
 
         async def tell(peer: str) -> str:
@@ -388,9 +383,13 @@ class Deploy:
 
         async def own() -> str:
             await self._trees.settle(name, adopt)
-            return self._trees.lag(name)
+            return self._trees.unserved(name)
 
         names = sorted(masters)
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
         problems = await asyncio.gather(*works)
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
+
+
+def _listed(problems: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))

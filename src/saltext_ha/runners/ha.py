@@ -25,6 +25,8 @@ LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
 __context__: dict[str, Any]
+# And by what runs runners; where this module is called by itself, there is none.
+__jid_event__: Any
 
 __func_alias__ = {"keys_": "keys"}
 
@@ -1222,7 +1224,20 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
         salt-run ha.restart_masters test=True
         salt-run ha.restart_masters
     """
-    return _answer(lambda settings: restarting.run(settings, bool(test), float(timeout)))
+    try:
+        return _answer(lambda settings: restarting.run(settings, bool(test), float(timeout)))
+    finally:
+        _forget_bus()
+
+
+def _forget_bus() -> None:
+    """
+    The event bus is that of the salt-master which was restarted. Salt tells it of the end of a run
+    by the connection of its beginning, and fails (3006, 3007); without one it connects anew.
+    """
+    run_event = globals().get("__jid_event__")
+    if run_event is not None:
+        run_event.event.close_pull()
 
 
 def install_minions(

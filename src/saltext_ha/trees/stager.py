@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
@@ -88,11 +89,12 @@ class Stager:
         Of each tree: ``live`` (linked, free, foreign), ``version`` (what is served), ``foreign``
         (what to do about that), ``edited`` (changes by hand in it: how many, and some).
         """
-        return {
-            name: await asyncio.to_thread(_state_of, self.stores[name])
-            for name in names
-            if name in self.stores
-        }
+        states = {}
+        for name in names:
+            if store := self.stores.get(name):
+                async with _explained(store.tree):
+                    states[name] = await asyncio.to_thread(_state_of, store)
+        return states
 
     def verified(self, name: str) -> set[bytes]:
         """Versions of a tree that were verified, and not served since: some may soon be."""
@@ -144,10 +146,11 @@ class Stager:
         """
         Have a version here whole, and as it should be.
 
-        :param first: the peer to ask first. :raises HaError: it could not be fetched.
+        :param first: the peer to ask first.
+        :raises HaError: it could not be fetched, or put together.
         """
         store = self.stores[name]
-        async with self.locks[name]:
+        async with self.locks[name], _explained(store.tree):
             if await asyncio.to_thread(_is_sound, store, version):
                 return
             calls = self._calls(first)
@@ -199,7 +202,7 @@ class Stager:
             progress(of, of)
             store.finish(version, staging)
 
-        async with self.locks[name]:
+        async with self.locks[name], _explained(store.tree):
             await asyncio.to_thread(work)
             self._staged[name].append(version)
 
@@ -207,6 +210,16 @@ class Stager:
         """Run ``check:`` on a staged version. :raises HaError: it failed, or took too long."""
         store = self.stores[name]
         await checking.check(store.tree, store.path_of(version))
+
+
+@contextlib.asynccontextmanager
+async def _explained(tree: Tree) -> AsyncIterator[None]:
+    """:raises HaError: instead of an OSError, whose path names a version."""
+    try:
+        yield
+    except OSError as exc:
+        where = tree.folder if tree.secret else exc.filename or tree.folder
+        raise HaError(f"{where}: {reason_of(exc)}") from None
 
 
 def _state_of(store: TreeStore) -> dict[str, Any]:

@@ -255,7 +255,7 @@ class TreeStore:
         if live == FOREIGN and not adopt:
             raise HaError(self.foreign())
         if self.manifest(version) is None:
-            raise HaError(f"{self.path_of(version)}: is not there")
+            raise HaError(f"a version of tree {self.tree.name} is gone from {self._versions}")
         new = self.tree.folder / NEXT
         if new.is_symlink():
             new.unlink()

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,11 @@ class Trees:
         why = self._late.get(name) or "it is being fetched"
         return f"tree {name}: deployment {current.entry.number} is not served here yet: {why}"
 
+    def unserved(self, name: str) -> str:
+        """Why what was deployed a moment ago is not served here; empty: it is, or what follows."""
+        register = self.registers[name]
+        return conflict(name, register) if register.conflict else self.lag(name)
+
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
         for name, register in self.registers.items():
@@ -132,7 +137,7 @@ class Trees:
         register = register_rows.from_rows(payload.get("register"))
         await self.learn({name: register}, payload.get("vouched"), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))
-        return {"problem": self.lag(name)}
+        return {"problem": self.unserved(name)}
 
     # -- what is current
 
@@ -209,22 +214,36 @@ class Trees:
                 await asyncio.to_thread(store.close)
         while self._stores:
             self._wake.clear()
-            await self.compare()
-            for name in self._stores:
-                await self.settle(name)
+            await self.look()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 
-    async def compare(self) -> dict[str, str]:
-        """Ask all peers what they know; why some could not be asked."""
-        links = dict(self._links)
+    async def look(self) -> None:
+        """One round: ask all peers, and serve what is current."""
+        await self.compare()
+        for name in self._stores:
+            await self.settle(name)
+
+    async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
+        """
+        Ask peers what they know; why some could not be asked.
+
+        :param with_these: those that must be asked, also one that did not answer when it was last
+            asked for anything; None: all that are up.
+        """
+        must = with_these is not None
+        links = {
+            name: link
+            for name, link in self._links.items()
+            if with_these is None or name in with_these
+        }
         problems = await asyncio.gather(
-            *(self._compare(name, link) for name, link in links.items())
+            *(self._compare(name, link, must) for name, link in links.items())
         )
         return {name: why for name, why in zip(links, problems, strict=True) if why}
 
-    async def _compare(self, name: str, link: Link) -> str:
-        if not link.up:
+    async def _compare(self, name: str, link: Link, must: bool) -> str:
+        if not link.up and not must:
             return link.error or "it is not up"
         have = {tree: register.digest for tree, register in self.registers.items()}
         try:
@@ -316,7 +335,7 @@ def conflict(name: str, register: Register) -> str:
         for value in register.values
     )
     return (
-        f"tree {name}: different versions were deployed while masters did not see each other "
-        f"({sides}); each master goes on serving its own: salt-run ha.deploy {name}, or "
+        f"tree {name}: different versions were deployed at once, or while masters did not see each "
+        f"other ({sides}); each master goes on serving its own: salt-run ha.deploy {name}, or "
         "salt-run ha.rollback, ends that"
     )

@@ -476,6 +476,28 @@ async def test_what_is_served_is_told_while_something_is_staged(tmp_path: Path) 
 
 
 @in_a_loop
+async def test_what_takes_long_says_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go, said = tmp_path / "go", ""
+    command = f"sh -c 'while ! test -e {go}; do sleep 0.1; done'"
+    two = places(tmp_path, "m1", "m2", own={"m2": {"check": command}})
+    put(source(two[0]), STATES)
+
+    def is_said() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return "m2 2 of 2 new files" in said
+
+    async with met(*two):
+        deploying = asyncio.ensure_future(deployed(two[0]))
+        await until(is_said, "it is said")
+        assert not live(two[0]).exists()
+        go.touch()
+        await deploying
+
+
+@in_a_loop
 async def test_of_a_check_that_says_more_than_fits_the_end_is_shown(tmp_path: Path) -> None:
     says = "sh -c 'head -c 50000000 /dev/zero | tr \\0 x; echo; echo why; exit 1'"
     (place,) = places(tmp_path, "m1", check=says)

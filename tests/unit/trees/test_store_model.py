@@ -5,16 +5,12 @@ removed, edited by hand, and started anew after a crash between any two steps, i
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,12 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees import store
 from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Node
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import FOREIGN, LINKED, TreeStore
-
-Files = dict[str, str]
+from tests.disk_steps import Files, crashing, read
 
 # Few, so that histories come back to one that was edited; they share files, by path and across.
 contents = st.sampled_from(
@@ -39,11 +33,6 @@ contents = st.sampled_from(
         {},
     ]
 )
-# All that changes something on a disk, but for writing into a file.
-STEPS = (
-    "chmod", "fsync", "link", "mkdir", "rename", "replace", "rmdir", "symlink", "sync", "unlink",
-    "utime",
-)  # fmt: skip
 ways = st.sampled_from(["beside", "in its place", "by a new file", "removed"])
 
 
@@ -59,38 +48,6 @@ def described(files: Files) -> dict[str, Node]:
 
 def _hash(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
-
-
-def read(top: Path) -> Files:
-    paths = (path for path in top.rglob("*") if path.is_file() and not path.is_symlink())
-    return {str(path.relative_to(top)): path.read_text(errors="replace") for path in paths}
-
-
-class Crash(BaseException):
-    """Nothing catches it: what was done until then is all that a process leaves that was killed."""
-
-
-@contextlib.contextmanager
-def crashing(after: int) -> Iterator[None]:
-    """The process dies before the step that comes *after* so many others on its disk."""
-    left = after
-
-    def dying(step: Callable[..., Any]) -> Callable[..., Any]:
-        def taken(*args: Any, **kwargs: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Crash
-            return step(*args, **kwargs)
-
-        return taken
-
-    with contextlib.ExitStack() as stack:
-        for name in STEPS:
-            stack.enter_context(patch.object(os, name, dying(getattr(os, name))))
-        stack.enter_context(patch.object(store, "exchange", dying(store.exchange)))
-        with contextlib.suppress(Crash):
-            yield
 
 
 class StoreMachine(RuleBasedStateMachine):

@@ -1,0 +1,89 @@
+"""
+Hosts of their own on this machine: network namespaces on one switch, whose cables can be pulled.
+
+A cable that is pulled is a partition as it really is: packets vanish, and nobody is told. It needs
+root, and ``ip`` (iproute2).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Mapping
+
+from lab.engines import EngineProcess, Place
+
+_switches = itertools.count()
+
+
+class Switch:
+    """
+    A switch with the hosts *names* on it; ``with`` takes all of it away again.
+
+    :ivar addresses: name → the address of that host; no other process can use any of them.
+    """
+
+    def __init__(self, *names: str) -> None:
+        # At most 15 letters for a network device.
+        self._prefix = f"ha{os.getpid() % 10**6}{next(_switches)}"
+        self.addresses = {name: f"10.87.0.{number}" for number, name in enumerate(names, 1)}
+
+    def __enter__(self) -> Switch:
+        try:
+            _ip("netns", "add", self._prefix)
+            self._in_switch("link", "add", "switch", "type", "bridge")
+            self._in_switch("link", "set", "switch", "up")
+            for name, address in self.addresses.items():
+                host = self.host(name)
+                _ip("netns", "add", host)
+                # Both ends are made where they belong: no name of this machine's is taken.
+                end = ("type", "veth", "peer", "name", "eth0", "netns", host)
+                self._in_switch("link", "add", name, *end)
+                self._in_switch("link", "set", name, "up")
+                _ip("-n", host, "link", "set", "lo", "up")
+                _ip("-n", host, "link", "set", "eth0", "up")
+                _ip("-n", host, "address", "add", f"{address}/24", "dev", "eth0")
+                self.plug(name)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for namespace in (*map(self.host, self.addresses), self._prefix):
+            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+    def host(self, name: str) -> str:
+        """The network namespace of a host."""
+        return f"{self._prefix}-{name}"
+
+    def pull(self, *names: str) -> None:
+        """Pull the cables of these hosts: nobody hears them, and they hear nobody."""
+        for name in names:
+            self._in_switch("link", "set", name, "nomaster")
+
+    def plug(self, *names: str) -> None:
+        """Put them in again."""
+        for name in names:
+            self._in_switch("link", "set", name, "master", "switch")
+
+    def _in_switch(self, *arguments: str) -> None:
+        _ip("-n", self._prefix, *arguments)
+
+
+class HostedEngine(EngineProcess):
+    """The engine of *place* on a host of its own, whose address the place has."""
+
+    def __init__(
+        self, place: Place, switch: Switch, environment: Mapping[str, str] | None = None
+    ) -> None:
+        # It becomes the program that it is to run: one process, with one id.
+        enter = ("ip", "netns", "exec", switch.host(place.name))
+        super().__init__(place, environment, enter=enter)
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

@@ -1,0 +1,65 @@
+"""The steps that a process takes on its disk; a test may have it end between any two of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from saltext_ha.trees import store
+
+# All that changes something on a disk, but for writing into a file.
+STEPS = (
+    "chmod", "fsync", "link", "mkdir", "rename", "replace", "rmdir", "symlink", "sync", "unlink",
+    "utime",
+)  # fmt: skip
+# Nothing of these shows but after a power cut, and they take most of the time.
+LEFT_OUT = {"fsync", "sync"}
+
+Files = dict[str, str]
+
+
+class Crash(BaseException):
+    """Nothing catches it: what was done until then is all that a process leaves that was killed."""
+
+
+@contextlib.contextmanager
+def watched(before: Callable[[str], None]) -> Iterator[None]:
+    """*before* is told the name of each step, and may raise instead of it."""
+
+    def stepping(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def taken(*args: Any, **kwargs: Any) -> Any:
+            before(name)
+            return None if name in LEFT_OUT else step(*args, **kwargs)
+
+        return taken
+
+    with contextlib.ExitStack() as stack:
+        for name in STEPS:
+            stack.enter_context(patch.object(os, name, stepping(name, getattr(os, name))))
+        stack.enter_context(patch.object(store, "exchange", stepping("exchange", store.exchange)))
+        yield
+
+
+@contextlib.contextmanager
+def crashing(after: int) -> Iterator[None]:
+    """The process dies before the step that comes *after* so many others."""
+    left = after
+
+    def burn(name: str) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Crash
+
+    with contextlib.suppress(Crash), watched(burn):
+        yield
+
+
+def read(top: Path) -> Files:
+    """Path → text of all files below *top*; what links lead to is not among them."""
+    paths = (path for path in top.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(top)): path.read_text(errors="replace") for path in paths}

@@ -1,0 +1,212 @@
+"""
+T1 of docs/design.md §8 in a real partition: three engines, each on a host of its own, whose cables
+are pulled. Packets vanish, and nobody is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import EngineProcess, Place, befriend
+from lab.hosts import HostedEngine, Switch
+from lab.wait import wait_for
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.fail_points import VARIABLE
+from tests.engines import QUICK
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's"),
+]
+
+NAMES = ("m1", "m2", "m3")
+SOON = 60.0
+
+
+class Sites:
+    """Three masters, and the switch between them."""
+
+    def __init__(self, root: Path, switch: Switch) -> None:
+        self.root, self.switch = root, switch
+        self.source = root / "source"
+        self.faults = {name: root / f"{name}.faults" for name in NAMES}
+        self.places = [
+            Place(
+                root,
+                name,
+                {
+                    **QUICK,
+                    "trees": {"t": {"source": str(self.source), "live": str(root / name / "t")}},
+                },
+                {"interface": switch.addresses[name]},
+            )
+            for name in NAMES
+        ]
+        befriend(*self.places)
+        self.engines = {
+            place.name: HostedEngine(place, switch, {VARIABLE: str(self.faults[place.name])})
+            for place in self.places
+        }
+
+    def put(self, text: str) -> None:
+        """What is to be deployed next."""
+        self.source.mkdir(exist_ok=True)
+        (self.source / "top.sls").write_text(text)
+
+    def served(self) -> dict[str, str]:
+        """Master → what Salt would read there."""
+        return {name: (self.root / name / "t" / "top.sls").read_text() for name in NAMES}
+
+    def see(self, one: str, other: str) -> str:
+        """How *one* sees *other*."""
+        rows = self.engines[one].control("peers")["peers"]
+        return next(str(row["state"]) for row in rows if row["name"] == other)
+
+    def all_meet(self) -> None:
+        """Wait until all see each other."""
+        pairs = [(one, other) for one in NAMES for other in NAMES if one != other]
+        wait_for(lambda: all(self.see(*pair) == "up" for pair in pairs), SOON, "they have met")
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What ``ha.deployments`` on that master says of the tree."""
+        answer = self.engines[name].control("deployments")
+        return {**answer["trees"][0], "retcode": answer["retcode"]}
+
+
+def deploy(engine: EngineProcess, command: str = "deploy", **options: Any) -> dict[str, Any]:
+    """What ``ha.deploy`` is answered. :raises HaError: it failed."""
+    came = ended(engine, engine.control(command, {"by": "root", **options})["job"])
+    if isinstance(came, HaError):
+        raise came
+    return came
+
+
+def ended(engine: EngineProcess, job: str) -> dict[str, Any] | HaError:
+    """What came of it."""
+    try:
+        while "answer" not in (found := engine.control("deploy_progress", {"job": job})):
+            pass
+    except HaError as exc:
+        return exc
+    return dict(found["answer"])
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Iterator[Sites]:
+    """They have met, and serve the same."""
+    with Switch(*NAMES) as switch:
+        sites = Sites(tmp_path, switch)
+        try:
+            for engine in sites.engines.values():
+                engine.launch()
+            for engine in sites.engines.values():
+                engine.wait_ready()
+            sites.all_meet()
+            sites.put("first")
+            assert deploy(sites.engines["m1"])["retcode"] == 0
+            yield sites
+        finally:
+            for engine in sites.engines.values():
+                engine.kill()
+
+
+def test_a_master_that_is_hidden_switches_nobody_and_follows(sites: Sites) -> None:
+    m1 = sites.engines["m1"]
+    sites.switch.pull("m3")
+    sites.put("second")
+    with pytest.raises(HaError, match="m3"):
+        deploy(m1)
+    assert set(sites.served().values()) == {"first"}
+    answer = deploy(m1, without="m3")
+    assert (answer["retcode"], answer["left_out"]) == (0, ["m3"])
+    assert sites.served() == {"m1": "second", "m2": "second", "m3": "first"}
+    assert sites.shown("m1")["masters"]["m3"] == "unknown"
+    assert sites.shown("m1")["retcode"] == 2
+    sites.switch.plug("m3")
+    wait_for(lambda: sites.served()["m3"] == "second", SOON, "m3 follows")
+    sites.all_meet()
+    assert sites.shown("m3")["masters"] == {"m1": 2, "m2": 2, "m3": 2}
+    assert sites.shown("m3")["retcode"] == 0
+
+
+@pytest.mark.parametrize(
+    ("hidden", "point"), [("m3", "tree.linked"), ("m3", "tree.record"), ("m1", "tree.decided")]
+)
+def test_a_master_that_is_hidden_in_the_middle(sites: Sites, hidden: str, point: str) -> None:
+    """
+    Before all have it, nobody switches; once it is current, all that hear of it do.
+
+    The cable is pulled while that master is at *point* of the deployment.
+    """
+    m1, fault = sites.engines["m1"], sites.faults[hidden]
+    sites.put("second")
+    fault.write_text(f"WAIT {point}")
+    job = m1.control("deploy", {"by": "root"})["job"]
+    folder = sites.root / hidden / ".t.ha"
+    if point == "tree.linked":
+        wait_for(lambda: any((folder / "staging").glob("?" * 64)), SOON, "it is being staged")
+    else:
+        wait_for(lambda: len(list(folder.glob("versions/*.manifest"))) == 2, SOON, "it is staged")
+        # All others are ready; what is current is written down next.
+        others = [sites.root / name / ".t.ha" for name in NAMES]
+        wait_for(
+            lambda: all(len(list(f.glob("versions/*.manifest"))) == 2 for f in others),
+            SOON,
+            "it is staged everywhere",
+        )
+    sites.switch.pull(hidden)
+    fault.unlink()
+    came = ended(m1, job)
+    if isinstance(came, HaError):
+        assert hidden in str(came)
+        assert set(sites.served().values()) == {"first"}
+        sites.switch.plug(hidden)
+        sites.all_meet()
+        assert deploy(m1)["retcode"] == 0
+    else:
+        assert point != "tree.linked"
+        assert came["retcode"] == 2
+        sites.switch.plug(hidden)
+    wait_for(lambda: set(sites.served().values()) == {"second"}, SOON, "all serve the same")
+
+
+@pytest.mark.parametrize("end", ["deploy", "rollback"])
+def test_two_deployments_in_a_partition(sites: Sites, end: str) -> None:
+    """Shown everywhere; each goes on serving its own, until somebody decides."""
+    m1, m3 = sites.engines["m1"], sites.engines["m3"]
+    sites.switch.pull("m3")
+    sites.put("of m1 and m2")
+    wait_for(lambda: sites.see("m1", "m3") != "up", SOON, "m1 does not reach m3")
+    assert deploy(m1, without="m3")["retcode"] == 0
+    sites.put("of m3")
+    assert deploy(m3, without="m1,m2")["retcode"] == 0
+    sides = {"m1": "of m1 and m2", "m2": "of m1 and m2", "m3": "of m3"}
+    assert sites.served() == sides
+    sites.switch.plug("m3")
+    for name in NAMES:
+        wait_for(lambda name=name: sites.shown(name)["conflict"], SOON, f"{name} shows it")  # type: ignore[misc]
+    sites.all_meet()
+    for name, engine in sites.engines.items():
+        assert sites.shown(name)["retcode"] == 1
+        assert [d["number"] for d in sites.shown(name)["deployments"]][:2] == [2, 2]
+        status = engine.control("status")
+        notes = [row["note"] for row in status["masters"]]
+        assert all("different versions were deployed" in note for note in notes), notes
+    assert sites.served() == sides
+    if end == "deploy":
+        sites.put("the end")
+        assert deploy(sites.engines["m2"])["retcode"] == 0
+        wanted = "the end"
+    else:
+        with pytest.raises(HaError, match="there is a conflict"):
+            deploy(sites.engines["m2"], "rollback")
+        assert deploy(sites.engines["m2"], "rollback", to=1)["retcode"] == 0
+        wanted = "first"
+    assert set(sites.served().values()) == {wanted}
+    for name in NAMES:
+        wait_for(lambda name=name: sites.shown(name)["retcode"] == 0, SOON, "it is over")  # type: ignore[misc]
