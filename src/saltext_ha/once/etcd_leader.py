@@ -22,7 +22,7 @@ from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient, KeyHolder, boot_clock
 from saltext_ha.once.group_leader import APART, QUIET
-from saltext_ha.once.leadership import Candidate, Leadership
+from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Peer
 

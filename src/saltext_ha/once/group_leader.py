@@ -22,7 +22,7 @@ from saltext_ha.config.leader import GROUP, LeaderSettings
 from saltext_ha.once import view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
-from saltext_ha.once.leadership import Candidate, Leadership
+from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.listener import Handler

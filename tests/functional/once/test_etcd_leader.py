@@ -19,7 +19,6 @@ from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.leadership import Candidate
 from tests.engines import in_a_loop, until
 from tests.etcd import Member, cluster
 

@@ -14,7 +14,6 @@ from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import election, group_leader, view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
-from saltext_ha.once.leadership import Candidate
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.trust import Peer
