@@ -55,6 +55,8 @@ class Switch(Protocol):
     @property
     def reacts(self) -> bool | None: ...
 
+    def matches(self, tag: str) -> bool: ...
+
     async def run(self) -> None: ...
 
 
@@ -263,9 +265,12 @@ class Reactions:
                     data = events.unpack(packed)
                 except ValueError as exc:
                     raise InvalidRecord(f"malformed events: {exc}") from None
-                if genuine:
-                    data = self._proofs.mark(tag, data)
-                await self._take_one(peer.name, tag, data, max(0.0, age), until)
+                if self._switch.matches(tag):
+                    if genuine:
+                        data = self._proofs.mark(tag, data)
+                    await self._take_one(peer.name, tag, data, max(0.0, age), until)
+                else:  # nothing else is fired here for others
+                    self._drop(f"{peer.name} hands over tag={tag!a:.200}: no reactor here has it")
                 self._taken[peer.name] = (start, number)
         return {}
 

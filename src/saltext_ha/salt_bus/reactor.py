@@ -73,7 +73,7 @@ class Reactor:
         self.heard: Heard = lambda tag, data, at, reacted: None
         found = patterns(opts)
         self.configured = bool(found)
-        self._matches = re.compile("|".join(map(fnmatch.translate, found)) or r"(?!)").match
+        self._match = re.compile("|".join(map(fnmatch.translate, found)) or r"(?!)").match
         self._key = ""
         self._on: bool | None = None
         """Whether its switch is on, at this point of what the bus tells; None: not known yet."""
@@ -88,6 +88,10 @@ class Reactor:
     def reacts(self) -> bool | None:
         """Whether it reacts to events; None: it has not said so yet."""
         return None if self._answered is None else self._on
+
+    def matches(self, tag: str) -> bool:
+        """Whether a reactor is configured for *tag*."""
+        return self._match(tag) is not None
 
     # -- the switch
 
@@ -162,7 +166,7 @@ class Reactor:
             return
         if MANAGE in tag:
             self._managed(tag, data)
-        elif self._matches(tag) and HEARD not in data and data.get("user") != OF_REACTOR:
+        elif self.matches(tag) and HEARD not in data and data.get("user") != OF_REACTOR:
             at = time.monotonic()
             if self._on is not None:
                 self.heard(tag, data, at, self._on)

@@ -32,6 +32,9 @@ class Switch:
     def reacts(self) -> bool | None:
         return None if self.broken else self.wanted
 
+    def matches(self, tag: str) -> bool:
+        return tag == "x"
+
     async def run(self) -> None:
         await asyncio.Event().wait()
 
@@ -108,12 +111,12 @@ class Master:
         assert data[HEARD]["by"]
         self.reacted.append(data["data"])
 
-    def hears(self, what: Any, minion: str = "web1") -> None:
+    def hears(self, what: Any, minion: str = "web1", tag: str = "x") -> None:
         data = {"id": minion, "cmd": "_minion_event", "data": what, "_stamp": f"of {self.name}"}
         on = bool(self.switch.reacts)
         if on:
             self.reacted.append(what)
-        self.reactions.heard("x", data, time.monotonic(), on)
+        self.reactions.heard(tag, data, time.monotonic(), on)
 
     def told(self, name: str) -> Any:
         return self.reactions.told()[name]
@@ -268,5 +271,20 @@ def test_there_are_never_too_many_and_dropped_ones_are_counted(
         assert any("4 events were dropped" in note for note in m2.reactions.notes())
         await lead(m1, m1, m2)
         await until(lambda: m1.reacted == [3, 4, 5, 6, 7])
+
+    scene(play, "m1", "m2")
+
+
+def test_what_no_reactor_of_the_leader_is_for_is_not_fired_there() -> None:
+    """Its reactors are others; or a member that turned would like to speak on its bus."""
+
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m2.hears("bad", tag="salt/key")
+        m2.hears("good")
+        await until(lambda: m2.told("handed") == 2)
+        assert m1.reacted == ["good"]
+        assert m1.told("dropped") == 1
+        assert any("dropped" in note for note in m1.reactions.notes())
 
     scene(play, "m1", "m2")
