@@ -30,6 +30,7 @@ class Word:
 # What salt-ha has beside the functions of the runner.
 OWN = (
     Word("completion", "What a shell completes of salt-ha", ("bash", "zsh")),
+    Word("lock", "Run a command on one master at a time: lock NAME -- COMMAND"),
     Word("report", "What a bug report needs, without secrets; shown before it is written"),
     Word("watch", "How the group is, redrawn until Ctrl-C", ("interval=",)),
 )

@@ -23,6 +23,7 @@ import salt.config
 import yaml
 
 from saltext_ha import cli
+from saltext_ha.cli import folders
 from saltext_ha.membership.invites import make_token, name_of
 from saltext_ha.membership.token import decode
 from saltext_ha.runners import ha as runner
@@ -38,7 +39,7 @@ def test_missing_folders_are_made_for_the_user_of_salt_master(tmp_path: Path) ->
     opts = salt.config.apply_master_config(
         {"root_dir": str(tmp_path), "user": user, "id": "m1", "conf_file": str(tmp_path / "master")}
     )
-    cli.make_folders(opts)
+    folders.make(opts)
     pki, cache = Path(opts["pki_dir"]), Path(opts["cachedir"])
     for folder in (pki, pki / "minions", cache, cache / "proc", Path(opts["sock_dir"])):
         assert folder.stat().st_uid == uid, folder
@@ -57,7 +58,7 @@ def test_folders_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
     pki = Path(opts["pki_dir"])
     pki.mkdir(parents=True)
     pki.chmod(0o750)
-    cli.make_folders(opts)
+    folders.make(opts)
     assert stat.S_IMODE(pki.stat().st_mode) == 0o750
     assert (pki / "minions").is_dir()
 
@@ -137,7 +138,7 @@ def test_what_a_join_waits_for_is_said_meanwhile(
     if way == "salt-ha":
         assert cli.main(["-c", str(folder), "join", "--token-file", str(path), "wait=1"]) == 2
     else:
-        cli.make_folders(opts := salt.config.master_config(str(folder / "master")))
+        folders.make(opts := salt.config.master_config(str(folder / "master")))
         runner.__opts__, runner.__context__ = opts, {}
         assert runner.join(token_file=str(path), wait=1)["retcode"] == 2
     (said,) = capsys.readouterr().err.splitlines()

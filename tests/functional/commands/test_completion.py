@@ -78,7 +78,7 @@ def test_no_token_is_an_argument(script: Path) -> None:
 
 
 def test_options_and_their_values(script: Path, tmp_path: Path) -> None:
-    assert completed(script, "--") == ["--help", "--config-dir", "--out", "--token-file"]
+    assert completed(script, "--") == ["--help", "--config-dir", "--out", "--token-file", "--wait"]
     assert completed(script, "status", "--ou") == ["--out"]
     assert completed(script, "--out", "j") == ["json"]
     (tmp_path / "folder with blanks").mkdir()

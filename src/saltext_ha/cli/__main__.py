@@ -1,0 +1,7 @@
+"""``python -m saltext_ha.cli``."""
+
+import sys
+
+from saltext_ha.cli.program import main
+
+sys.exit(main())

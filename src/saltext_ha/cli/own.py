@@ -1,0 +1,115 @@
+"""What ``salt-ha`` has besides the functions of the runner."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def lock(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, command: Sequence[str]
+) -> int:
+    """``salt-ha lock NAME -- command``."""
+    import salt.config
+    import salt.syspaths
+
+    from saltext_ha.commands import engine_client, locked
+    from saltext_ha.common.errors import HaError
+    from saltext_ha.config import mapping
+    from saltext_ha.once import runs
+    from saltext_ha.transport import control_client
+
+    wait = options.wait
+    if len(options.arguments) != 1 or not command or (wait is not None and not wait >= 0):
+        parser.error("lock takes a name and a command: salt-ha lock [--wait SECONDS] NAME -- …")
+    (name,) = options.arguments
+    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    settings = mapping.parse(salt.config.master_config(str(file)))
+    runs.check(name)
+    if settings.leader is None:
+        raise HaError("ha: leader: False: this master takes no part in locks")
+
+    def ask(method: str, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        return control_client.request(settings.control_socket, method, payload, timeout)
+
+    def say(line: str) -> None:
+        print(f"salt-ha: {line}", file=sys.stderr, flush=True)
+
+    by = f"{engine_client.caller(None)}, process {os.getpid()}"
+    return locked.run(locked.Lock(ask, name, by, say), name, command, wait, say)
+
+
+def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
+    """``salt-ha watch``: until Ctrl-C."""
+    from saltext_ha.commands import watching
+
+    seconds = watching.interval_of(interval) if interval else watching.USUAL
+    if not sys.stdout.isatty():
+        raise OSError("watch: standard output is no terminal; salt-ha status  prints it once")
+    return watching.Watch(
+        lambda: _status(opts), lambda answer: _rendered(opts, answer), sys.stdout, seconds
+    ).run()
+
+
+def _report(opts: Mapping[str, Any], file: str = "") -> int:
+    """``salt-ha report``: shown, and then written."""
+    import salt.version
+
+    from saltext_ha.commands import reporting
+
+    plain = {**opts, "color": False}
+    text = reporting.text(
+        opts, lambda: _rendered(plain, _status(opts)), salt.version.versions_report()
+    )
+    print(text, flush=True)
+    asks = not file and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    path = Path(file or f"salt-ha-report-{time.strftime('%Y%m%d-%H%M%S')}.md")
+    if asks and input(f"Write this to {path}? [y/N] ").strip().lower() not in ("y", "yes"):
+        return 0
+    if asks or file:
+        # Another's file is neither overwritten nor followed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as to:
+            to.write(text)
+        print(f"salt-ha: written to {path}", file=sys.stderr)
+    return 0
+
+
+def _status(opts: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``ha.status`` answers; an engine that does not run is an answer, too."""
+    from saltext_ha.commands import engine_client
+    from saltext_ha.config import mapping
+
+    return engine_client.shaped(lambda: engine_client.engine(mapping.parse(opts), "status", {}), {})
+
+
+def _rendered(opts: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    import salt.output
+
+    shown = {key: value for key, value in answer.items() if key != "outputter"}
+    return str(salt.output.out_format(shown, answer["outputter"], opts))
+
+
+def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+    """``salt-ha completion bash``: on standard output; reads no configuration."""
+    from saltext_ha.commands import completion
+    from saltext_ha.runners import ha as runner
+
+    functions = {
+        name.rstrip("_"): value
+        for name, value in vars(runner).items()
+        if inspect.isfunction(value)
+        and value.__module__ == runner.__name__
+        and not name.startswith("_")
+    }
+    print(completion.script(" ".join(arguments), parser, completion.words(functions)), end="")
+    return 0
+
+
+FUNCTIONS: Mapping[str, Callable[..., int]] = {"ha.watch": _watch, "ha.report": _report}

@@ -1,0 +1,141 @@
+"""What is called, with what, and what becomes of it."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.cli import folders, own, tokens
+
+UNUSABLE = 2
+INTERRUPTED = 130
+COMMAND = "--"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    The program ``salt-ha``.
+
+    :return: the exit code of the function; 2 when it could not be called.
+    """
+    # Before anything is read that must not lie on a disk.
+    from saltext_ha.config import secret
+
+    secret.keep_from_core_dumps()
+    parser = _parser()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index(COMMAND) if COMMAND in given else len(given)
+    options = parser.parse_intermixed_args(given[:end])
+    if options.function in ("lock", "ha.lock"):
+        return _guarded(lambda: own.lock(parser, options, given[end + 1 :]))
+    if options.wait is not None or end < len(given):
+        parser.error("--wait and -- are for lock")
+    name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
+    if name == "ha.join":
+        for argument in [one for one in options.arguments if one.startswith("token_file=")]:
+            options.arguments.remove(argument)
+            options.token_file = argument.partition("=")[2]
+    elif options.token_file is not None:
+        parser.error("--token-file is for join")
+    if name == "ha.completion":
+        return _guarded(lambda: own.completion(parser, options.arguments))
+    return _guarded(lambda: _run(options, name))
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """What *work* returns; 2 and its reason when it fails as it may."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as exc:
+        import salt.exceptions
+
+        if not isinstance(exc, (salt.exceptions.SaltException, OSError)):
+            raise
+        print(f"salt-ha: {exc}", file=sys.stderr)
+        return UNUSABLE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="salt-ha",
+        description="Call a function of the ha runner, also before the first start of salt-master.",
+        epilog="salt-run -d ha  shows all functions.",
+    )
+    parser.add_argument(
+        "-c",
+        "--config-dir",
+        default=os.environ.get("SALT_CONFIG_DIR"),
+        help="the folder with the file 'master' in it (default: Salt's own)",
+    )
+    parser.add_argument("--out", help="json, yaml, …; tables by default")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="join: the file with the token; -: asks for it, or reads it from standard input. "
+        "Needed for a token only where ha: masters is set: otherwise - is the default",
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        help="lock: for how long it may wait; without, for as long as it takes",
+    )
+    parser.add_argument("function", help="for instance join; 'ha.' before it may be left out")
+    parser.add_argument("arguments", nargs="*", help="as for salt-run: values, and name=value")
+    return parser
+
+
+def _run(options: argparse.Namespace, name: str) -> int:
+    import salt.config
+    import salt.loader
+    import salt.minion
+    import salt.output
+    import salt.syspaths
+    import salt.utils.args
+    import salt.utils.verify
+    from salt.exceptions import SaltInvocationError
+
+    if name == "ha.join":
+        tokens.refuse(options.arguments)
+    mine = own.FUNCTIONS.get(name)
+    if mine is not None and len(options.arguments) > 1:
+        raise SaltInvocationError(f"{name[3:]}: takes one argument at most: {options.arguments}")
+    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
+    opts = salt.config.master_config(str(file))
+    # As the calling user: the user of salt-master may not be allowed to read that file.
+    token = tokens.given(opts, options.token_file) if name == "ha.join" else ""
+    folders.make(opts)
+    if not salt.utils.verify.check_user(opts["user"]):
+        raise PermissionError(f"run this as root or as {opts['user']} (user: in {file})")
+    if mine is not None:
+        return mine(opts, *options.arguments)
+    context: dict[str, Any] = {}
+    functions = salt.loader.runner(opts, context=context)
+    if name not in functions:
+        raise FileNotFoundError(f"there is no function {name}; salt-run -d ha  lists them")
+    args, kwargs = salt.minion.load_args_and_kwargs(
+        functions[name], salt.utils.args.parse_input(options.arguments, no_parse=[])
+    )
+    try:
+        inspect.signature(functions[name]).bind(*args, **kwargs)
+    except TypeError as exc:
+        raise SaltInvocationError(
+            f"{name}: {exc}; salt-run -d {name}  shows all it takes"
+        ) from None
+    if name == "ha.invite":
+        return tokens.invite(opts, options.out, args, kwargs)
+    answer = (
+        tokens.join(opts, token, kwargs) if name == "ha.join" else functions[name](*args, **kwargs)
+    )
+    outputter = answer.pop("outputter", None)
+    salt.output.display_output(answer, options.out or outputter, opts)
+    return int(answer.get("retcode", 0))

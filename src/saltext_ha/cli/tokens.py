@@ -1,0 +1,88 @@
+"""Tokens, which go neither through Salt nor a command line: ``invite`` and ``join``."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+STANDARD_INPUT = "-"
+LONGEST = 8192  # characters; a token has about 300
+
+
+def refuse(arguments: Sequence[str]) -> None:
+    """:raises HaError: one of *arguments* of ``join`` is, or may be, a token."""
+    from saltext_ha.commands import joining
+
+    for argument in arguments:
+        name, _, value = argument.rpartition("=")
+        if name in ("", "token"):
+            raise joining.refused(value)
+
+
+def given(opts: Mapping[str, Any], file: str | None) -> str:
+    """
+    The token to join by; empty: by the group's secret.
+
+    :param file: as the option has it.
+    :raises HaError: it cannot be read.
+    """
+    from saltext_ha.commands import joining
+    from saltext_ha.common.errors import HaError
+    from saltext_ha.config import mapping
+
+    if file is not None and file != STANDARD_INPUT:
+        return joining.token_in(file)
+    if file is None:
+        try:
+            settings = mapping.parse(opts)
+        except HaError:
+            return ""  # the function says what is wrong
+        # What starts masters unattended is to wait for no token.
+        if settings.masters:
+            return ""
+    token = _asked()
+    if not token and file is not None:
+        raise HaError("no token on standard input; it takes one of  salt-ha invite")
+    return token
+
+
+def _asked() -> str:
+    """What stands on standard input, or what a person types, unseen."""
+    if sys.stdin is None:
+        return ""
+    if sys.stdin.isatty():
+        try:
+            return getpass.getpass("Token of salt-ha invite (it is not shown): ").strip()
+        except EOFError:
+            return ""
+    return sys.stdin.buffer.read(LONGEST).decode(errors="replace").strip()
+
+
+def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: Any) -> int:
+    """``salt-ha invite``: the token alone on standard output, all about it beside."""
+    import salt.output
+
+    from saltext_ha.commands import engine_client, inviting
+    from saltext_ha.config import mapping
+
+    answer = engine_client.shaped(
+        lambda: inviting.printed(inviting.make(opts, mapping.parse(opts), *args, **kwargs)), {}
+    )
+    outputter = answer.pop("outputter")
+    if out or "token" not in answer:
+        salt.output.display_output(answer, out or outputter, opts)
+    else:
+        print(answer.pop("token"), flush=True)
+        print(salt.output.out_format(answer, outputter, opts), file=sys.stderr)
+    return int(answer["retcode"])
+
+
+def join(opts: Mapping[str, Any], token: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    from saltext_ha.commands import engine_client, joining
+    from saltext_ha.config import mapping
+
+    return engine_client.shaped(
+        lambda: joining.join(opts, mapping.parse(opts), token, tell=joining.aloud, **kwargs), {}
+    )
