@@ -37,7 +37,11 @@ def test_what_the_new_master_knows_of_a_minion_that_moved(make_lab: MakeLab) -> 
         (pillar / "web.sls").write_text("role: web\n")
         m1, m2 = (lab.add_master(name, ha=QUICK) for name in ("m1", "m2"))
         m1.share_master_key(m2)
-        config = {"mine_functions": {"test.arg": ["mined"]}, "grains": {"rack": "r7"}}
+        config = {
+            "mine_enabled": True,
+            "mine_functions": {"test.arg": ["mined"]},
+            "grains": {"rack": "r7"},
+        }
         minion = lab.add_minion("web1", [m1, m2], type="failover", config=config)
         for master in (m1, m2):
             master.plant("minions", minion.name, minion.pub)
