@@ -123,10 +123,10 @@ def idle_apply() -> None:
     """Every look at the store writes it again."""
     apply = Reconciler.apply
 
-    def again(self: Reconciler) -> Any:
+    def again(self: Reconciler, *ids: Any) -> Any:
         with self.replica.transaction():
             self.replica.meta.revocation_due = True
-        return apply(self)
+        return apply(self, *ids)
 
     vars_of(Reconciler)("apply", again)
 
