@@ -20,9 +20,9 @@ from lab.engines import free_port
 from saltext_ha.common.errors import EtcdError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import etcd_leader
+from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.leadership import Candidate
 from tests.engines import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(60)

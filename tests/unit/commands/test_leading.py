@@ -19,7 +19,7 @@ def leader(**answers: Any) -> dict[str, Any]:
     group = SimpleNamespace(name="m1", peers=dict.fromkeys(answers), timeout=1.0, ask=ask)
     own = SimpleNamespace(standing=Leadership("group", "m1", True))
     runs = SimpleNamespace(table=list)
-    return asyncio.run(Leading(group, own, runs).leader({}))  # type: ignore[arg-type]
+    return asyncio.run(Leading(group, own, runs, None).leader({}))  # type: ignore[arg-type]
 
 
 def test_masters_that_agree() -> None:
