@@ -36,7 +36,12 @@ def copy(source: Path, target: Path) -> Shot:
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds = time.perf_counter() - began
-    numbers = _BYTES.findall(done.stdout)
+    return Shot(seconds * 1000, bytes_in(done.stdout))
+
+
+def bytes_in(stats: str) -> int:
+    """Bytes in both directions, by what ``rsync --stats`` says."""
+    numbers = _BYTES.findall(stats)
     if len(numbers) != 2:
-        raise RuntimeError(f"rsync --stats says something unexpected:\n{done.stdout}")
-    return Shot(seconds * 1000, sum(int(number.replace(",", "")) for number in numbers))
+        raise RuntimeError(f"rsync --stats says something unexpected:\n{stats}")
+    return sum(int(number.replace(",", "")) for number in numbers)

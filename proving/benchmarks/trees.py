@@ -12,7 +12,7 @@ from statistics import median
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
 from proving.benchmarks.report import Budget, Row
-from proving.benchmarks.rsync import Shot
+from proving.benchmarks.rsync import Shot, bytes_in
 
 FILES = (1_000, 20_000)
 IN_ONE_FOLDER = 100
@@ -23,6 +23,8 @@ FOLLOWERS = 2
 SPREAD = Budget(median=50)
 PATIENCE = 120.0
 DEVICES = Path("/proc/self/net/dev")
+IDLE = 10.0
+"""Seconds for which the group is watched while nothing is deployed."""
 
 
 def measure(root: Path, files: int, runs: int) -> list[Row]:
@@ -47,6 +49,7 @@ def measure(root: Path, files: int, runs: int) -> list[Row]:
         wait_for(lambda: _level(engines), PATIENCE, "they have met")
         first, _ = _deploy(engines[0]), _copy(source, copies)
         rows.append(_row("deploy, first", files, [first], [], []))
+        idle = _idle()
         for changed in (1, FEW, files):
             times, sizes, spreads, shots = [], [], [], []
             for run in range(runs):
@@ -57,7 +60,8 @@ def measure(root: Path, files: int, runs: int) -> list[Row]:
                     )
                 before = _bytes()
                 times.append(_deploy(engines[0]))
-                sizes.append(_bytes() - before)
+                # Less what masters tell each other all the time.
+                sizes.append(_bytes() - before - int(idle * times[-1]))
                 spreads.append(_spread(root, places))
                 shots.append(_copy(source, copies))
             rows.append(_row(f"deploy, {changed} changed", files, times, sizes, shots, changed))
@@ -73,7 +77,11 @@ def _row(
     shots: Sequence[Shot],
     changed: int = 0,
 ) -> Row:
-    rival = Shot(median(shot.ms for shot in shots)) if shots else None
+    rival = None
+    if shots:
+        rival = Shot(
+            median(shot.ms for shot in shots), int(median(shot.bytes or 0 for shot in shots))
+        )
     budget = None
     if changed == FEW and files == MANY:
         budget = Budget(median=1000, bytes=2 * changed * SIZE * FOLLOWERS)
@@ -115,17 +123,24 @@ def _deploy(engine: EngineProcess) -> float:
 
 def _copy(source: Path, targets: Sequence[Path]) -> Shot:
     """What people do instead, to all of them."""
-    began = time.perf_counter()
+    began, size = time.perf_counter(), 0
     for target in targets:
-        command = ["rsync", "-a", "--delete", "--fsync", f"{source}/", f"{target}/"]
-        subprocess.run(command, capture_output=True, check=True)
-    return Shot((time.perf_counter() - began) * 1000)
+        command = ["rsync", "-a", "--delete", "--fsync", "--stats", f"{source}/", f"{target}/"]
+        size += bytes_in(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return Shot((time.perf_counter() - began) * 1000, size)
 
 
 def _bytes() -> int:
     """Sent over loopback in this network namespace; /sys tells of the one that mounted it."""
     lines = (line.partition(":") for line in DEVICES.read_text().splitlines())
     return next(int(rest.split()[8]) for name, _, rest in lines if name.strip() == "lo")
+
+
+def _idle() -> float:
+    """Bytes that masters send in a millisecond when nothing is deployed."""
+    before, began = _bytes(), time.perf_counter()
+    time.sleep(IDLE)
+    return (_bytes() - before) / (time.perf_counter() - began) / 1000
 
 
 def _spread(root: Path, places: Sequence[Place]) -> float:
