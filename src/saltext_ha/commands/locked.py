@@ -46,7 +46,7 @@ class Lock:
 
     def __init__(self, ask: Ask, name: str, by: str, say: Callable[[str], None]) -> None:
         self._ask, self._name, self._by, self._say = ask, name, by, say
-        self._token = ""
+        self._token = ""  # nosec B105
         self._seconds = 0.0
         self._until = float("-inf")
         self.fence: int | None = None

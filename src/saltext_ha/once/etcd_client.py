@@ -28,7 +28,7 @@ NO_GATEWAY = (
 )
 NOT_FOUND = 5  # of gRPC: the lease is gone
 UNAUTHENTICATED = 16
-OLD_TOKEN = "revision of auth store is old"
+OLD_TOKEN = "revision of auth store is old"  # nosec B105: no password
 """Of a JSON web token, since users or roles changed: etcd has no code of its own for that."""
 NONSENSE = "answers what etcd does not; is this the address of an etcd?"
 
