@@ -13,9 +13,12 @@ from saltext_ha.common.errors import HaError
 FORMATS = "json yaml nested raw"
 # salt-ha takes a join token from elsewhere: an argument is seen by all users.
 NEVER = ("token",)
-FOLDER, FILE, FORMAT = "folder", "file", "format"
+FOLDER, FILE, FORMAT, SECONDS = "folder", "file", "format", "seconds"
 # What follows the options of the parser.
-VALUES = {"--config-dir": FOLDER, "-c": FOLDER, "--token-file": FILE, "--out": FORMAT}
+VALUES = {
+    **{"--config-dir": FOLDER, "-c": FOLDER, "--token-file": FILE},
+    **{"--out": FORMAT, "--wait": SECONDS},
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ _salt_ha() {{
     case $before in
         -c|--config-dir) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;;
         --token-file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
+        --wait) return ;;
         --out) mapfile -t COMPREPLY < <(compgen -W '{FORMATS}' -- "$word"); return ;;
     esac
     for each in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
@@ -156,7 +160,7 @@ fi
 
 def _zsh_options(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Each as ``_arguments`` takes it."""
-    complete = {FOLDER: "_files -/", FILE: "_files", FORMAT: f"({FORMATS})"}
+    complete = {FOLDER: "_files -/", FILE: "_files", FORMAT: f"({FORMATS})", SECONDS: " "}
     for action in _options(parser):
         names = list(action.option_strings)
         kind = next((VALUES[name] for name in names if name in VALUES), "")

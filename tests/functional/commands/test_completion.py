@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from saltext_ha import cli
+from saltext_ha.cli import program
+from saltext_ha.commands import completion
 
 pytestmark = pytest.mark.core
 BASH = "/bin/bash"
@@ -53,6 +55,17 @@ def completed(script: Path, *words: str, cwd: Path | None = None) -> list[str]:
     return [line for line in found if line]
 
 
+def test_every_option_that_takes_a_value_is_known() -> None:
+    """Else what follows it would be taken for the function."""
+    taking = {
+        name
+        for action in program._parser()._actions
+        for name in action.option_strings
+        if action.nargs != 0
+    }
+    assert taking == completion.VALUES.keys()
+
+
 def test_functions(script: Path) -> None:
     assert completed(script, "failo") == ["failover_safe"]
     assert completed(script, "re") == [
@@ -81,6 +94,8 @@ def test_options_and_their_values(script: Path, tmp_path: Path) -> None:
     assert completed(script, "--") == ["--help", "--config-dir", "--out", "--token-file", "--wait"]
     assert completed(script, "status", "--ou") == ["--out"]
     assert completed(script, "--out", "j") == ["json"]
+    assert completed(script, "lock", "--wait", "1") == []
+    assert completed(script, "--wait", "60", "loc") == ["lock"]
     (tmp_path / "folder with blanks").mkdir()
     (tmp_path / "file").touch()
     assert completed(script, "-c", "fo", cwd=tmp_path) == ["folder with blanks"]
