@@ -13,8 +13,10 @@ from saltext_ha.api.split import Part, divide
 from saltext_ha.commands.minions import seconds_of
 from saltext_ha.commands.where import Where
 from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minions.job_answers import Answers, Count
 from saltext_ha.minions.job_specs import CommandSpec
-from saltext_ha.minions.jobs import Answers, Count, Jobs, new_jids
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.publishing import new_jids
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 

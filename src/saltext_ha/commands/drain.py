@@ -15,8 +15,9 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.minions import rebalance_planner
+from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
-from saltext_ha.minions.jobs import Answers, Jobs
+from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.rebalance_planner import BoundMinion, RebalanceStep
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command

@@ -123,7 +123,7 @@ class FailoverSafe:
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._jobs.reports(glob)
+                return await self._jobs.here.reports(glob)
         except HaError as exc:
             return str(exc)[:300]
         finally:

@@ -15,8 +15,9 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions import locator
 from saltext_ha.minions.connections import subscribers
+from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import LONGEST, WHERE, JobSpec, check_glob
-from saltext_ha.minions.jobs import Answers, Jobs
+from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.minions.presence import Presence, Sight
 from saltext_ha.reconciler.core import Core

@@ -9,7 +9,8 @@ from typing import Any
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_cache import MOST, JobCache, check_jid
 from saltext_ha.minions.job_specs import MAX_IDS, RUNNING, JobSpec
-from saltext_ha.minions.jobs import MAX_ANSWERS, NO_ROOM, Jobs
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.own_jobs import MAX_ANSWERS, NO_ROOM
 from saltext_ha.salt_bus.intake import fitted
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
@@ -47,7 +48,7 @@ class PastJobs:
         return {"past_jobs": listed, "past_job": looked_up}
 
     def _check(self) -> None:
-        if not self._jobs.takes_commands:
+        if not self._jobs.here.takes_commands:
             raise HaError(DENIED)
 
     async def _list(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:

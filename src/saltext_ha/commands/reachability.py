@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.minions import Bound, glob_of, seconds_of
+from saltext_ha.minions.job_answers import Answers, Stray
 from saltext_ha.minions.job_specs import PING, WHERE, JobSpec
-from saltext_ha.minions.jobs import Answers, Jobs, Stray
+from saltext_ha.minions.jobs import Jobs
 from saltext_ha.transport.control_server import Command
 
 OK = "ok"

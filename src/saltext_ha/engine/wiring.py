@@ -37,6 +37,7 @@ from saltext_ha.minions.arrivals import Arrivals, grains_cache
 from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.job_specs import REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.own_jobs import OwnJobs
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -69,8 +70,9 @@ def make(parts: Parts) -> Answering:
     opts, config = parts.opts, parts.config
     core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
     health, membership = parts.health, parts.membership
-    jobs = Jobs(group, opts, parts.returns, config.commands, parts.presence.hot)
-    arrivals = _arrivals(parts, jobs) if opts.get("minion_data_cache", True) else None
+    own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
+    jobs = Jobs(group, own_jobs, parts.presence.hot)
+    arrivals = _arrivals(parts, own_jobs) if opts.get("minion_data_cache", True) else None
     bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     summary = Summary(
         opts,
@@ -177,7 +179,7 @@ def make(parts: Parts) -> Answering:
         members,
         removal,
         own_facts,
-        jobs,
+        own_jobs,
         bound,
         drain,
         endpoints,
@@ -215,7 +217,7 @@ def make(parts: Parts) -> Answering:
     )
 
 
-def _arrivals(parts: Parts, jobs: Jobs) -> Arrivals:
+def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
     """Of a master that keeps grains, pillar and mine of minions."""
     arrivals = Arrivals(lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)), grains_cache(parts.opts))
     parts.bus.add(arrivals)

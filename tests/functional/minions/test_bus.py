@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha.minions import jobs
+from saltext_ha.minions import own_jobs
 from saltext_ha.minions.job_specs import WHERE, JobSpec
 from tests.engines import run, running, until
 
@@ -153,11 +153,11 @@ def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
                     parts.bus.tell(*where(jid, f"forged{number}", bent=True))
                 return ["evil", "web1", "web2"]
 
-            jobs.publish = publish
+            jobs.here.publish = publish
             work = asyncio.ensure_future(jobs.run(JobSpec(WHERE, glob="*"), 10))
-            await until(lambda: bool(jobs._running), "it is begun")
+            await until(lambda: bool(jobs.here._running), "it is begun")
             with grown() as found:
-                (jid,) = jobs._running
+                (jid,) = jobs.here._running
                 await until(lambda: parts.returns.targeted(jid) is not None, "it is known for whom")
                 for minion_id in ("evil", "web1", "web2"):
                     parts.bus.tell(*where(jid, minion_id, bent=minion_id == "evil"))
@@ -176,8 +176,8 @@ def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
 def test_what_was_returned_is_forgotten_after_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "PUBLISHING", 0.1)
-    monkeypatch.setattr(jobs, "AFTERWARDS", 0.1)
+    monkeypatch.setattr(own_jobs, "PUBLISHING", 0.1)
+    monkeypatch.setattr(own_jobs, "AFTERWARDS", 0.1)
     place = Place(tmp_path, "m1")
 
     async def main() -> None:
@@ -190,7 +190,7 @@ def test_what_was_returned_is_forgotten_after_the_job(
                 parts.bus.tell(*where(jid, "web1"))
                 return ["web1"]
 
-            jobs.publish = publish
+            jobs.here.publish = publish
             answers, _ = await jobs.run(JobSpec(WHERE, glob="*"), 0.5)
             assert answers["m1"].returned.keys() == {"web1"}
             await until(lambda: parts.returns.count(sent[0]) == 0, "it is forgotten")

@@ -15,7 +15,7 @@ import salt.payload
 import zmq
 
 from saltext_ha.common.errors import HaError, PublishingTimedOut
-from saltext_ha.minions import jobs
+from saltext_ha.minions import publishing
 from saltext_ha.minions.job_specs import PING, JobSpec
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
@@ -83,10 +83,10 @@ def test_a_job_is_published_once_or_not_at_all(
     tmp_path: Path, master: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Salt would ask three times, and a master that is only slow would publish it three times."""
-    monkeypatch.setattr(jobs, "PUBLISHING", 2)
+    monkeypatch.setattr(publishing, "PUBLISHING", 2)
     began = time.monotonic()
     with pytest.raises(PublishingTimedOut, match="is salt-master well"):
-        jobs.publish_here(opts_of(tmp_path, master.port), JobSpec(PING, glob="*"), JID)
+        publishing.publish_here(opts_of(tmp_path, master.port), JobSpec(PING, glob="*"), JID)
     assert time.monotonic() - began < 5
     assert master.requests == 1
 
@@ -94,23 +94,23 @@ def test_a_job_is_published_once_or_not_at_all(
 def test_whom_it_is_for_and_what_another_job_answers(tmp_path: Path, master: Played) -> None:
     opts, order = opts_of(tmp_path, master.port), JobSpec(PING, glob="*")
     master.answer = {"enc": "clear", "load": {"jid": JID, "minions": ["db1", "web1"]}}
-    assert jobs.publish_here(opts, order, JID) == ["db1", "web1"]
+    assert publishing.publish_here(opts, order, JID) == ["db1", "web1"]
     nobody = "Master could not resolve minions for target *"
     master.answer = {"enc": "clear", "load": {"jid": None, "minions": [], "error": nobody}}
-    assert jobs.publish_here(opts, order, JID) == []
+    assert publishing.publish_here(opts, order, JID) == []
     other = "20260131031245999999"
     for jid, minions in ((other, ["web1"]), (other, []), (None, ["web1"])):
         master.answer = {"enc": "clear", "load": {"jid": jid, "minions": minions}}
         with pytest.raises(HaError, match="did not take the job"):
-            jobs.publish_here(opts, order, JID)
+            publishing.publish_here(opts, order, JID)
     master.answer = {}
     with pytest.raises(HaError, match="did not take the job"):
-        jobs.publish_here(opts, order, JID)
+        publishing.publish_here(opts, order, JID)
 
 
 def test_what_the_master_says_no_to_was_not_published(tmp_path: Path, master: Played) -> None:
     """Only of a job that nobody has said anything about it is unknown whether it may have run."""
     master.answer = {"error": {"name": "AuthenticationError", "message": "no such user"}}
     with pytest.raises(HaError, match="no such user; is salt-master well") as refused:
-        jobs.publish_here(opts_of(tmp_path, master.port), JobSpec(PING, glob="*"), JID)
+        publishing.publish_here(opts_of(tmp_path, master.port), JobSpec(PING, glob="*"), JID)
     assert not isinstance(refused.value, PublishingTimedOut)

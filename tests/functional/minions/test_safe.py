@@ -42,7 +42,7 @@ def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) ->
             engine.parts.bus.tell(f"salt/job/{jid}/ret/{minion_id}", data)
         return [*returned]
 
-    engine.made.jobs.publish = publish
+    engine.made.jobs.here.publish = publish
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +37,8 @@ class Group:
 class Jobs:
     """Minions that run nothing."""
 
-    takes_commands = True
+    def __init__(self) -> None:
+        self.here = SimpleNamespace(takes_commands=True)
 
     async def run(self, spec: Any, seconds: float) -> tuple[dict[str, Any], None]:
         return {}, None

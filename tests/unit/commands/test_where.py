@@ -15,8 +15,8 @@ from saltext_ha.commands import where as module
 from saltext_ha.commands.minions import MasterView
 from saltext_ha.commands.where import Where, last_heard, sights_of
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import JobSpec
-from saltext_ha.minions.jobs import Answers
 from saltext_ha.minions.presence import Sight
 from saltext_ha.replication.record import ACCEPTED, PENDING
 

@@ -11,9 +11,9 @@ from saltext_ha.api.split import Part
 from saltext_ha.commands import cmd, cmd_batches, engine_client, where
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config import mapping
-from saltext_ha.minions import jobs
+from saltext_ha.minions import own_jobs, publishing
+from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import CommandSpec
-from saltext_ha.minions.jobs import Answers
 from saltext_ha.output import _minions
 from saltext_ha.output._text import Screen
 from saltext_ha.runners import ha as runner
@@ -153,7 +153,7 @@ def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.Mo
     monkeypatch.setattr(runner, "__context__", {}, raising=False)
     runner.cmd("*", "test.ping", timeout=1)
     pings = where.PINGING + 2 * where.LOOK
-    published = 1 + jobs.PUBLISHING + 5 + jobs.LOOKING
+    published = 1 + publishing.PUBLISHING + 5 + own_jobs.LOOKING
     assert waited[0] > SLOW + pings + published + 3 * 5.0
 
 

@@ -11,10 +11,11 @@ import pytest
 from saltext_ha.commands.reachability import DEAF, OK, SILENT, UNKNOWN, judge
 from saltext_ha.commands.reachability import answer as matrix
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.minions import jobs
+from saltext_ha.minions import job_answers, own_jobs
 from saltext_ha.minions import returns as module
+from saltext_ha.minions.job_answers import Answers, Count, Stray
 from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, RUNNING, WHERE, JobSpec, answer
-from saltext_ha.minions.jobs import Answers, Count, Stray, new_jids
+from saltext_ha.minions.publishing import new_jids
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, MemoryBudget
 from saltext_ha.transport import wire
@@ -136,7 +137,7 @@ def test_what_a_peer_says_was_returned_is_shown_too() -> None:
         endless = [endless]
     raw = {"targeted": ["web1", "web2"], "returned": [["web1", 0.1, {"a": b"\xff"}],
                                                        ["web2", 0.1, endless]]}  # fmt: skip
-    returned = jobs._read(raw).returned
+    returned = job_answers.read_answers(raw).returned
     assert returned["web1"] == (0.1, {"a": "\ufffd"})
     deepest = json.dumps(returned["web2"][1])
     assert TOO_MUCH in deepest
@@ -287,19 +288,19 @@ def test_what_is_kept_of_minions_is_bounded_in_all() -> None:
     ],
 )  # fmt: skip
 def test_how_far_a_job_is_elsewhere(told: dict[str, Any], count: Count | str) -> None:
-    assert jobs._count(told, "1") == count
+    assert job_answers.read_count(told, "1") == count
 
 
 def test_how_far_a_job_is_here() -> None:
     returns = Returns()
     returns.expect(["1"], 10, str)
     returns(*event("1", "stranger", retcode=1))
-    assert jobs._counted(returns, "1") == [None, 0, 0], "whose that is, is not known yet"
+    assert own_jobs._counted(returns, "1") == [None, 0, 0], "whose that is, is not known yet"
     returns.narrow("1", frozenset({"web1", "web2", "web3"}))
     returns(*event("1", "web1", retcode=3))
     returns(*event("1", "web2", retcode=0))
-    assert jobs._counted(returns, "1") == [3, 2, 1]
-    assert jobs._counted(returns, "2") == [None, 0, 0]
+    assert own_jobs._counted(returns, "1") == [3, 2, 1]
+    assert own_jobs._counted(returns, "2") == [None, 0, 0]
 
 
 # -- the matrix

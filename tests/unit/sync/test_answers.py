@@ -11,7 +11,7 @@ import pytest
 from saltext_ha.commands import consistency_check, endpoints, key_pages, key_section
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.lint import wire as lint
-from saltext_ha.minions import jobs
+from saltext_ha.minions import job_answers
 from saltext_ha.replication.placement import Stored
 from saltext_ha.sync import group
 
@@ -128,4 +128,4 @@ def test_counts_without_end_are_an_answer_that_is_none() -> None:
 
 def test_what_is_nothing_that_came_back() -> None:
     for raw in ({"targeted": 7}, {"targeted": [], "returned": [["web1", "x", 1]]}):
-        assert jobs._read(raw).error == "answered nonsense"
+        assert job_answers.read_answers(raw).error == "answered nonsense"

@@ -1,0 +1,92 @@
+"""What came of a job, as masters tell each other: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from saltext_ha.common.errors import NO_SENSE
+from saltext_ha.minions.job_specs import plain
+
+
+@dataclass
+class Answers:
+    """
+    What came of a job that one master published: ``targeted`` are the ids that it was for,
+    ``returned`` id → (seconds until then, value). ``error``: why it could not be published.
+    ``failed``: id → the code of those whose function failed; ``jid``: of that job. ``running``: of
+    those that have not returned a command, who said that it still runs it. ``unsure``: in spite of
+    the error it may have been published.
+    """
+
+    targeted: frozenset[str] = frozenset()
+    returned: dict[str, tuple[float, Any]] = field(default_factory=dict)
+    error: str = ""
+    failed: dict[str, int] = field(default_factory=dict)
+    jid: str = ""
+    running: frozenset[str] = frozenset()
+    unsure: bool = False
+
+
+class Count(NamedTuple):
+    """
+    How far a job is: how many minions it is for (None: it is not published yet), how many have
+    returned, and how many of these have failed.
+    """
+
+    targeted: int | None
+    returned: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Stray:
+    """Returns of a job of the master ``published`` that came to the master ``arrived``."""
+
+    published: str
+    arrived: str
+    ids: tuple[str, ...]
+
+
+def read_count(raw: Mapping[str, Any], jid: str) -> Count | str:
+    """What a master says of how far its job is, or why that is not known."""
+    counts = raw.get("counts")
+    if not isinstance(counts, Mapping):
+        return "does not say; is it of an older release?"
+    told = counts.get(jid)
+    if not isinstance(told, list) or len(told) != 3:
+        return "answered nonsense"
+    targeted, returned, failed = told
+    numbers = told if targeted is not None else (returned, failed)
+    if not all(type(each) is int for each in numbers):
+        return "answered nonsense"
+    return Count(targeted, returned, failed)
+
+
+def read_strays(
+    jids: Mapping[str, str], told: Mapping[str, dict[str, Any] | str]
+) -> Iterable[Stray]:
+    """What was returned to another master than *jids* (master → job) were published on."""
+    publisher = {jid: name for name, jid in jids.items()}
+    for arrived, raw in told.items():
+        returned = {} if isinstance(raw, str) else raw.get("returned")
+        for jid, ids in returned.items() if isinstance(returned, dict) else ():
+            published = publisher.get(jid)
+            if published and published != arrived and isinstance(ids, list) and ids:
+                yield Stray(published, arrived, tuple(map(str, ids)))
+
+
+def read_answers(raw: Mapping[str, Any]) -> Answers:
+    """What a master says of its job; a peer may say nonsense."""
+    if raw.get("error"):
+        return Answers(error=str(raw["error"]), unsure=raw.get("unsure") is True)
+    try:
+        return Answers(
+            frozenset(map(str, raw["targeted"])),
+            {str(each[0]): (float(each[1]), plain(each[2])) for each in raw["returned"]},
+            failed={str(i): int(code) for i, code in dict(raw.get("failed") or {}).items()},
+            running=frozenset(map(str, raw.get("running") or ())),
+        )
+    except NO_SENSE:
+        return Answers(error="answered nonsense")

@@ -1,0 +1,335 @@
+"""This master's part of jobs: publishes what it or a peer asks for, gathers what is returned."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PublishingTimedOut
+from saltext_ha.minions.job_specs import (
+    CMD,
+    JID,
+    LONGEST,
+    REPORT,
+    CommandSpec,
+    JobSpec,
+    Spec,
+    answer,
+    read,
+)
+from saltext_ha.minions.publishing import PUBLISHING, Publish, new_jids, publish_here
+from saltext_ha.minions.returns import Returns
+from saltext_ha.salt_bus.intake import fitted
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Peer
+
+log = logging.getLogger(__name__)
+
+AFTERWARDS = 10.0  # for which stray returns are still kept
+AT_ONCE = 4  # being published
+MAX_RUNNING = 32  # being waited for
+MAX_ANSWERS = 6 * 1024 * 1024  # bytes of one message to a peer
+NO_ROOM = "answered so much that it does not fit into a message beside the others"
+# A report takes its minion seconds, and longer where many are asked at once: they are waited for as
+# long as they keep coming.
+REPORTING = 45.0
+SILENT = 20.0
+# Who has not returned a command in time is asked whether it still runs it.
+FIND_JOB = "saltutil.find_job"
+FINDING = 5.0  # seconds to answer
+LOOKING = 10.0  # with publishing that
+LATE = 2.0  # for which returns of those who do not run it any more may be under way
+
+
+class OwnJobs:
+    """
+    The one way by which an engine has anything published; see :mod:`saltext_ha.minions.job_specs`.
+
+    :param name: this master's. :param opts: its configuration.
+    :param returns: what its bus tells of returns.
+    :ivar takes_commands: whether other masters may have commands run here.
+    :ivar publish: hands a job with an id of our choice to this master, and returns the minions
+        that it is for; blocks. :raises HaError: it could not be published.
+    """
+
+    def __init__(
+        self, name: str, opts: Mapping[str, Any], returns: Returns, takes_commands: bool
+    ) -> None:
+        self._name, self._opts, self._returns = name, opts, returns
+        self.takes_commands = takes_commands
+        self.publish: Publish = publish_here
+        self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._commands: dict[str, float] = {}
+        """Commands that were published here and of which returns are kept: id → when."""
+        self._waiting_on = 0
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._arrived = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def arrived() -> None:
+            loop.call_soon_threadsafe(self._arrived.set)
+
+        returns.arrived = arrived
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+
+        async def expect(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return self.expect(payload)
+
+        async def run(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self.run(payload, peer.name)
+
+        async def strays(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return self.strays(payload)
+
+        async def more(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self.more(payload)
+
+        return {"job_expect": expect, "job_run": run, "job_more": more, "job_strays": strays}
+
+    async def reports(self, glob: str) -> dict[str, dict[str, Any]]:
+        """
+        What the minions say of themselves that listen to this master, by id; see
+        :mod:`saltext_ha.minions.reports`.
+
+        :raises HaError: they could not be asked.
+        """
+        spec = JobSpec(REPORT, glob=glob)
+        (jid,) = new_jids(1)
+        told = await self.run({"jid": jid, "order": spec.to_wire(), "timeout": REPORTING})
+        self._over([jid])
+        if told["error"]:
+            raise HaError(told["error"])
+        return {minion_id: value for minion_id, _, value in told["returned"]}
+
+    async def tell(self, spec: Spec) -> None:
+        """
+        Publish *spec* here; nobody waits for what is returned.
+
+        :raises HaError: it could not be published.
+        """
+        (jid,) = new_jids(1)
+        async with self._turns:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self.publish, self._opts, spec, jid)
+
+    def expect(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        returns = self._returns
+        seconds = _seconds(payload.get("timeout")) + PUBLISHING + AFTERWARDS
+        returns.expect(_jids(payload), seconds)
+        asyncio.get_running_loop().call_later(seconds + 1, returns.forget_old)
+        return {}
+
+    async def run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
+        (jid,) = _jids({"jids": [payload.get("jid")]})
+        spec, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
+        if spec.what == CMD and by and not self.takes_commands:
+            raise InvalidRecord("takes no commands from other masters (ha: commands: False)")
+        # A call may come twice, when a connection breaks; the job is published once.
+        task = self._running.get(jid)
+        if task is None:
+            if sum(not each.done() for each in self._running.values()) >= MAX_RUNNING:
+                raise InvalidRecord(f"{MAX_RUNNING} jobs are under way; try again later")
+            level = logging.INFO if spec.what == CMD else logging.DEBUG
+            what, asked = f"{spec.what} {spec.job()[0]}", by or "this master"
+            log.log(level, "ha job: jid=%s what=%s asked by=%s", jid, what, asked)
+            task = self._running[jid] = asyncio.ensure_future(self._carry_out(spec, jid, timeout))
+            loop = asyncio.get_running_loop()
+            task.add_done_callback(
+                lambda _: loop.call_later(AFTERWARDS, self._running.pop, jid, None)
+            )
+        return await asyncio.shield(task)
+
+    async def _carry_out(self, spec: Spec, jid: str, timeout: float) -> dict[str, Any]:
+        returns = self._returns
+        keep = functools.partial(answer, spec.what)
+        try:
+            seconds = timeout + PUBLISHING + AFTERWARDS + afterwards(spec)
+            patience = timeout + PUBLISHING + afterwards(spec)
+            began, targeted = await self._published(spec, jid, seconds, keep, patience)
+        except HaError as exc:
+            unsure = isinstance(exc, PublishingTimedOut)
+            return {"error": f"{self._name} could not publish: {exc}", "unsure": unsure}
+        await self._all_of(jid, len(targeted), timeout, SILENT if spec.what == REPORT else timeout)
+        running: Collection[str] = ()
+        if spec.what == CMD:
+            known = {i: at for i, at in self._commands.items() if returns.targeted(i) is not None}
+            self._commands = {**known, jid: began}
+            running = await self._still_running(jid, targeted)
+        return self._came_of(spec.what, jid, began, targeted, running)
+
+    async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Wait on for a command that was published here; any peer could have read what came."""
+        (jid,) = _jids({"jids": [payload.get("jid")]})
+        timeout, returns = _seconds(payload.get("timeout")), self._returns
+        began = self._commands.get(jid)
+        if began is None or returns.targeted(jid) is None:
+            raise InvalidRecord("nobody waits for that job any more")
+        if self._waiting_on >= MAX_RUNNING:
+            raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
+        returns.expect([jid], timeout + LOOKING + LATE + AFTERWARDS)
+        targeted = returns.targeted(jid) or frozenset()
+        self._waiting_on += 1
+        try:
+            await self._all_of(jid, len(targeted), timeout, timeout)
+            running = await self._still_running(jid, targeted)
+            if not running:
+                # A minion that has ended it meanwhile sends its return after that answer.
+                await self._all_of(jid, len(targeted), LATE, LATE)
+        finally:
+            self._waiting_on -= 1
+            self._over([jid])
+        return self._came_of(CMD, jid, began, targeted, running)
+
+    def _came_of(
+        self, what: str, jid: str, began: float, targeted: Collection[str], running: Iterable[str]
+    ) -> dict[str, Any]:
+        """What is known of a job by now, as a peer is told."""
+        came = self._returns.of(jid)
+        # They go to a peer in one message.
+        too_much = {"problem" if what == REPORT else "error": NO_ROOM}
+        values = fitted({i: each.value for i, each in came.items()}, MAX_ANSWERS, too_much)
+        return {
+            "error": "",
+            "targeted": sorted(targeted),
+            "returned": [
+                [minion_id, round(max(0.0, each.at - began), 4), values[minion_id]]
+                for minion_id, each in sorted(came.items())
+            ],
+            "failed": {i: each.retcode for i, each in sorted(came.items()) if each.retcode},
+            "running": sorted(i for i in running if i not in came),
+        }
+
+    async def _published(
+        self,
+        spec: Spec,
+        jid: str,
+        seconds: float,
+        keep: Callable[[Any], Any],
+        patience: float,
+    ) -> tuple[float, frozenset[str]]:
+        """
+        Publish here, and keep what is returned of it for *seconds*.
+
+        :param patience: seconds that it may wait for its turn; then nobody waits for it any more.
+        :return: when (``time.monotonic``), and the minions that it is for.
+        :raises HaError: it could not be published.
+        """
+        loop = asyncio.get_running_loop()
+        returns = self._returns
+        end = loop.time() + patience
+        async with self._turns:
+            if loop.time() > end:
+                raise HaError("too many jobs were being published; its turn came too late")
+            returns.expect([jid], seconds, keep)
+            loop.call_later(seconds + 1, returns.forget_old)
+            began = time.monotonic()
+            targeted = frozenset(
+                await loop.run_in_executor(None, self.publish, self._opts, spec, jid)
+            )
+            returns.narrow(jid, targeted)
+        return began, targeted
+
+    async def _still_running(self, jid: str, targeted: frozenset[str]) -> list[str]:
+        """Those of *targeted* that have not returned that job, and say that they still run it."""
+        loop, returns = asyncio.get_running_loop(), self._returns
+        missing = sorted(targeted - returns.of(jid).keys())
+        if not missing:
+            return []
+        (look,) = new_jids(1)
+        question = CommandSpec(missing, "list", FIND_JOB, (jid,))
+        keep = functools.partial(_is_of, jid)
+        end = loop.time() + LOOKING
+        try:
+            _, asked = await asyncio.wait_for(
+                self._published(question, look, LOOKING + AFTERWARDS, keep, LOOKING), LOOKING
+            )
+        except (HaError, asyncio.TimeoutError):
+            self._over([look])
+            return []  # nobody said so
+        seconds = min(FINDING, end - loop.time())
+        await self._all_of(look, len(asked), seconds, seconds)
+        self._over([look])
+        return [minion_id for minion_id, each in returns.of(look).items() if each.value]
+
+    async def _all_of(self, jid: str, count: int, timeout: float, silent: float) -> None:
+        """Until so many returned that job, or the time is over, or no more came for *silent*."""
+        loop, returns = asyncio.get_running_loop(), self._returns
+        end = loop.time() + timeout
+        before, last = 0, loop.time()
+        while (here := returns.count(jid)) < count:
+            now = loop.time()
+            if here > before:
+                before, last = here, now
+            left = min(end, last + silent) - now
+            if left <= 0:
+                return
+            self._arrived.clear()
+            if returns.count(jid) == here:
+                await _within(self._arrived, left)
+
+    def strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Who returned these jobs here; with ``counts`` only how far they are."""
+        returns = self._returns
+        if payload.get("counts") is True:
+            return {"counts": {jid: _counted(returns, jid) for jid in _jids(payload)}}
+        found = {jid: returns.of(jid) for jid in _jids(payload)}
+        self._over(found)  # the caller asks this last
+        return {
+            "returned": {
+                jid: sorted(minion_id for minion_id, each in came.items() if not each.relayed)
+                for jid, came in found.items()
+            }
+        }
+
+    def _over(self, jids: Iterable[str]) -> None:
+        """Nobody waits for these jobs any more, but for who asks again: its connection broke."""
+        returns = self._returns
+        returns.over(jids, AFTERWARDS)
+        asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
+
+
+def afterwards(spec: Spec) -> float:
+    """Seconds that a master may take for more than publishing it and waiting for it."""
+    return LOOKING if spec.what == CMD else 0.0
+
+
+def _is_of(jid: str, value: Any) -> bool:
+    """Whether a minion answers to ``saltutil.find_job`` that it runs that job."""
+    return isinstance(value, Mapping) and value.get("jid") == jid
+
+
+def _counted(returns: Returns, jid: str) -> list[int | None]:
+    """A :class:`Count`, as a peer is told."""
+    targeted = returns.targeted(jid)
+    if targeted is None:
+        return [None, 0, 0]  # what came before that may be anybody's
+    return [len(targeted), returns.count(jid), returns.failed(jid)]
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), min(seconds, 1.0))
+    except asyncio.TimeoutError:
+        return
+
+
+def _jids(payload: Mapping[str, Any]) -> list[str]:
+    jids = wire.texts(payload, "jids")
+    if not 0 < len(jids) <= 64:
+        raise InvalidRecord("takes 1 to 64 job ids")
+    if not all(map(JID.fullmatch, jids)):
+        raise InvalidRecord("a job id has 20 digits")
+    return jids
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+        raise InvalidRecord(f"takes seconds, more than 0, at most {LONGEST:g}")
+    return float(value)
