@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Mapping
@@ -368,8 +369,13 @@ async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
         (lambda top: (top / "out").symlink_to("/etc/passwd"), "leads out of the tree"),
         (lambda top: (top / "up").symlink_to("../../x"), "leads out of the tree"),
         (lambda top: os.mkfifo(top / "pipe"), "neither a file"),
+        pytest.param(
+            lambda top: os.mknod(top / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3)),
+            "neither a file",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices"),
+        ),
     ],
-    ids=["absolute link", "link above", "pipe"],
+    ids=["absolute link", "link above", "pipe", "device"],
 )
 @in_a_loop
 async def test_what_no_tree_may_hold(tmp_path: Path, make: Any, words: str) -> None:
