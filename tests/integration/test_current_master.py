@@ -11,6 +11,7 @@ import pytest
 
 from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
+from saltext_ha.common.version import ours
 from tests.integration.conftest import MakeLab
 
 pytestmark = pytest.mark.timeout(240)
@@ -85,6 +86,7 @@ def test_a_hot_minion_names_the_master_that_asked(site: Site) -> None:
             "type": "list",
             "masters": [site.m1.address, site.m2.address],
             "connected": True,
+            "version": ours(),
         }
 
 

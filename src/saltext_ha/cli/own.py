@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,9 +53,12 @@ def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
     seconds = watching.interval_of(interval) if interval else watching.USUAL
     if not sys.stdout.isatty():
         raise OSError("watch: standard output is no terminal; salt-ha status  prints it once")
-    return watching.Watch(
+    work = watching.Watch(
         lambda: _status(opts), lambda answer: _rendered(opts, answer), sys.stdout, seconds
-    ).run()
+    )
+    # An exception could be raised, and swallowed, in the middle of what Salt loads for the table.
+    signal.signal(signal.SIGINT, lambda number, frame: work.stop())
+    return work.run()
 
 
 def _report(opts: Mapping[str, Any], file: str = "") -> int:

@@ -66,10 +66,15 @@ class Watch:
         self._ask, self._render, self._out, self._interval = ask, render, out, interval
         self._heard: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         self._table, self._at, self._retcode = "", 0.0, NOBODY
+        self._over = False
+
+    def stop(self) -> None:
+        """End :meth:`run` soon; may be called by the handler of a signal."""
+        self._over = True
 
     def run(self) -> int:
         """
-        Draw until interrupted; then leave the last table on the usual screen.
+        Draw until that is stopped; then leave the last table on the usual screen.
 
         :return: the exit code of the last answer; 2 when what is left there is old.
         """
@@ -77,11 +82,9 @@ class Watch:
         began = time.monotonic()
         self._out.write(ENTER)
         try:
-            while True:
+            while not self._over:
                 self._take()
                 self._draw(self._head(time.monotonic() - (self._at or began)))
-        except KeyboardInterrupt:
-            pass
         finally:
             self._out.write(LEAVE)
             self._out.flush()

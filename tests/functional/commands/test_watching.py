@@ -100,17 +100,24 @@ async def test_the_table_follows_the_group_until_ctrl_c(tmp_path: Path) -> None:
     assert "is not running" in left
 
 
-def stopping(out: io.StringIO, word: str) -> Callable[[str], int]:
-    """A ``write`` as that of *out*, and Ctrl-C once *word* is drawn."""
-    write = io.StringIO.write
+class Screen(io.StringIO):
+    """Stops *work*, as Ctrl-C does, once *word* is drawn."""
 
-    def then(text: str) -> int:
-        written = write(out, text)
-        if word in text and watching.HOME in text:
-            raise KeyboardInterrupt
-        return written
+    work: watching.Watch
 
-    return then
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self._word = word
+
+    def write(self, text: str) -> int:
+        if self._word in text and watching.HOME in text:
+            self.work.stop()
+        return super().write(text)
+
+
+def watched(ask: Callable[[], dict[str, Any]], out: Screen, interval: float = 2.0) -> int:
+    out.work = watching.Watch(ask, lambda each: str(each["state"]), out, interval)
+    return out.work.run()
 
 
 def answer(state: str, retcode: int) -> dict[str, Any]:
@@ -128,10 +135,9 @@ def test_what_is_old_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
         hangs.wait()
         return answer("fine", 0)
 
-    out = io.StringIO()
-    monkeypatch.setattr(out, "write", stopping(out, "OLD: "))
+    out = Screen("OLD: ")
     try:
-        status = watching.Watch(ask, lambda each: each["state"], out, 0.5).run()
+        status = watched(ask, out, 0.5)
     finally:
         hangs.set()
     assert status == 2
@@ -140,10 +146,8 @@ def test_what_is_old_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert left.endswith("\nfine\n")
 
 
-def test_the_last_answer_is_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = io.StringIO()
-    monkeypatch.setattr(out, "write", stopping(out, "drift"))
-    assert watching.Watch(lambda: answer("drift", 1), lambda each: each["state"], out).run() == 1
+def test_the_last_answer_is_the_exit_status() -> None:
+    assert watched(lambda: answer("drift", 1), Screen("drift")) == 1
 
 
 def test_an_error_ends_it_and_gives_the_screen_back() -> None:
@@ -159,10 +163,9 @@ def test_an_error_ends_it_and_gives_the_screen_back() -> None:
 def test_a_long_table_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "10")
     monkeypatch.setenv("COLUMNS", "30")
-    out = io.StringIO()
-    monkeypatch.setattr(out, "write", stopping(out, "row 1"))
+    out = Screen("row 1")
     table = "\n".join(f"row {number}" for number in range(20))
-    watching.Watch(lambda: answer("", 0), lambda _: table, out).run()
+    watched(lambda: answer(table, 0), out)
     screen = out.getvalue().split(watching.HOME)[-1].split(watching.BELOW)[0]
     lines = [line.replace(watching.END_OF_LINE, "").strip() for line in screen.splitlines()]
     assert len(lines) == 10
