@@ -17,6 +17,7 @@ from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
+from saltext_ha.reconciler.attribution import Who, nobody
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Tombstones
 from saltext_ha.reconciler.holds import Announce, Holds
@@ -73,7 +74,7 @@ class Keeper:
         mode: WriteMode | None = None,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
-        who: Callable[[str, str], str] = lambda minion_id, state: "",
+        who: Who = nobody,
         deleted_by_salt: bool = False,
         newcomers: Newcomers | None = None,
     ) -> None:

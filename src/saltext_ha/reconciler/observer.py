@@ -8,11 +8,12 @@ what was last seen or applied; ``replication/change.py`` says what a difference 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
+from saltext_ha.reconciler.attribution import AT_ONCE, Who
 from saltext_ha.reconciler.holds import Holds, wanted
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.races import Races
@@ -83,7 +84,7 @@ class Observer:
     races: Races
     revocations: Revocations
     writer: Writer
-    who: Callable[[str, str], str]
+    who: Who
     deleted_by_salt: bool
 
     def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str]]:
@@ -157,7 +158,7 @@ class Observer:
                 writes = change.interpret(_may_have_shown(applied, now), now, states)
             else:
                 writes = change.knocked_again(now)
-            by = task.by or self.who(minion_id, now.state if now.state in DECISIONS else DELETED)
+            by = self._by(task.by, minion_id, now.state if now.state in DECISIONS else DELETED)
             if not by and applied != NEVER:
                 by = OPERATOR  # a key never seen here may have come with the folder
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
@@ -166,6 +167,12 @@ class Observer:
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
         return self._write(minion_id, content, records, writes, known, by)
+
+    def _by(self, said: str, minion_id: str, state: str) -> str:
+        """Who did it. Salt's event of the call may come after those of what it did."""
+        if said == OPERATOR:
+            return self.who(minion_id, state, AT_ONCE) or said
+        return said or self.who(minion_id, state)
 
     def _write(
         self,

@@ -12,7 +12,9 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
-from saltext_ha.reconciler.observer import MINION
+from saltext_ha.reconciler.attribution import WheelCalls
+from saltext_ha.reconciler.hints import Hint, read_hint, tasks
+from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
 from tests.functional.keepers import (
@@ -1222,3 +1224,20 @@ def test_what_was_refused_is_forgotten_when_it_is_as_before(m1: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
     assert m1.keeper.refused.reasons == {}
+
+
+def test_a_call_that_is_told_of_after_what_it_did_is_known(m1: Master) -> None:
+    """Salt's events of one call come over several connections."""
+    calls = WheelCalls()
+    m1.keeper._observer.who = calls.who
+    m1.knock("web1")
+    m1.settle()
+    m1.move("web1", PENDING, ACCEPTED)
+    # First comes that it was accepted, then by whose call.
+    hint = read_hint("salt/key", {"id": "web1", "act": "accept"}, calls)
+    assert hint == Hint("web1", OPERATOR, False)
+    new = {"fun": "wheel.key.accept", "user": "alice", "fun_args": ["web1"]}
+    calls.heard("salt/wheel/1/new", new)
+    m1.keeper.look(tasks([hint]))
+    (value,) = m1.replica.get("web1")[PRINTS[0]].values
+    assert (value.state, value.by) == (ACCEPTED, "alice")
