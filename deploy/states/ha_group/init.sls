@@ -1,6 +1,6 @@
 # Turns plain masters into a group: the same pillar on each, in any order or at once.
 #
-#   salt-call --local --file-root deploy/states --pillar-root /root/pillar state.apply ha_group
+#   salt-call --local --file-root deploy/states --pillar-root pillar state.apply ha_group
 #   salt-ssh 'salt*' state.apply ha_group        # with the pillar below ha_group:
 #
 # pillar.example beside this says what it takes. docs/containers.md tells more.
