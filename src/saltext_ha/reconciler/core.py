@@ -52,7 +52,6 @@ class Core:
         self._passes = 0
         self._settled = 0.0
         """When all that the last pass found is settled: whether too much is gone shows then."""
-        self._patient_until: float | None = None
         self._began: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -285,17 +284,11 @@ class Core:
         if await self._still_changes():
             await self.scan()  # what it finds settles first
         else:
-            self._patient_until = None
             await self.work(lambda: self.keeper.look(self.keeper.work.take()))
 
     async def _still_changes(self) -> bool:
         """Whether the store changed since the pass that found the keys which vanished."""
-        if not self.keeper.work.absences_due():
-            return False
-        now = time.monotonic()
-        if self._patient_until is None:
-            self._patient_until = now + PATIENCE
-        if now > self._patient_until:
+        if not 0 <= self.keeper.work.overdue() < PATIENCE:
             return False
         self._passes += 1  # what is due waits for the answer
         try:

@@ -120,10 +120,10 @@ class WorkQueue:
         self._waiting[minion_id] = Work(at, at)
         self._next = min(self._next, at)
 
-    def absences_due(self) -> bool:
-        """Whether it is time to believe that absent keys are gone."""
-        now = self._clock()
-        return any(work.certain_at <= now for work in self._waiting.values())
+    def overdue(self) -> float:
+        """Seconds for which the first absent key could be believed to be gone; negative: none."""
+        first = min((work.certain_at for work in self._waiting.values()), default=math.inf)
+        return self._clock() - first
 
     def wake(self) -> None:
         """Something that is no id is to be tried again."""
