@@ -22,6 +22,7 @@ from saltext_ha.config.leader import GROUP, LeaderSettings
 from saltext_ha.once import view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
+from saltext_ha.once.etcd_client import boot_clock
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
@@ -58,7 +59,8 @@ class GroupLeader:
     Of one master.
 
     :param links: to the peers, by name.
-    :param clock: seconds that only grow, also while this process is stopped.
+    :param clock: seconds that only grow, also while this process is stopped or the machine
+        suspended.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class GroupLeader:
         me: Candidate,
         settings: LeaderSettings,
         links: Mapping[str, LeaderLink],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit
         self._settings, self._links, self._clock = settings, links, clock
@@ -227,7 +229,9 @@ class GroupLeader:
         }
         known = self._known
         same = (known.leader, known.leads) == (found.leader, found.lead)
-        since = known.since if same else time.time()
-        self._known = Leadership(GROUP, found.leader, found.lead, found.why, since, apart)
+        since, began = (known.since, known.began) if same else (time.time(), now)
+        self._known = Leadership(
+            GROUP, found.leader, found.lead, found.why, since, apart, began=began
+        )
         if not same:
             self._me.tell(known.leader, found.leader)

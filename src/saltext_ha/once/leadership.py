@@ -19,6 +19,7 @@ class Leadership:
     :ivar since: when that became so, in Unix seconds.
     :ivar apart: master → why it does not take part.
     :ivar fence: a number that grows with each change of leaders; None where the store has none.
+    :ivar began: as ``since``, by the clock of :class:`.group_leader.GroupLeader`, which only grows.
     """
 
     store: str
@@ -28,6 +29,7 @@ class Leadership:
     since: float = 0.0
     apart: Mapping[str, str] = field(default_factory=dict)
     fence: int | None = None
+    began: float = float("-inf")
 
     def told(self) -> dict[str, Any]:
         """Plain data, nothing secret."""

@@ -110,7 +110,7 @@ class GroupLocks:
     """
     Given by the leader.
 
-    :param clock: seconds that only grow.
+    :param clock: that of the leader: seconds that only grow.
     """
 
     def __init__(
@@ -122,8 +122,6 @@ class GroupLocks:
     ) -> None:
         self._name, self._links, self._leader, self._clock = name, links, leader, clock
         self._held: dict[str, _Held] = {}
-        self._began = (0.0, float("-inf"))
-        """When this master began to lead, in Unix seconds, and when a lock was first asked then."""
 
     def for_peers(self) -> dict[str, Handler]:
         return {"lock": self._asked, "unlock": self._given_back}
@@ -163,7 +161,7 @@ class GroupLocks:
                 return has_not(GROUP, GONE)
             return has_not(GROUP, f"{held.by} has it, for {now - held.since:.0f} s")
         # A lock that the last leader gave is taken over when it is prolonged; nobody else gets one.
-        since = self._leads_for(now)
+        since = now - self._leader.standing.began
         if held is None and since < TTL:
             if not wish.token:
                 left = TTL - since
@@ -175,13 +173,6 @@ class GroupLocks:
         token = wish.token or secrets.token_hex(16)
         self._held[wish.name] = _Held(token, wish.by, held.since if held else now, now + TTL)
         return has_it(GROUP, token, TTL)
-
-    def _leads_for(self, now: float) -> float:
-        """Seconds; of a clock that was set back no more is made than what has passed since."""
-        began = self._leader.standing.since
-        if began != self._began[0]:
-            self._began = (began, now)
-        return max(time.time() - began, now - self._began[1])
 
     def _take_back(self, wish: Wish) -> dict[str, Any]:
         held = self._held.get(wish.name)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.common.errors import HaError, PeerError, reason_of
 from saltext_ha.once.group_leader import LeaderLink
 from saltext_ha.once.leaders import Leader
 from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
@@ -98,8 +98,8 @@ class Reactions:
         self._known = Occurrences()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
-        self._lock, self._coming = threading.Lock(), 0
-        """How many events are on their way into the event loop."""
+        self._lock, self._coming, self._coming_bytes = threading.Lock(), 0, 0
+        """How many events are on their way into the event loop, and their size."""
         self._news, self._own = asyncio.Event(), asyncio.Event()
         self._taken: dict[str, tuple[str, int]] = {}
         """Peer → its start, and the number of the last event that was taken of it."""
@@ -111,19 +111,43 @@ class Reactions:
     # -- what is heard here
 
     def heard(self, tag: str, data: Mapping[str, Any], at: float, reacted: bool) -> None:
-        """An event that a reactor is configured for; from any thread."""
+        """
+        An event that a reactor is configured for; from any thread.
+
+        It is read here, so that a minion with large events does not hold up the event loop.
+        """
+        try:
+            key = key_of(tag, data)
+            packed = b"" if reacted else events.pack(data)
+        except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+            return self._soon(0, self._drop, f"tag={tag!a:.200} cannot be kept: {exc!a:.100}")
+        if len(packed) > LARGEST:
+            why = f"tag={tag!a:.200} is larger than {LARGEST >> 20} MB"
+            return self._soon(0, self._drop, why)
+        genuine = not reacted and self._proofs.is_ours(tag, data)
+        self._soon(len(packed), self._add, tag, packed, key, at, reacted, genuine)
+
+    def _soon(self, size: int, do: Callable[..., None], *values: Any) -> None:
+        """Do it in the event loop, unless too much waits for that already."""
         with self._lock:
-            if self._coming >= MOST:
+            if self._coming >= MOST or self._coming_bytes + size > MOST_BYTES:
                 self._counts["dropped"] += 1
                 return
             self._coming += 1
+            self._coming_bytes += size
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._add, tag, dict(data), at, reacted)
+            self._loop.call_soon_threadsafe(self._arrived, size, do, values)
 
-    def _add(self, tag: str, data: dict[str, Any], at: float, reacted: bool) -> None:
+    def _arrived(self, size: int, do: Callable[..., None], values: tuple[Any, ...]) -> None:
         with self._lock:
             self._coming -= 1
-        event = self._known.note(key_of(tag, data), self._name, at, time.monotonic())
+            self._coming_bytes -= size
+        do(*values)
+
+    def _add(
+        self, tag: str, packed: bytes, key: bytes, at: float, reacted: bool, genuine: bool
+    ) -> None:
+        event = self._known.note(key, self._name, at, time.monotonic())
         if reacted:
             self._counts["twice"] += event.done
             event.done = True
@@ -131,14 +155,8 @@ class Reactions:
             return
         if event.done:
             return
-        packed = events.pack(data)
-        if len(packed) > LARGEST:
-            self._drop(f"tag={tag!a:.200} is larger than {LARGEST >> 20} MB")
-            return
         self._number += 1
-        self._waiting.append(
-            _Waiting(self._number, tag, packed, at, self._proofs.is_ours(tag, data), event)
-        )
+        self._waiting.append(_Waiting(self._number, tag, packed, at, genuine, event))
         self._bytes += len(packed)
         while len(self._waiting) > MOST or self._bytes > MOST_BYTES:
             self._pop()
@@ -261,24 +279,26 @@ class Reactions:
                 taken, last = self._taken.get(peer.name, ("", 0))
                 if taken == start and number <= last:
                     continue
-                try:
-                    data = events.unpack(packed)
-                except ValueError as exc:
-                    raise InvalidRecord(f"malformed events: {exc}") from None
                 if self._switch.matches(tag):
-                    if genuine:
-                        data = self._proofs.mark(tag, data)
-                    await self._take_one(peer.name, tag, data, max(0.0, age), until)
+                    await self._take_one(peer.name, tag, packed, max(0.0, age), genuine, until)
                 else:  # nothing else is fired here for others
                     self._drop(f"{peer.name} hands over tag={tag!a:.200}: no reactor here has it")
                 self._taken[peer.name] = (start, number)
         return {}
 
     async def _take_one(
-        self, peer: str, tag: str, data: dict[str, Any], age: float, until: float
+        self, peer: str, tag: str, packed: bytes, age: float, genuine: bool, until: float
     ) -> None:
+        try:
+            data = events.unpack(packed)
+            key = key_of(tag, data)
+            if genuine:
+                data = self._proofs.mark(tag, data)
+        except (TypeError, ValueError, RecursionError) as exc:  # it must not hold up the next ones
+            self._drop(f"{peer} hands over tag={tag!a:.200}, which is unreadable: {exc!a:.100}")
+            return
         now = time.monotonic()
-        event = self._known.note(key_of(tag, data), peer, now - age, now)
+        event = self._known.note(key, peer, now - age, now)
         if not event.done and self._hears(str(data.get("id", ""))):
             await self._own_copy(event, until)
         if event.done:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,9 @@ WINDOW = 60.0
 KEPT = 600.0
 """Seconds for which an event is remembered; an older one is not reacted to any more."""
 MOST = 50_000
+MOST_ALIKE = 1_000
+"""Occurrences of one event that are remembered: a minion that repeats one without end costs no
+more."""
 FROM_MINION = "_minion_event"
 SAID_BY_MINION = ("id", "data", "grains")
 """Of what Salt puts together of an event of a minion; the rest differs from master to master."""
@@ -29,7 +32,11 @@ OF_SENDER = {"fired", "proof", "traceparent", "tracestate", "baggage", "proxy_ta
 
 
 def key_of(tag: str, data: Mapping[str, Any]) -> bytes:
-    """A short name of all that the sender of an event said."""
+    """
+    A short name of all that the sender of an event said.
+
+    :raises ValueError: it is nested too deeply to be read.
+    """
     if data.get("cmd") == FROM_MINION:
         # A minion fires its start for each master that it connects to, with the time in the text.
         names = ("id",) if _is_start(tag) else SAID_BY_MINION
@@ -43,7 +50,10 @@ def key_of(tag: str, data: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps([tag, said], sort_keys=True, default=repr)
     except (TypeError, ValueError, RecursionError):
-        text = f"{tag} {said!r}"
+        try:
+            text = f"{tag} {said!r}"
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).digest()
 
 
@@ -66,11 +76,50 @@ class Occurrence:
     done: bool = False
 
 
+class _Alike:
+    """The occurrences of one event, in the order in which they became known."""
+
+    def __init__(self) -> None:
+        self._found: deque[Occurrence] = deque()
+        self._gone = 0
+        """How many were forgotten."""
+        self._passed: Counter[str] = Counter()
+        """Master → how many of all, from the first on, cannot be what it hears next."""
+
+    def note(self, by: str, at: float, now: float) -> Occurrence:
+        while self._found and now - self._found[0].at > KEPT:
+            self._forget_first()
+        gone = self._gone
+        passed = place = max(0, self._passed[by] - gone)
+        while place < len(self._found):
+            one = self._found[place]
+            if by not in one.by and abs(one.at - at) <= WINDOW:
+                one.by.add(by)
+                break
+            if passed == place and (by in one.by or one.at < at):
+                passed += 1
+            place += 1
+        else:
+            one = Occurrence(at, {by})
+            self._found.append(one)
+            if len(self._found) > MOST_ALIKE:
+                self._forget_first()
+        self._passed[by] = gone + passed
+        return one
+
+    def _forget_first(self) -> None:
+        self._found.popleft()
+        self._gone += 1
+
+    def is_old(self, now: float) -> bool:
+        return all(now - one.at > KEPT for one in self._found)
+
+
 class Occurrences:
     """The events of the last :data:`KEPT` seconds."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, list[Occurrence]] = OrderedDict()
+        self._known: OrderedDict[bytes, _Alike] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -82,20 +131,13 @@ class Occurrences:
         :return: which event that is; a new one has no other master in ``by``.
         """
         self._forget(now)
-        here = self._known.setdefault(key, [])
-        for one in here:
-            if by not in one.by and abs(one.at - at) <= WINDOW:
-                one.by.add(by)
-                return one
-        here.append(Occurrence(at, {by}))
-        here[:] = [one for one in here if now - one.at <= KEPT]
+        alike = self._known.setdefault(key, _Alike())
         self._known.move_to_end(key)
-        return here[-1] if here else Occurrence(at, {by})
+        return alike.note(by, at, now)
 
     def _forget(self, now: float) -> None:
         while self._known:
             oldest = next(iter(self._known.values()))
-            old = all(now - one.at > KEPT for one in oldest)
-            if not old and len(self._known) < MOST:
+            if not oldest.is_old(now) and len(self._known) < MOST:
                 return
             self._known.popitem(last=False)

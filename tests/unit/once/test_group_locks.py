@@ -7,15 +7,23 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.config.leader import LeaderSettings
+from saltext_ha.once import locks as locks_module
+from saltext_ha.once.candidate import Candidate
+from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.leadership import Leadership
-from saltext_ha.once.locks import TTL, GroupLocks, Wish
+from saltext_ha.once.locks import GONE, TTL, GroupLocks, Wish
+from tests.engines import in_a_loop, until
 
 
 class Leader:
     """This master leads, since an hour that its clock may show another time for."""
 
-    def __init__(self, since: float) -> None:
-        self.standing = Leadership("group", "m1", True, "", since)
+    def __init__(self, began: float, since: float = 0.0) -> None:
+        self.standing = Leadership("group", "m1", True, "", since, began=began)
 
     def notes(self) -> Iterator[str]:
         return iter(())
@@ -30,9 +38,10 @@ class Leader:
         return
 
 
-def test_a_clock_that_was_set_back_keeps_locks_for_no_longer_than_a_new_leader_does() -> None:
+@pytest.mark.parametrize("shift", [3600, 0, -3600])
+def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: float) -> None:
     now = 1000.0
-    locks = GroupLocks("m1", {}, Leader(time.time() + 3600), clock=lambda: now)
+    locks = GroupLocks("m1", {}, Leader(now, time.time() + shift), clock=lambda: now)
     wish = Wish("backup", "alice", "")
     assert not asyncio.run(locks.hold(wish))["held"]
     now += TTL - 1
@@ -42,5 +51,65 @@ def test_a_clock_that_was_set_back_keeps_locks_for_no_longer_than_a_new_leader_d
 
 
 def test_who_has_led_for_long_gives_the_first_lock_at_once() -> None:
-    locks = GroupLocks("m1", {}, Leader(time.time() - 3600), clock=lambda: 1000.0)
+    locks = GroupLocks("m1", {}, Leader(1000.0 - 3600), clock=lambda: 1000.0)
     assert asyncio.run(locks.hold(Wish("backup", "alice", "")))["held"]
+
+
+@in_a_loop
+async def test_a_clock_that_is_set_forward_makes_no_leader_older(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Locks that the last leader gave may be held still."""
+    leader = GroupLeader(Candidate("m1", str, lambda tag, data: None), LeaderSettings(), {})
+    locks = GroupLocks("m1", {}, leader)
+    task = asyncio.ensure_future(leader.run())
+    try:
+        await until(lambda: leader.standing.leads, "it leads")
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 3600)
+        answer = await locks.hold(Wish("backup", "alice", ""))
+        assert "leads since just now" in answer["why"]
+    finally:
+        task.cancel()
+
+
+def test_a_lock_of_the_last_leader_is_taken_over_by_its_holder_only_while_the_leader_is_new() -> (
+    None
+):
+    now = 1000.0
+    locks = GroupLocks("m1", {}, Leader(now), clock=lambda: now)
+    mine = Wish("backup", "alice", "a" * 32)
+    assert asyncio.run(locks.hold(mine))["token"] == mine.token
+    assert asyncio.run(locks.hold(Wish("backup", "bob", "b" * 32)))["why"] == GONE
+    assert "alice has it, for 0 s" in asyncio.run(locks.hold(Wish("backup", "bob")))["why"]
+    now += TTL + 1
+    assert asyncio.run(locks.hold(mine))["why"] == GONE
+
+
+def test_only_its_holder_gives_a_lock_back() -> None:
+    locks = GroupLocks("m1", {}, Leader(0.0), clock=lambda: 1000.0)
+    token = asyncio.run(locks.hold(Wish("backup", "alice")))["token"]
+    asyncio.run(locks.release(Wish("backup", "bob", "b" * 32)))
+    asyncio.run(locks.release(Wish("backup", "bob")))
+    assert not asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
+    asyncio.run(locks.release(Wish("backup", "alice", token)))
+    assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
+
+
+def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "MOST", 2)
+    locks = GroupLocks("m1", {}, Leader(0.0), clock=lambda: 1000.0)
+    answers = [asyncio.run(locks.hold(Wish(name, "alice"))) for name in "abc"]
+    assert [answer["held"] for answer in answers] == [True, True, False]
+    again = Wish("a", "alice", answers[0]["token"])
+    assert asyncio.run(locks.hold(again))["held"], "one that is held is prolonged"
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "token"),
+    [("x" * 65, "a", ""), ("", "a", ""), ("x\n", "a", ""), ("x", "", ""), ("x", "a" * 101, ""),
+     ("x", "a\x1b[2J", ""), ("x", "a", "t" * 65)],
+)  # fmt: skip
+def test_nonsense_is_refused(name: str, by: str, token: str) -> None:
+    with pytest.raises(InvalidRecord):
+        Wish(name, by, token)

@@ -13,6 +13,7 @@ from saltext_ha.common.errors import HaError, PeerRefused
 from saltext_ha.once import reactions
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.reactions import Reactions
+from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.transport import wire
@@ -271,6 +272,52 @@ def test_there_are_never_too_many_and_dropped_ones_are_counted(
         assert any("4 events were dropped" in note for note in m2.reactions.notes())
         await lead(m1, m1, m2)
         await until(lambda: m1.reacted == [3, 4, 5, 6, 7])
+
+    scene(play, "m1", "m2")
+
+
+def nested(depth: int) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for _ in range(depth):
+        data = {"a": data}
+    return data
+
+
+def test_what_cannot_be_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at the master that hears it, nor at the leader."""
+
+    def pack(data: Mapping[str, Any]) -> bytes:
+        return b"\xc1" if data["data"] == "unreadable" else packed(data)
+
+    packed = events.pack
+    monkeypatch.setattr(events, "pack", pack)
+
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m2.hears(nested(5_000))
+        m2.hears("unreadable")
+        m2.hears("good")
+        await until(lambda: m2.told("handed") == 2)
+        assert m1.reacted == ["good"]
+        assert (m1.told("dropped"), m2.told("dropped")) == (1, 1)
+
+    scene(play, "m1", "m2")
+
+
+def test_large_events_wait_for_the_event_loop_within_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reactions, "MOST_BYTES", 10_000)
+
+    async def play(m1: Master, m2: Master) -> None:
+        for number in range(20):  # the loop does nothing meanwhile
+            m2.hears(f"{number}" * 1000)
+        assert m2.told("dropped") > 10, "they are not even kept for it"
+        await until(lambda: m2.told("waiting"))
+        assert 0 < m2.told("waiting") <= 9
+        assert m2.told("waiting") + m2.told("dropped") == 20
+        m2.hears("next")
+        await until(lambda: m2.told("waiting") + m2.told("dropped") == 21)
 
     scene(play, "m1", "m2")
 

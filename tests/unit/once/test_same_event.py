@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -63,6 +64,44 @@ def test_copies_far_apart_are_two_events() -> None:
     assert known.note(b"k", "m2", WINDOW + 1, WINDOW + 1) is not first
     # One that was on its way for long is compared by when it was heard.
     assert known.note(b"k", "m3", WINDOW - 1, KEPT - 1) is first
+
+
+def test_what_is_repeated_without_end_costs_neither_time_nor_memory() -> None:
+    known = Occurrences()
+    looked = 0
+
+    class Name(str):
+        """Counts how often it is looked for."""
+
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            nonlocal looked
+            looked += 1
+            return super().__hash__()
+
+    found = [
+        weakref.ref(known.note(b"k", Name("m1"), number / 1000, number / 1000))
+        for number in range(5_000)
+    ]
+    assert looked < 50_000
+    assert sum(each() is not None for each in found) <= same_event.MOST_ALIKE
+
+
+def test_the_latest_of_many_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_event, "MOST_ALIKE", 3)
+    known = Occurrences()
+    mine = [known.note(b"k", "m1", n, n) for n in range(5)]
+    theirs = [known.note(b"k", "m2", n, 5) for n in range(2, 4)]
+    assert [mine.index(each) for each in theirs] == [2, 3]
+
+
+def test_data_nested_too_deeply_is_refused() -> None:
+    data: dict[str, Any] = {}
+    for _ in range(5_000):
+        data = {"a": data}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        key_of("x", data)
 
 
 def test_what_is_old_is_forgotten_and_there_are_never_too_many(
