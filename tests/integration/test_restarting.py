@@ -24,15 +24,42 @@ def ready(master: Master) -> bool:
     return all(each["health"]["ready"] for each in master.control("status")["masters"])
 
 
-def test_masters_are_restarted_one_after_the_other(make_lab: MakeLab) -> None:
+def stale(master: Master) -> dict[str, set[str]]:
+    """Master → the options that it runs with other values of than its files have."""
+    section = master.salt_run("ha.check_consistency").data["sections"]["running"]
+    found: dict[str, set[str]] = {}
+    for difference in section["differences"]:
+        for name in difference["values"]:
+            found.setdefault(name, set()).add(difference["path"])
+    return found
+
+
+def test_masters_with_older_files_are_named_and_restarted_one_after_the_other(
+    make_lab: MakeLab,
+) -> None:
     with make_lab() as lab:
+        shared = lab.root / "git"
+        shared.mkdir()
+        (shared / "jobs.conf").write_text("keep_jobs_seconds: 7200\n")
         for name in ("m1", "m2"):
-            lab.add_master(name, ha={**QUICK, "restart": COMMAND.format(lab.root / name)})
+            live = lab.root / "live" / name / "shared"
+            live.parent.mkdir(parents=True)
+            lab.add_master(
+                name,
+                ha={
+                    **QUICK,
+                    "restart": COMMAND.format(lab.root / name),
+                    "trees": {"shared": {"source": str(shared), "live": str(live)}},
+                },
+                config={"include": f"{live}/*.conf"},
+            )
         m1, m2 = lab.masters.values()
         lab.start_all()
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
         wait_for(lambda: ready(m1), SOON, "both serve")
+        m1.salt_run("ha.deploy").check()
+        assert stale(m2) == {name: {"keep_jobs_seconds"} for name in lab.masters}
         starts = {m.name: m.control("restart", {"name": m.name})["start"] for m in (m1, m2)}
         order: list[str] = []
         end = threading.Event()
@@ -64,3 +91,4 @@ def test_masters_are_restarted_one_after_the_other(make_lab: MakeLab) -> None:
         for master in (m1, m2):
             assert master.control("restart", {"name": master.name})["start"] != starts[master.name]
         assert level(m1)
+        assert stale(m2) == {}
