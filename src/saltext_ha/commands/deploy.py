@@ -1,4 +1,4 @@
-"""``ha.deploy``, ``ha.rollback``, ``ha.deployments``: what all masters serve is one version."""
+"""``ha.deploy``, ``ha.rollback``, ``ha.deployments``: all masters serve one version of a tree."""
 
 from __future__ import annotations
 
@@ -252,8 +252,8 @@ class Deploy:
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
-        What is live here that no deployment put there, by tree; nothing of a folder that no version
-        can be made of.
+        By tree, the live folders here that no deployment made; without those of which no version
+        can be made.
         """
         found: dict[str, Planned] = {}
         for tree, *_ in planned:
@@ -265,7 +265,7 @@ class Deploy:
         return found
 
     async def _keep(self, there: Planned | None, by: str) -> Entry | None:
-        """Have what is live by hand as a version to go back to, before the first deployment."""
+        """Before the first deployment, keep a live folder made by hand as a version to go back to."""
         if there is None or self._trees.registers[there.tree.name].entries:
             return None
         assert there.source is not None  # nosec B101
@@ -300,7 +300,7 @@ class Deploy:
         The states of all masters that take part.
 
         :param unasked: why some could not be asked what is current: it would be replaced unseen.
-        :raises HaError: one of them cannot.
+        :raises HaError: one of them cannot take part.
         """
         states, errors = await self._states.of(names)
         errors = {**unasked, **errors}
@@ -320,9 +320,9 @@ class Deploy:
 
     async def _stage(self, todo: Sequence[Planned], peers: Sequence[str], job: Job) -> None:
         """
-        Have all of it on every master, checked there.
+        Stage *todo* on every master, and check it there.
 
-        :raises HaError: one could not; nothing is served that was not.
+        :raises HaError: one could not; all serve what they served before.
         """
         for each in todo:
             name = each.tree.name
@@ -368,7 +368,7 @@ class Deploy:
     async def _switch(
         self, name: str, register: Register, masters: Iterable[str], adopt: bool
     ) -> dict[str, str]:
-        """All serve what is current now, as *register* says; why masters do not say that."""
+        """Switch all *masters* to what *register* says; returns why some do not serve it yet, by name."""
         payload = self._trees.told(name, register, adopt)
 
         async def tell(peer: str) -> str:

@@ -1,4 +1,4 @@
-"""``ha.leader``: who leads, by what each master says."""
+"""``ha.leader``: which master leads, as each of them says."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Leading:
 
 
 def _is_out(why: str) -> bool:
-    """Whether a master takes no part because it cannot, or is told not to: it has been asked."""
+    """Whether a master was asked, and takes no part: it cannot, or is configured not to."""
     return why.startswith(("ha: leader:", OLDER))
 
 

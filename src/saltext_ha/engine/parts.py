@@ -1,4 +1,4 @@
-"""What an engine is made of, but for what answers others (:mod:`.wiring`)."""
+"""The parts of an engine, except those that answer peers and commands (:mod:`.wiring`)."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ from saltext_ha.trees.trees import Trees
 
 class Parts:
     """
-    The parts of one engine. None of them takes the whole; each is given what it uses.
+    The parts of one engine. None of them gets this object; each gets only what it uses.
 
     :param opts: the running master's configuration, as engines get it in ``__opts__``.
     :param tasks: in which the links to peers run.
-    :raises ConfigError: that configuration cannot be. :raises HaError: nor can its state folder.
+    :raises ConfigError: the configuration contradicts the state folder. :raises HaError: the state
+        folder cannot be used.
     """
 
     def __init__(self, opts: Mapping[str, Any], config: HaConfig, tasks: Tasks) -> None:
@@ -72,9 +73,9 @@ class Parts:
         self._tasks = tasks
         self.ending = Ending()
         self.notes: dict[str, str] = {}
-        """What an operator should know, by subject."""
+        """Notes for operators, by subject."""
         self.noted: list[Callable[[], Iterable[str]]] = []
-        """Further parts that have something to say to an operator."""
+        """Further sources of notes for operators."""
         self.counters = Counters()
         self.trust = Trust(config.state_dir, config.peer_urls, config.max_members)
         self.certificates = Certificates(
@@ -88,7 +89,7 @@ class Parts:
         """Who was turned away by the peers' listener."""
         self.proofs = Proofs(self._event_key())
         """Which events are this master's own."""
-        # Events, in the order in which each of them is told: a hint takes its name from the calls.
+        # Consumers of events, in this order: hints take the user's name from the calls.
         self._calls = WheelCalls()
         self.presence = Presence(functools.partial(is_ours, opts))
         self.room = MemoryBudget()
@@ -110,18 +111,18 @@ class Parts:
         try:
             return proof.key_of(self.config.state_dir)
         except (OSError, ValueError) as exc:
-            # Keys are to be the same whatever becomes of reactors.
+            # Without it only reactors suffer; keys are kept the same.
             self.notes["events"] = f"reactors that check ha.genuine ignore all events: {exc}"
             return secrets.token_bytes(proof.KEY_BYTES)
 
-    # -- its parts, in the order in which they need each other
+    # -- the parts, each built after those that it uses
 
     def build(self, announce: Announcer) -> None:
         """
-        All that uses replica.db; in the event loop.
+        Build all parts that use replica.db; in the event loop.
 
         :param announce: fires events.
-        :raises HaError: it or the key store cannot be used.
+        :raises HaError: replica.db or the key store cannot be used.
         """
         self.announce = announce
         self.hints = Hints(self._calls)
@@ -135,7 +136,7 @@ class Parts:
             raise
 
     def _build_keys(self) -> None:
-        """What holds store and replica together."""
+        """The key store, the replica, and what reconciles them."""
         opened = open_keeper(
             self.opts,
             self.config,
@@ -214,7 +215,7 @@ class Parts:
         )
 
     def _build_looks(self) -> None:
-        """What looks whether this master serves, and whether masters are the same."""
+        """Trees, health, the leader, and the regular comparison of masters."""
         config = self.config
         self.stager = Stager(config.trees, self.links, self.refusals.add, self.ending.check)
         self.trees = Trees(
@@ -263,7 +264,7 @@ class Parts:
         )
 
     def _reactions(self) -> Reactions:
-        """Reacting on the leader only."""
+        """The reactor that reacts on the leader only."""
         reactor = Reactor(self.opts, self.announce.fire)
         reactions = Reactions(
             self.config.name,
@@ -278,17 +279,17 @@ class Parts:
         self.noted.append(reactions.notes)
         return reactions
 
-    # -- what an operator should know
+    # -- notes for operators
 
     def damage(self) -> str:
         """
-        What keeps this engine from being of use though it runs; empty when nothing does. Tables,
-        the page and metrics all ask this.
+        Why this engine is of no use although it runs; empty when it is. Tables, the page and
+        metrics all ask this.
         """
         return self.state_folder.problem()
 
     def all_notes(self) -> Iterable[str]:
-        """All that is to be said of this master, but for its keys; some are empty."""
+        """All notes about this master except those about keys; some are empty."""
         yield from self.notes.values()
         yield self.mode.paused
         yield from self.certificates.notes()

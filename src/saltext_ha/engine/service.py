@@ -39,7 +39,8 @@ class Service:
     The ha engine of one master.
 
     :param opts: the running master's configuration, as engines get it in ``__opts__``.
-    :raises ConfigError: that configuration cannot be. :raises HaError: nor can its state folder.
+    :raises ConfigError: the configuration contradicts the state folder. :raises HaError: the state
+        folder cannot be used.
     """
 
     def __init__(self, opts: Mapping[str, Any], config: HaConfig) -> None:
@@ -86,8 +87,8 @@ class Service:
         parts.certificates.shown_by.append(self.listener.show)
         self.control = ControlServer(config.control_socket, made.commands)
         try:
-            # What happened while this engine was away is recorded before any peer is heard, with
-            # what an operator could know then.
+            # What changed while this engine was stopped is recorded before any peer is heard: its
+            # operator cannot have known what peers say now.
             await parts.core.begin()
             await self._take_over(self.listener.start)
             await self.control.start()
@@ -149,7 +150,7 @@ class Service:
                 await asyncio.sleep(0.5)
 
     async def _serve_status(self, pages: Pages) -> None:
-        """Keys are to be the same whatever becomes of this: a port that is taken is tried again."""
+        """Keys do not depend on the page: where its port is taken, it is tried again later."""
         said = ""
         while self._status:
             try:

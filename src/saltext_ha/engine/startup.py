@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Opened(NamedTuple):
-    """``shared_with``: masters whose key store was this master's, too, when it ran last."""
+    """``shared_with``: the masters that used the same key store when this one ran last."""
 
     keeper: Keeper
     mode: WriteMode
@@ -52,7 +52,7 @@ def open_keeper(
     **parts: Any,
 ) -> Opened:
     """
-    The keeper of this master, and what belongs to it.
+    Open replica.db and the key store, and make the keeper of both.
 
     :param counters: where new AES keys are counted.
     :param notes: takes the note that a replica was damaged.
@@ -97,7 +97,7 @@ def open_keeper(
         keeper.claims.name_of = vouching.name_of
         return Opened(keeper, mode, vouching, shared_with)
     except BaseException:
-        # The next try in this process must not find our own lock.
+        # The next attempt in this process must not meet our own lock.
         replica.close()
         raise
 
@@ -105,7 +105,7 @@ def open_keeper(
 def _write_mode(
     opts: Mapping[str, Any], config: HaConfig, trust: Trust, replica: Replica, lost: bool
 ) -> tuple[WriteMode, list[str]]:
-    """Whether the store may be written, and the masters whose store it was, too."""
+    """Whether the store may be written, and the masters that shared it."""
     member = cluster.of(opts)
     in_cluster = member.why_only_reported(config.repair) if member else ""
     mode = WriteMode(config.mode, in_cluster, adopting=lost)
@@ -121,7 +121,7 @@ def _write_mode(
 
 
 def _open_replica(path: Path, notes: MutableMapping[str, str]) -> Replica:
-    """The replica; a damaged file is moved aside, and another one begun."""
+    """Open the replica; a damaged file is moved aside, and a new one is begun."""
     for suffix in ("", "-wal", "-shm"):
         refuse_link(path.with_name(path.name + suffix))
     try:

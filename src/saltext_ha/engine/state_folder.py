@@ -24,7 +24,7 @@ class StateFolder:
         self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
 
     def problem(self) -> str:
-        """What is wrong with it, and what to do; empty when it is as it was."""
+        """What is wrong with the folder, and what to do; empty when nothing is."""
         for path, before in self._expected.items():
             try:
                 now = _identity(path)

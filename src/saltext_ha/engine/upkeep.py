@@ -1,4 +1,4 @@
-"""What is looked at all the time while the engine runs: who belongs to the group."""
+"""Following who belongs to the group, for as long as the engine runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOOK = 0.5
 async def follow_members(
     links: Links, rebuilding: Rebuilding, membership: Membership, shared_store: SharedStore
 ) -> None:
-    """For as long as the engine runs: follow the pinned peers, and tell members of each other."""
+    """Follow the pinned peers and tell members of each other, until cancelled."""
     loop = asyncio.get_running_loop()
-    # At once: a crash may have prevented a removal from being told.
+    # Now, too: a crash may have come before peers were told of a removal.
     due = float("-inf")
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which parts answer operators, peers and the status page: all are made and registered here."""
+"""The parts that answer operators, peers and the status page are made and registered here."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Answering(NamedTuple):
 
 
 def make(parts: Parts) -> Answering:
-    """What answers for the engine that is made of *parts*; inside the event loop."""
+    """Make what answers for the engine of *parts*; in the event loop."""
     opts, config = parts.opts, parts.config
     core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
     health, membership = parts.health, parts.membership
@@ -218,7 +218,7 @@ def make(parts: Parts) -> Answering:
 
 
 def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
-    """Of a master that keeps grains, pillar and mine of minions."""
+    """Of a master that caches grains, pillar and mine of minions."""
     arrivals = Arrivals(lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)), grains_cache(parts.opts))
     parts.bus.add(arrivals)
     parts.noted.append(arrivals.notes)
@@ -226,7 +226,7 @@ def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
 
 
 def _together(tables: Iterable[Mapping[str, T]]) -> dict[str, T]:
-    """All of them in one; no name may stand for two things."""
+    """Merge *tables*; no name may be in two of them."""
     found: dict[str, T] = {}
     for table in tables:
         if twice := found.keys() & table.keys():

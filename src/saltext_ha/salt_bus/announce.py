@@ -23,7 +23,7 @@ from saltext_ha.salt_bus.proof import Proofs
 log = logging.getLogger(__name__)
 
 PREFIX = "salt/ha/"
-# Someone who floods the bus must not fill our memory; the replica has the truth.
+# A flood must not fill our memory; a dropped event loses nothing, the replica has it all.
 MAX_WAITING = 20_000
 # In salt.utils.event and salt.transport.base, 3006 to 3008.
 SOCKET = "master_event_pull.ipc"
@@ -87,7 +87,7 @@ class Announcer:
                         log.exception("ha events: tag=%s could not be fired", tag)
 
     def _may_be_there(self) -> bool:
-        """Whether the bus is worth a try: Salt is long about a socket that is not there."""
+        """Whether connecting is worth a try: Salt takes long over a socket that does not exist."""
         if self._opts.get("ipc_mode") == "tcp":
             return True
         try:

@@ -1,9 +1,9 @@
 """
-The events of this master's bus: one thread listens, and hands them to the parts that want them.
+The events of this master's bus: one thread listens, and hands them to the parts that use them.
 
-Consumers take every event (``salt/…``) and keep what concerns them; they are called in that thread,
-one after the other, and must be quick. Who waits for one event subscribes to its tag instead. All
-of them get only what :mod:`saltext_ha.salt_bus.intake` lets in.
+Consumers get every event (``salt/…``) and keep what concerns them; they are called in that thread,
+one after the other, and must be quick. A part that waits for one event subscribes to its tag
+instead. Both get only what :mod:`saltext_ha.salt_bus.intake` lets in.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from saltext_ha.salt_bus import intake
 
 log = logging.getLogger(__name__)
 
-# What is waited for at a time is little; a bus that is flooded must not fill our memory.
+# Few events are awaited at a time; a flood must not fill our memory.
 MOST_EVENTS = 1000
-# Minions can have Salt fire what nobody can read: that is told once in so many seconds.
+# Seconds between two log lines of one kind: any minion can make events that nobody can read.
 SAID = 60.0
 
 Consumer = Callable[[str, Any], None]
@@ -34,7 +34,7 @@ class EventBus:
     """
     The bus of the master with *opts*.
 
-    :param consumers: take in tag and data of every event, in this order.
+    :param consumers: called in this order with tag and data of every event.
     """
 
     def __init__(self, opts: Mapping[str, Any], consumers: Sequence[Consumer] = ()) -> None:
@@ -43,7 +43,7 @@ class EventBus:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._over = threading.Event()
         self.refused = 0
-        """How many events had no form that any event has, or were too large."""
+        """How many events were malformed or too large."""
         self._said: dict[str, float] = {}
 
     def add(self, consumer: Consumer) -> None:
@@ -57,7 +57,7 @@ class EventBus:
         ).start()
 
     def stop(self) -> None:
-        """Have the thread end; nobody waits for it."""
+        """Tell the thread to end, without waiting for it."""
         self._over.set()
 
     def tell(self, tag: Any, data: Any) -> None:
@@ -83,7 +83,7 @@ class EventBus:
                 subscription.tell(tag, taken)
 
     def _is_due(self, what: str) -> bool:
-        """Whether a line about *what* may be logged: many of one kind must not fill the disk."""
+        """Whether a line about *what* may be logged now; a flood must not fill the disk."""
         now = time.monotonic()
         if now - self._said.get(what, -SAID) < SAID:
             return False
@@ -102,7 +102,7 @@ class EventBus:
 
     def listen(self, stop: threading.Event) -> None:
         """
-        Tell every event until *stop* is set; blocks.
+        Pass on every event until *stop* is set; blocks.
 
         Salt's blocking bus client is used because it is the same on 3006, 3007 and 3008. It raises
         at an event that it cannot read, which any minion can make, so the next attempt follows at
@@ -119,7 +119,7 @@ class EventBus:
                         if event:
                             self.tell(event.get("tag", ""), event.get("data"))
             except Exception:
-                # Whatever the bus does, passes over the store go on; only the speed is lost.
+                # Passes over the store go on without the bus: changes are found, only later.
                 if self._is_due("lost"):
                     log.exception("event bus lost; passes over the store find keys meanwhile")
                 stop.wait(max(0.0, 1.0 - (time.monotonic() - began)))
@@ -129,7 +129,7 @@ class Subscription:
     """
     Waits for one event whose tag begins with *tag*; made by :meth:`EventBus.subscribe`.
 
-    Of events that come before it is known which one that is, only the tag is kept.
+    Until :meth:`until` says which event that is, only the tags of events are kept.
     """
 
     def __init__(self, tag: str) -> None:
@@ -153,12 +153,12 @@ class Subscription:
 
     async def until(self, is_it: Callable[[str, Any], bool]) -> None:
         """
-        Return when an event came of which *is_it* says so; of one that came before this, it is
-        given no data.
+        Return when *is_it* is true of the tag and data of an event; of one that came before
+        this call it gets no data.
         """
         if any(is_it(tag, {}) for tag in self._before):
             return
-        # From here on each is looked at as it comes: no flood can hide the one that is awaited.
+        # From here on each event is checked as it comes: no flood can hide the awaited one.
         self._came.clear()
         self._is_it = is_it
         await self._came.wait()

@@ -1,10 +1,10 @@
 """
-What is let in of the events of Salt's bus: the one door for what minions send.
+Which parts of the events on Salt's bus are let in: the one door for what minions send.
 
 An accepted minion can have Salt fire any event, under any tag, with any data
 (``_minion_event``, 3006 to 3008: with ``pretag`` no tag is out of its reach). So tag and ids are
-checked here, only fields that somebody reads are let in, and each of them has to be small. What is
-built on that needs no checks of size of its own; it still has to bound how many it keeps.
+checked here, only fields that are read somewhere are let in, and each of them has to be small. Code
+behind this door need not check sizes; it still has to bound how many events it keeps.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FROM_PEER = "__peer_id"
 """Beside the data of an event that Salt's own cluster brought from another of its members."""
 
 HEARD = "_ha_heard"
-"""Beside the data of an event that another master heard and handed over to this one: ``by`` whom,
-and ``at`` (its ``_stamp`` there). It is there for the reactor; nothing happened at this master."""
+"""In the data of an event that another master heard and handed over to this one: ``by`` which, and
+``at`` what time (its ``_stamp`` there). It is for the reactor only; nothing happened here."""
 
 LONGEST_TAG = 1000
 """Characters; salt/ha/minion/<id>/failover has 280 at most."""
@@ -35,7 +35,7 @@ A_DATE = 32  # characters, at most
 
 
 class Size(NamedTuple):
-    """How much a field may hold: values in all its lists and maps, characters in all its texts."""
+    """The limits of a field: values in all its lists and maps, characters in all its texts."""
 
     values: int
     characters: int
@@ -53,7 +53,7 @@ FIELDS: Mapping[str, Size] = {
     "fun_args": Size(20_000, 1_000_000),  # names and globs, as operators list them
     "return": ANSWER,
 }
-"""All that is read of an event, beside ``present``; what else it has is left out."""
+"""The fields that are read, besides ``present``; all others are left out."""
 TOO_MUCH = (
     f"answered more than {ANSWER.characters} characters or {ANSWER.values} values, or nested "
     f"deeper than {DEEPEST}: left out"
@@ -68,9 +68,9 @@ TOLD = 600.0
 
 def take(tag: Any, data: Any) -> dict[str, Any] | None:
     """
-    What is let in of an event; None: nothing, it has no tag, id or form that any event has.
+    The fields of an event that are let in; None if it is malformed.
 
-    A return that is too large is replaced by a text that says so, as its minion did answer.
+    A return that is too large is replaced by a text that says so: its minion did answer.
     """
     if not isinstance(tag, str) or len(tag) > LONGEST_TAG or not isinstance(data, Mapping):
         return None
@@ -137,7 +137,7 @@ def fits(value: Any, size: Size, depth: int = DEEPEST, dates: bool = False) -> b
 
 
 def weigh(value: Any) -> int:
-    """About how many bytes of memory *value* takes, which came through this door."""
+    """About how many bytes of memory *value* takes, which :func:`take` let in."""
     total, waiting = 0, [value]
     while waiting:
         each = waiting.pop()
@@ -168,7 +168,7 @@ class MemoryBudget:
         self._last = -TOLD
 
     def suit(self, minions: int) -> None:
-        """There are so many accepted minions."""
+        """Set the limit for that many accepted minions."""
         self._most = HELD_AT_LEAST + HELD_EACH * minions
 
     def take(self, size: int) -> bool:
@@ -183,12 +183,12 @@ class MemoryBudget:
             return False
 
     def give(self, size: int) -> None:
-        """They are not kept any more."""
+        """Count them as freed."""
         with self._lock:
             self.held -= size
 
     def note(self) -> str:
-        """What an operator is told; empty when there was room for everything lately."""
+        """A note for operators; empty when there was room for everything lately."""
         if not self._refused or self._clock() - self._last > TOLD:
             return ""
         return (
@@ -201,8 +201,9 @@ class MemoryBudget:
 
 def fitted(answers: Mapping[str, Any], most: int, instead: Any) -> dict[str, Any]:
     """
-    *answers* by minion, as they fit into a message of *most* bytes: of those that do not, the
-    largest are replaced by *instead*, so that who answers too much takes nobody else's place.
+    *answers* by minion, as they fit into a message of *most* bytes: where
+    they do not, the largest are replaced by *instead*, so that a minion that answers too much takes
+    no other one's place.
     """
     sizes = {name: _written(name) + _written(value) for name, value in answers.items()}
     over = sum(sizes.values()) - most

@@ -47,9 +47,9 @@ def read_key(state_dir: Path) -> bytes:
 
 def key_of(state_dir: Path) -> bytes:
     """
-    The same, for the engine itself; made if there is none, or it is damaged.
+    The same for the engine itself; a missing or damaged key is replaced.
 
-    :raises OSError: it cannot be kept.
+    :raises OSError: it cannot be written.
     """
     try:
         return read_key(state_dir)

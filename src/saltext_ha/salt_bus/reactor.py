@@ -1,5 +1,5 @@
 """
-Salt's reactor on this master: may it react, and what does it hear.
+Salt's reactor on this master: whether it may react, and which events it hears.
 
 The reactor has a switch, an event that bears the key of this master (Salt's own runner
 ``reactor.set_leader`` fires it); it is on again after each start of salt-master. A bus tells all
@@ -37,13 +37,13 @@ TURN = 0.5
 AGAIN = 2.0  # seconds after which a reactor that has not answered is told again
 MOST_EARLY = 10_000
 MOST_UNREAD = 100
-"""Events in a row that cannot be read, until it is the bus that is wrong."""
+"""After so many unreadable events in a row the bus itself counts as broken."""
 
 Heard = Callable[[str, Mapping[str, Any], float, bool], None]
 
 
 def patterns(opts: Mapping[str, Any]) -> list[str]:
-    """The tags that a reactor of the master with *opts* is configured for."""
+    """The tags (globs) of ``reactor:`` in *opts*."""
     entries = opts.get("reactor") or []
     if isinstance(entries, str):  # the path of a file that has them, on 3008
         try:
@@ -57,7 +57,7 @@ def patterns(opts: Mapping[str, Any]) -> list[str]:
 
 class Reactor:
     """
-    That of the master with *opts*.
+    The reactor of the master with *opts*.
 
     :param fire: puts an event on this master's bus, by tag and data.
     :ivar heard: told of each event that a reactor is configured for: tag, data, when
@@ -76,9 +76,9 @@ class Reactor:
         self._match = re.compile("|".join(map(fnmatch.translate, found)) or r"(?!)").match
         self._key = ""
         self._on: bool | None = None
-        """Whether its switch is on, at this point of what the bus tells; None: not known yet."""
+        """Whether its switch is on, after the events read so far; None: not known yet."""
         self._answered: bool | None = None
-        """What it said last of its switch; None: nothing, since it was started or told."""
+        """Its last answer about its switch; None: none since it was started or told."""
         self._early: list[tuple[str, Mapping[str, Any], float]] = []
         self._children: set[str] = set()
         self.wanted = False
@@ -96,7 +96,7 @@ class Reactor:
     # -- the switch
 
     async def run(self) -> None:
-        """Keep the switch as it is wanted, for as long as the engine runs."""
+        """Keep the switch as :attr:`wanted` says, until cancelled."""
         if not self.configured:
             return
         threading.Thread(target=self._listen, name="ha-reactor", daemon=True).start()
@@ -151,7 +151,7 @@ class Reactor:
             try:
                 event = bus.get_event(wait=1, tag="", full=True, auto_reconnect=True)
             except Exception:
-                # Any minion can make an event that nobody can read: what follows is not to be lost.
+                # Any minion can make an unreadable event; the next ones must not be lost.
                 failed += 1
                 if failed > MOST_UNREAD:
                     raise
@@ -184,7 +184,7 @@ class Reactor:
             self._begin(data["result"])
 
     def _begin(self, on: bool) -> None:
-        """The switch is known to be like this, and was since this listens."""
+        """The switch is known now, and has not changed since this began to listen."""
         if self._on is None:
             self._on = on
             early, self._early = self._early, []
