@@ -265,7 +265,7 @@ class Deploy:
         return found
 
     async def _keep(self, there: Planned | None, by: str) -> Entry | None:
-        """Before the first deployment, keep a live folder made by hand as a version to go back to."""
+        """Before the first deployment, keep a live folder as a version to go back to."""
         if there is None or self._trees.registers[there.tree.name].entries:
             return None
         assert there.source is not None  # nosec B101
@@ -368,7 +368,7 @@ class Deploy:
     async def _switch(
         self, name: str, register: Register, masters: Iterable[str], adopt: bool
     ) -> dict[str, str]:
-        """Switch all *masters* to what *register* says; returns why some do not serve it yet, by name."""
+        """Switch *masters* to what *register* says; returns why some do not serve it yet."""
         payload = self._trees.told(name, register, adopt)
 
         async def tell(peer: str) -> str:

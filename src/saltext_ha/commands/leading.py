@@ -17,7 +17,7 @@ from saltext_ha.transport.trust import Peer
 
 
 class Leading:
-    """Of one master."""
+    """Answers ``ha.leader`` on one master."""
 
     def __init__(
         self, group: Group, leader: Leader, runs: Runs, reactions: Reactions | None

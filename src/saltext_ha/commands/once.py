@@ -18,7 +18,7 @@ RUN, SKIP, WAIT = "run", "skip", "wait"
 
 
 class Once:
-    """Of one master."""
+    """Answers ``ha.once`` on one master."""
 
     def __init__(self, leader: Leader, runs: Runs) -> None:
         self._leader, self._runs = leader, runs

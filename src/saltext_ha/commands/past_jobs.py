@@ -24,7 +24,7 @@ DENIED = "shows its jobs to no other master (ha: commands: False)"
 
 
 class PastJobs:
-    """Of one master."""
+    """Answers ``ha.jobs`` and ``ha.lookup_jid`` on one master."""
 
     def __init__(self, group: Group, jobs: Jobs, cache: JobCache) -> None:
         self._group, self._jobs, self._cache = group, jobs, cache

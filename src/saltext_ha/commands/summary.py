@@ -30,7 +30,7 @@ DRAINING = "drained: it is not ready for callers until salt-run ha.rebalance, or
 
 class Summary:
     """
-    Of one master.
+    What one master says of itself in ``ha.status``.
 
     :param opts: its configuration.
     :param bound: counts the minions that are connected to it.

@@ -43,7 +43,7 @@ Updated = Callable[[Iterable[str]], dict[str, float]]
 
 class Arrivals:
     """
-    Of one master.
+    Refreshes the caches of one master for minions that moved to it.
 
     :param publish: has these minions refresh; raises HaError.
     :param updated: id → when this master's cache of its grains was written (Unix time; 0: never);

@@ -1,1 +1,1 @@
-"""One master leads: it does what must not be done twice."""
+"""The leader: one master, which does what must not be done twice."""

@@ -1,4 +1,4 @@
-"""This master as one that may lead."""
+"""This master as a candidate: what an election is told of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Candidate:
     """
-    What those who find the leader are told of it.
+    What the stores (:mod:`.group_leader`, :mod:`.etcd_leader`) know of this master.
 
-    :ivar unfit: says why it may not lead; else empty.
+    :ivar unfit: returns why it may not lead; empty when it may.
     :ivar announce: fires events.
     """
 
@@ -24,6 +24,6 @@ class Candidate:
     announce: Callable[[str, dict[str, Any]], None]
 
     def tell(self, before: str, now: str) -> None:
-        """Another master leads, as far as is known here; empty: nobody."""
+        """Log and announce that another master leads now; an empty name: none does."""
         log.info("ha leader: %s, before: %s", now or "nobody", before or "nobody")
         self.announce("leader", {"leader": now or None, "before": before or None})

@@ -1,5 +1,5 @@
 """
-Who leads, by what the masters tell each other: a pure function, so that every case can be tried.
+The election, by what masters tell each other: a pure function, so that every case can be tried.
 
 Among the masters that see each other, directly or by way of others, one that serves leads: the one
 that leads already, else the first in order. A master that comes back takes nothing over, so there
@@ -22,7 +22,7 @@ FRESH = 5.0  # seconds
 @dataclass(frozen=True)
 class MasterView:
     """
-    What a master says of itself.
+    What a master tells the others of itself.
 
     :ivar unfit: why it may not lead; empty when it may.
     :ivar sees: the masters that have answered it just now.
@@ -41,10 +41,10 @@ class MasterView:
 @dataclass(frozen=True)
 class Election:
     """
-    :ivar leader: its name; empty: nobody leads as yet.
+    :ivar leader: its name; empty while none leads.
     :ivar lead: whether this master is to lead from now on.
     :ivar half: the masters that see each other, this one among them.
-    :ivar why: nobody leads; empty when somebody does.
+    :ivar why: why none leads; empty when one does.
     """
 
     leader: str
@@ -113,7 +113,7 @@ def orders_differ(views: Iterable[MasterView]) -> bool:
 
 
 def _half(me: str, views: Mapping[str, MasterView]) -> frozenset[str]:
-    """Whom *me* reaches: over masters of which each sees the other."""
+    """The masters that *me* reaches, directly or over others; each pair sees each other."""
     found, ahead = {me}, [me]
     while ahead:
         here = views[ahead.pop()]

@@ -1,5 +1,5 @@
 """
-A client of etcd's v3 API, as far as a leader needs it, through its JSON gateway.
+A client of etcd's v3 API through its JSON gateway, with the calls that a leader needs.
 
 The gateway is what Salt's own libraries can speak; etcd 3.4 has it by default, but not with a
 configuration file that lacks ``enable-grpc-gateway: true``: it answers 404 then.
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KeyHolder:
-    """Who has the key: the value that was put there, and the revision at which it was made."""
+    """The holder of a key: the value that it put there, and the revision that created the key."""
 
     value: str
     revision: int
@@ -80,7 +80,7 @@ class EtcdClient:
         await self._call("lease/revoke", {"ID": lease}, _revision)
 
     async def get(self, key: str) -> KeyHolder | None:
-        """Who has *key* now, by the majority of the members."""
+        """The holder of *key* now, by the majority of the members; None if there is none."""
         return await self._call("kv/range", {"key": _b64(key)}, _held)
 
     async def read(self, key: str) -> tuple[str, int]:
@@ -118,7 +118,7 @@ class EtcdClient:
         )
 
     async def take(self, key: str, value: str, lease: str) -> KeyHolder | None:
-        """Put *value* there under *lease* if nobody has it; who has it then."""
+        """Put *value* there under *lease* if it has no holder; returns the holder then."""
 
         def taken(answer: Mapping[str, Any]) -> KeyHolder | None:
             if answer.get("succeeded"):
@@ -187,7 +187,7 @@ class EtcdClient:
         self._token = token
 
     def _said(self, status: int, answer: Mapping[str, Any]) -> str:
-        """What an endpoint said, without what it was told in confidence."""
+        """The error that an endpoint returned, without secrets that were sent to it."""
         text = _message(status, answer)
         for secret in (self._settings.password, self._token):
             text = text.replace(secret, "***") if secret else text
@@ -228,7 +228,7 @@ class EtcdClient:
 
 
 class _Unusable(Exception):
-    """An endpoint answered, and it is of no use."""
+    """The answer of an endpoint is of no use."""
 
 
 def _context(settings: LeaderSettings) -> ssl.SSLContext:
@@ -248,7 +248,7 @@ def _context(settings: LeaderSettings) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask the terminal, and wait."""
+    """Without it OpenSSL would ask at the terminal, and wait."""
     raise ValueError("the key has a password; write one without")
 
 

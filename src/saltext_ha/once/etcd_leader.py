@@ -1,7 +1,7 @@
 """
-``store: etcd``: the master that has the group's key there leads; there is one such, or none.
+``store: etcd``: the master that holds the group's key in etcd leads; one does, or none.
 
-The key hangs on a lease, which its master prolongs. A master leads for less time than etcd lets the
+The key has a lease, which its master prolongs. A master leads for less time than etcd lets the
 lease live: it counts from before it asked, ends a tenth of the TTL earlier, and goes by a clock
 that runs on while the process is stopped or the machine suspended. So it has ceased before anybody
 else can begin. The revision at which the key was made is the fencing number: the next leader's is
@@ -35,7 +35,7 @@ EARLIER = 0.1  # of the TTL
 
 class EtcdLeader:
     """
-    Of one master.
+    The part of one master.
 
     :param group: its name is part of the key.
     :param clock: seconds that only grow, also while this process is stopped.
@@ -69,7 +69,7 @@ class EtcdLeader:
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask: those with another store are told so."""
+        """What peers may ask: one with another store is told so."""
 
         async def refuse(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             raise HaError(f"{APART}{OTHER_STORE}")
@@ -131,7 +131,7 @@ class EtcdLeader:
     # -- looking
 
     async def run(self) -> None:
-        """For as long as the engine runs; then the key is given back."""
+        """Prolong or seek the lease until cancelled; then give the key back."""
         try:
             while True:
                 try:
@@ -146,7 +146,7 @@ class EtcdLeader:
             await self.client.close()
 
     async def _look(self) -> str:
-        """Prolong, take, or give up; why nobody leads, or empty."""
+        """Prolong, take, or give up the lease; returns why none leads, or empty."""
         if why := self._unfit():
             await self._give_up()
             held = await self.client.get(self._key)
@@ -202,5 +202,5 @@ class EtcdLeader:
 
 
 def _name(held: KeyHolder) -> str:
-    """The master that has it."""
+    """The name of the master that holds the key."""
     return held.value.partition(" ")[0]

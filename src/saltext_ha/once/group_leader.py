@@ -1,5 +1,5 @@
 """
-``store: group``: the masters tell each other what they see, and each decides by that who leads.
+``store: group``: masters tell each other whom they see, and each elects the leader by that.
 
 Every master asks every peer, about twice in three seconds. Only answers count: how old they are at
 most is known by when they were asked for, whatever the clocks say and however slow the way is.
@@ -56,7 +56,7 @@ class LeaderLink(Protocol):
 
 class GroupLeader:
     """
-    Of one master.
+    The part of one master.
 
     :param links: to the peers, by name.
     :param clock: seconds that only grow, also while this process is stopped or the machine
@@ -103,7 +103,7 @@ class GroupLeader:
 
     @property
     def standing(self) -> Leadership:
-        """Who leads now. What was found before this process was stopped counts no more."""
+        """Who leads now. What was found before this process was suspended counts no more."""
         known, why = self._known, ""
         if self._clock() - self._looked > FRESH:
             why = "this master has not looked for a while; it is asking again"
@@ -124,7 +124,7 @@ class GroupLeader:
             )
 
     async def claim(self, name: str, within: float) -> str:
-        """Nothing but the registers of the masters knows: see :mod:`.runs`."""
+        """Always allowed: only the masters' registers know of runs, see :mod:`.runs`."""
         return ""
 
     # -- looking
@@ -210,7 +210,7 @@ class GroupLeader:
         return MasterView(self._name, self._unfit(), self._sees(now), leads, order, now)
 
     def _look(self) -> None:
-        """Decide anew, by what is known now."""
+        """Elect anew, by what is known now."""
         now = self._clock()
         if now - self._looked > FRESH:
             # Just started, or this process was stopped: the master that leads is to be heard first.

@@ -1,4 +1,4 @@
-"""Who leads: what is common to all ways of finding that, and which of them is used."""
+"""What all stores of the leader have in common, and which of them is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from saltext_ha.transport.trust import Peer
 
 
 class Leader(Protocol):
-    """Finds who leads, and has this master lead when it is to."""
+    """Knows who leads, and takes part in the election for this master."""
 
     @property
     def standing(self) -> Leadership:
@@ -52,7 +52,7 @@ def make(
     links: Mapping[str, LeaderLink],
 ) -> Leader:
     """
-    The one that *settings* name.
+    Make the one that *settings* name.
 
     :param links: to the peers, by name.
     """

@@ -1,4 +1,4 @@
-"""What is known here of who leads."""
+"""What this master knows about who leads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Leadership:
     At one moment.
 
     :ivar store: where it is decided; see :class:`.config.leader.LeaderSettings`.
-    :ivar leader: a name; empty: nobody leads, as far as is known here.
+    :ivar leader: its name; empty while none leads, as far as is known here.
     :ivar leads: whether this master does.
-    :ivar why: nobody leads; empty when somebody does.
+    :ivar why: why none leads; empty when one does.
     :ivar since: when that became so, in Unix seconds.
     :ivar apart: master → why it does not take part.
     :ivar fence: a number that grows with each change of leaders; None where the store has none.

@@ -62,11 +62,11 @@ def has_not(store: str, why: str) -> dict[str, Any]:
 
 
 class Locks(Protocol):
-    """Of one master."""
+    """The locks of the group, as one master gives or asks for them."""
 
     async def hold(self, wish: Wish) -> dict[str, Any]:
         """
-        Take a lock, or prolong one; see :func:`has_it` and :func:`has_not`.
+        Take or prolong a lock; returns :func:`has_it` or :func:`has_not`.
 
         :raises HaError: it cannot be found out.
         """
@@ -92,7 +92,7 @@ def make(
     links: Mapping[str, LeaderLink],
     leader: Leader,
 ) -> Locks:
-    """Those of the store that *settings* name."""
+    """Make the locks of the store that *settings* name."""
     if settings and isinstance(leader, EtcdLeader):
         return EtcdLocks(group, settings, leader.client)
     return GroupLocks(name, links, leader)
@@ -108,7 +108,7 @@ class _Held:
 
 class GroupLocks:
     """
-    Given by the leader.
+    Locks that the leader gives and remembers.
 
     :param clock: that of the leader: seconds that only grow.
     """

@@ -72,7 +72,7 @@ class _Waiting:
 
 class Reactions:
     """
-    Of one master.
+    What one master heard and hands over, or takes as the leader.
 
     :param links: to the peers, by name.
     :param fire: puts an event on this master's bus, by tag and data.
@@ -128,7 +128,7 @@ class Reactions:
         self._soon(len(packed), self._add, tag, packed, key, at, reacted, genuine)
 
     def _soon(self, size: int, do: Callable[..., None], *values: Any) -> None:
-        """Do it in the event loop, unless too much waits for that already."""
+        """Call *do* in the event loop; if too much waits for that already, count it as dropped."""
         with self._lock:
             if self._coming >= MOST or self._coming_bytes + size > MOST_BYTES:
                 self._counts["dropped"] += 1
@@ -226,7 +226,7 @@ class Reactions:
         self._why = why
 
     def _react(self) -> None:
-        """What was heard before this master began to lead."""
+        """React to what was heard before this master began to lead."""
         self._why = ""
         while self._waiting:
             first = self._waiting[0]
@@ -236,7 +236,7 @@ class Reactions:
             self._pop()
 
     async def _hand_over(self, leader: str) -> bool:
-        """Whether the leader has taken some."""
+        """Hand events over to the leader; whether it has taken some."""
         batch: list[_Waiting] = []
         size = 0
         for each in self._waiting:
@@ -309,7 +309,7 @@ class Reactions:
         self._again(tag, data, peer)
 
     async def _own_copy(self, event: Occurrence, until: float) -> None:
-        """Wait until this master has heard it, too, or will not any more."""
+        """Wait until this master has heard it too, or no longer can."""
         while not event.done and (left := until - time.monotonic()) > 0:
             self._own.clear()
             with contextlib.suppress(asyncio.TimeoutError):

@@ -18,7 +18,7 @@ _KINDS = (str, int, str, str, str, str, float, float, int, str, int)
 
 def to_rows(register: RunRegister, now: float) -> list[Any]:
     """
-    As a peer is told.
+    The rows of registers, for a peer.
 
     :param now: times are told as seconds before it: clocks of masters differ.
     """
@@ -41,9 +41,9 @@ def to_rows(register: RunRegister, now: float) -> list[Any]:
 
 def from_rows(raw: Any, now: float) -> RunRegister:
     """
-    What a peer told.
+    The registers in a peer's rows.
 
-    :raises InvalidRecord: it makes no sense; nothing of it may be used.
+    :raises InvalidRecord: a row is invalid; none of them may be used.
     """
 
     def read(
@@ -78,7 +78,7 @@ def from_rows(raw: Any, now: float) -> RunRegister:
 
 
 def pack(register: RunRegister) -> bytes:
-    """As it is kept: times by this master's clock."""
+    """A register as replica.db has it; its times are by this master's clock."""
     return register_rows.pack(to_rows(register, 0.0))
 
 

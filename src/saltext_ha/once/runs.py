@@ -1,5 +1,5 @@
 """
-Remembers what ran under which name, together with the other masters, so that another leader knows.
+Remembers what ran under which name, on all masters, so that the next leader knows.
 
 What begins is written down here and told to all masters that are up before anything runs. A master
 that was down, or did not get it, finds it by asking (every ``sync_interval``).
@@ -41,7 +41,7 @@ FIRST_DOT = Dot("0" * 16, 1)
 
 class Runs:
     """
-    Of one master.
+    The runs that one master knows of.
 
     :param name: this master's.
     :param links: to the peers, by name.
@@ -77,13 +77,13 @@ class Runs:
         return self._message(self._rows(wire.field(payload, "have", dict)))
 
     async def _told(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """Take what a peer tells; what is known beyond that here is answered."""
+        """Merge what a peer tells; returns what this master knows beyond that."""
         told = wire.field(payload, "runs", dict)
         await self._learn(told, payload.get("vouched"), peer.name)
         return self._message({n: rows for n, rows in self._rows({}).items() if n in told})
 
     def _message(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        """Registers as they travel, with what their writers vouch for."""
+        """A message with *registers* and what their writers vouch for."""
         nodes = {node for name in rows for node, _ in self.registers[name].context}
         return {"runs": dict(rows), "vouched": self._vouching.of(nodes)}
 
@@ -119,7 +119,7 @@ class Runs:
         ]
 
     def reached(self) -> set[str]:
-        """The masters whose word on their own runs is known here."""
+        """The masters whose own runs are known here."""
         return {self._name, *(name for name, link in self._links.items() if link.up)}
 
     # -- running
@@ -222,7 +222,7 @@ class Runs:
         return [(name, link) for name, link in self._links.items() if link.up]
 
     async def _tell_all(self, name: str) -> None:
-        """Every master that is up has it written down, or did not say so in time."""
+        """Tell all masters that are up; returns when each has written it down, or time is up."""
         await asyncio.gather(*(self._tell(peer, link, name) for peer, link in self._up()))
 
     async def _tell(self, peer: str, link: Link, name: str) -> None:
@@ -313,7 +313,7 @@ def _process(pid: int) -> psutil.Process:
 
 
 def _worth(register: RunRegister) -> tuple[bool, float]:
-    """What still runs is kept rather than what ended, and what ran last."""
+    """Sorts runs by their worth: those that still run, then the latest."""
     running = any(run.state == RUNNING for run in register.values)
     return running, register.last.began if register.last else 0.0
 

@@ -1,4 +1,4 @@
-"""What a master says of itself as a possible leader, on the wire."""
+"""The views of masters (:class:`.election.MasterView`) as rows between masters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_REASON = 300
 
 
 def to_row(view: MasterView, now: float) -> dict[str, Any]:
-    """As a peer is told: how old it is in the place of when it was true."""
+    """A row for a peer, with the age of a view in the place of its time."""
     return {
         "name": view.name,
         "unfit": view.unfit[:LONGEST_REASON],
@@ -28,10 +28,10 @@ def to_row(view: MasterView, now: float) -> dict[str, Any]:
 
 def from_row(raw: Any, asked: float) -> MasterView:
     """
-    What a peer told.
+    The view in a peer's row.
 
     :param asked: when it was asked: nothing that it says was true before its age back from then.
-    :raises InvalidRecord: it makes no sense.
+    :raises InvalidRecord: it is invalid.
     """
     if not isinstance(raw, Mapping):
         raise InvalidRecord("malformed view: a map was expected")

@@ -12,7 +12,7 @@ from saltext_ha.sync.vouching import Vouching
 
 
 class Hello:
-    """Of one master."""
+    """How one master introduces itself to its peers."""
 
     def __init__(
         self, config: HaConfig, mode: WriteMode, store: KeyStore, vouching: Vouching

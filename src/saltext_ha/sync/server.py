@@ -21,7 +21,7 @@ from saltext_ha.transport.trust import Peer
 
 class SyncServer:
     """
-    Of one master.
+    Answers the peers of one master.
 
     :param moved: called with what a peer says of itself in ``hello``: it may have another address.
     """

@@ -52,7 +52,7 @@ class _Noted(NamedTuple):
 
 class Vouching:
     """
-    Of one master.
+    Signs what one master vouches for, and checks what others do.
 
     :param replica: says how far this master has written.
     :param identity: its present one.
