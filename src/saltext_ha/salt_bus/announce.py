@@ -12,12 +12,10 @@ import logging
 import queue
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import salt.utils.event
-
 from saltext_ha.common.refusals import Allowance
+from saltext_ha.salt_bus.bus_socket import BusSocket
 from saltext_ha.salt_bus.proof import Proofs
 
 log = logging.getLogger(__name__)
@@ -25,10 +23,7 @@ log = logging.getLogger(__name__)
 PREFIX = "salt/ha/"
 # A flood must not fill our memory; a dropped event loses nothing, the replica has it all.
 MAX_WAITING = 20_000
-# In salt.utils.event and salt.transport.base, 3006 to 3008.
-SOCKET = "master_event_pull.ipc"
-# Seconds: Salt tries without a pause for that long, so it is given little and asked seldom.
-CONNECT = 0.05
+# Seconds after which a bus that is not there is tried again.
 RETRY = 1.0
 
 
@@ -72,25 +67,15 @@ class Announcer:
         self._thread.join(2)
 
     def _work(self) -> None:
-        with salt.utils.event.get_event(
-            "master", sock_dir=self._opts["sock_dir"], opts=self._opts, listen=False
-        ) as bus:
+        with contextlib.closing(BusSocket(self._opts)) as bus:
             while (event := self._waiting.get()) is not None:
                 tag, data, own = event
-                while not (self._may_be_there() and bus.connect_pull(timeout=CONNECT)):
-                    if self._stopping.wait(RETRY):
-                        return
                 try:
-                    bus.fire_event(self._proofs.mark(tag, data) if own else dict(data), tag)
+                    framed = bus.framed(tag, self._proofs.mark(tag, data) if own else dict(data))
                 except Exception:
                     if self._lines.take():
                         log.exception("ha events: tag=%s could not be fired", tag)
-
-    def _may_be_there(self) -> bool:
-        """Whether connecting is worth a try: Salt takes long over a socket that does not exist."""
-        if self._opts.get("ipc_mode") == "tcp":
-            return True
-        try:
-            return (Path(self._opts["sock_dir"]) / SOCKET).exists()
-        except OSError:
-            return True  # Salt is to say what is wrong
+                    continue
+                while not bus.send(framed):
+                    if self._stopping.wait(RETRY):
+                        return

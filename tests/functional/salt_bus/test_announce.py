@@ -1,8 +1,10 @@
-"""Our events, where there is no bus to fire them on."""
+"""Our events on a bus: none, one that is restarted, one that is stuck."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +13,15 @@ from typing import Any
 
 import pytest
 import salt.config
+import salt.payload
 import salt.utils.event
 
 from lab.wait import wait_for
+from saltext_ha.salt_bus import bus_socket
 from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.proof import Proofs
+
+PROOFS = Proofs(b"key")
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def test_a_bus_that_is_not_there_costs_nothing(
     opts: dict[str, Any], bus: Callable[[dict[str, Any]], None]
 ) -> None:
     bus(opts)
-    announce = Announcer(opts, Proofs(b"key"))
+    announce = Announcer(opts, PROOFS)
     try:
         for number in range(20):
             announce("key/accepted", {"id": f"web{number}"})
@@ -63,17 +69,109 @@ def test_a_bus_that_is_not_there_costs_nothing(
         assert time.monotonic() - began < 2
 
 
-def test_a_bus_whose_socket_is_not_there_is_not_tried(
+class Bus:
+    """What Salt has at the other end: takes connections, and reads events from them."""
+
+    def __init__(self, opts: dict[str, Any]) -> None:
+        if opts["ipc_mode"] == "tcp":
+            self._listener = socket.create_server(("127.0.0.1", 0))
+            opts["tcp_master_pull_port"] = self._listener.getsockname()[1]
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(f"{opts['sock_dir']}/master_event_pull.ipc")
+            self._listener.listen()
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.connections: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self.connections.append(connection)
+                threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _read(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection.makefile("rb") as stream:
+            while size := stream.read(4):
+                message = salt.payload.loads(stream.read(int.from_bytes(size, "big")))
+                tag, data = salt.utils.event.SaltEvent.unpack(message["body"])
+                self.heard.append((tag, data))
+
+    def numbers(self) -> list[int]:
+        return [data["number"] for _, data in self.heard]
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.drop()
+
+    def drop(self) -> None:
+        """As if it were restarted."""
+        while self.connections:
+            connection = self.connections.pop()
+            connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def bus(request: pytest.FixtureRequest, opts: dict[str, Any]) -> Iterator[Bus]:
+    opts["ipc_mode"] = request.param
+    bus = Bus(opts)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def announce(bus: Bus, opts: dict[str, Any]) -> Iterator[Announcer]:
+    announce = Announcer(opts, PROOFS)
+    yield announce
+    announce.stop()
+
+
+def test_events_come_whole_and_in_order(announce: Announcer, bus: Bus) -> None:
+    for number in range(500):
+        announce("key/accepted", {"number": number, "text": "x" * 5000})
+    announce.fire("some/other", {"number": 500})
+    wait_for(lambda: len(bus.heard) == 501, 60, "all are heard")
+    assert bus.numbers() == list(range(501))
+    tag, data = bus.heard[0]
+    assert tag == "salt/ha/key/accepted"
+    assert data["_stamp"]
+    assert PROOFS.is_ours(tag, data)
+    assert bus.heard[-1][0] == "some/other"
+    assert not PROOFS.is_ours(*bus.heard[-1])
+    assert len(bus.connections) == 1
+
+
+def test_a_bus_that_is_restarted_hears_what_follows(announce: Announcer, bus: Bus) -> None:
+    announce("key/accepted", {"number": 0})
+    wait_for(lambda: bus.numbers() == [0], 60, "it is heard")
+    bus.drop()
+    announce("key/accepted", {"number": 1})
+    announce("key/accepted", {"number": 2})
+    wait_for(lambda: bus.numbers() == [0, 1, 2], 60, "they are heard, too")
+
+
+def test_what_cannot_be_encoded_holds_nothing_up(
+    announce: Announcer, bus: Bus, caplog: pytest.LogCaptureFixture
+) -> None:
+    announce("key/accepted", {"number": object()})
+    announce("key/accepted", {"number": 1})
+    wait_for(lambda: bus.numbers() == [1], 60, "the next one is heard")
+    assert "tag=salt/ha/key/accepted could not be fired" in caplog.text
+
+
+def test_a_bus_that_takes_nothing_does_not_keep_the_end_waiting(
     opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = []
-    monkeypatch.setattr(
-        salt.utils.event.SaltEvent, "connect_pull", lambda bus, timeout: tried.append(bus)
-    )
-    announce = Announcer(opts, Proofs(b"key"))
-    announce("key/accepted", {"id": "web1"})
-    time.sleep(0.5)
-    assert not tried
-    crashed(opts)
-    wait_for(lambda: tried, 60, "it tries the bus")
-    announce.stop()
+    monkeypatch.setattr(bus_socket, "PATIENCE", 0.2)
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(f"{opts['sock_dir']}/master_event_pull.ipc")
+        frozen.listen()
+        announce = Announcer(opts, PROOFS)
+        for _ in range(100):
+            announce("key/accepted", {"text": "x" * 100_000})
+        began = time.monotonic()
+        announce.stop()
+        assert time.monotonic() - began < 10

@@ -1,0 +1,106 @@
+"""
+The socket of Salt's event bus, written to without Salt's client for it.
+
+That client starts a thread and an event loop for each event (``SyncWrapper``; 3007 and 3008 two of
+each). This takes more of the processor than replicating the key that the event tells of. Salt
+still makes the event, and the frame in which it travels.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import salt.transport.frame
+import salt.utils.event
+
+# Seconds: a bus that takes nothing for so long counts as broken.
+PATIENCE = 5.0
+# In salt.utils.event and salt.transport.base, 3006 to 3008.
+SOCKET = "master_event_pull.ipc"
+LOOPBACK, LOOPBACK_6 = "127.0.0.1", "::1"
+
+
+class BusSocket:
+    """The bus of the master with *opts*; for one thread."""
+
+    def __init__(self, opts: Mapping[str, Any]) -> None:
+        self._opts = dict(opts)
+        self._socket: socket.socket | None = None
+        self._made = _Made()
+        self._events = salt.utils.event.get_event(
+            "master", sock_dir=self._opts["sock_dir"], opts=self._opts, listen=False
+        )
+        # In the place of Salt's client.
+        self._events.pusher, self._events.cpush = self._made, True
+
+    def framed(self, tag: str, data: dict[str, Any]) -> bytes:
+        """
+        An event as it travels.
+
+        :raises Exception: of many kinds: it cannot be encoded.
+        """
+        self._events.fire_event(data, tag)
+        framed: bytes = salt.transport.frame.frame_msg_ipc(self._made.message, raw_body=True)
+        return framed
+
+    def send(self, framed: bytes) -> bool:
+        """Whether the bus took it. A connection that is broken is made anew."""
+        for _ in range(2):
+            try:
+                if self._socket is None or _is_closed(self._socket):
+                    self._disconnect()
+                    self._socket = self._connect()
+                self._socket.sendall(framed)
+                return True
+            except OSError:
+                self._disconnect()
+        return False
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._disconnect()
+        self._events.destroy()
+
+    def _connect(self) -> socket.socket:
+        if self._opts.get("ipc_mode") == "tcp":
+            host = LOOPBACK_6 if self._opts.get("ipv6") else LOOPBACK
+            return socket.create_connection((host, self._opts["tcp_master_pull_port"]), PATIENCE)
+        found = socket.socket(socket.AF_UNIX)
+        try:
+            found.settimeout(PATIENCE)
+            found.connect(str(Path(self._opts["sock_dir"]) / SOCKET))
+        except OSError:
+            found.close()
+            raise
+        return found
+
+    def _disconnect(self) -> None:
+        if self._socket:
+            self._socket.close()
+        self._socket = None
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end is: by TCP one more message could be sent, and would be lost."""
+    ready = select.poll()
+    ready.register(connection, select.POLLIN)
+    return bool(ready.poll(0))  # a bus sends nothing here
+
+
+class _Made:
+    """Keeps the event that Salt has made, instead of sending it."""
+
+    message = b""
+
+    def publish(self, message: bytes) -> None:
+        """As Salt's client on 3007 and 3008 has it."""
+        self.message = message
+
+    send = publish  # on 3006
+
+    def close(self) -> None:
+        """There is nothing to close."""
