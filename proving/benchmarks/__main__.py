@@ -17,6 +17,7 @@ from proving.benchmarks import (
     accept,
     check,
     cluster,
+    events,
     exchange,
     failover,
     minions,
@@ -31,6 +32,7 @@ from proving.benchmarks.report import Row, about, growth, markdown, table
 GROUPS = (
     "accept",
     "cluster",
+    "events",
     "exchange",
     "propagate",
     "many",
@@ -118,6 +120,7 @@ def _plan(
     # Salt 3006 has no cluster, and that of 3007 shares its keys.
     if int(version("salt").partition(".")[0]) >= 3008:
         yield "cluster", lambda root: cluster.measure(5 if quick else 20, 2 if quick else 5)
+    yield "events", partial(events.measure, runs=3 if quick else 5)
     for size in sizes:
         yield "exchange", partial(exchange.measure, size=size, rounds=20 if quick else 100)
     for size in sizes:

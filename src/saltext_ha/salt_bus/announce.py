@@ -59,6 +59,11 @@ class Announcer:
             if self._lines.take():
                 log.warning("ha events: too many are waiting; tag=%s was dropped", tag)
 
+    @property
+    def waiting(self) -> int:
+        """About how many events are not fired yet."""
+        return self._waiting.qsize()
+
     def stop(self) -> None:
         """Fire what is waiting, if the bus is there, then end."""
         self._stopping.set()
