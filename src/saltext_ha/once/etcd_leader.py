@@ -24,7 +24,7 @@ from saltext_ha.once.etcd_client import EtcdClient, KeyHolder, boot_clock
 from saltext_ha.once.group_leader import APART, QUIET
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 OTHER_STORE = "ha: leader: store: etcd there"
 TURN = 1.0

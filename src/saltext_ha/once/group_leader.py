@@ -27,7 +27,7 @@ from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 TURN = 1.5  # seconds between two questions to one peer
 PATIENCE = 3.0  # for its answer

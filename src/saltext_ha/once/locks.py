@@ -25,7 +25,7 @@ from saltext_ha.once.leaders import Leader
 from saltext_ha.once.runs import check
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 TTL = 12.0
 """Seconds for which a lock of the group holds after it was given or prolonged."""

@@ -17,7 +17,7 @@ from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
 from saltext_ha.transport import wire
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from tests.engines import in_a_loop, until
 
 
