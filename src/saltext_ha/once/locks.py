@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
-from saltext_ha.once.etcd_client import EtcdClient, boot_clock
+from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import LeaderLink
 from saltext_ha.once.leaders import Leader
