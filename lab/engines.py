@@ -51,7 +51,8 @@ from saltext_ha.reconciler.hints import Hint
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import control_client, identity
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.trust import Trust
 
 START = 300.0
 _given: set[int] = set()

@@ -19,7 +19,8 @@ from saltext_ha.transport import identity, tls
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.listener import Handler, PeerListener
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.trust import Trust
 
 
 class Master:

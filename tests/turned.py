@@ -16,7 +16,7 @@ from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync.codec import from_wire, to_wire
 from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.trust import Peer, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
 
 YEAR = 365 * 86400.0
 

@@ -44,7 +44,7 @@ from saltext_ha.replication import vouching
 from saltext_ha.replication.record import merge
 from saltext_ha.sync import antientropy, codec
 from saltext_ha.transport import identity, wire
-from saltext_ha.transport.trust import make_peer
+from saltext_ha.transport.peer import make_peer
 
 PARTING = b"\n\n"
 LONGEST, MOST = 64 * 1024, 16 * 1024

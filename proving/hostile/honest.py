@@ -21,7 +21,7 @@ from typing import Any
 from lab.engines import Engine, Place, quiet
 from saltext_ha.common.errors import HaError
 from saltext_ha.transport.client import PeerClient, call_once
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 EVERY = 0.05
 PATIENCE = 30.0  # what is slow shows in the times; failed is who was turned away

@@ -20,7 +20,7 @@ from saltext_ha.membership.token import mac_key
 from saltext_ha.replication.digest import BUCKETS, FANOUT
 from saltext_ha.replication.record import STATES
 from saltext_ha.transport import wire
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 ALL_STATES = sorted(STATES)
 EVENT = msgpack.packb({"id": "hostile1", "data": {"n": 1}})

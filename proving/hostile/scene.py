@@ -20,7 +20,8 @@ from proving.hostile.payloads import Known
 from proving.hostile.report import Row
 from proving.hostile.target import Target, Watch, doors, furnish
 from saltext_ha.transport import identity, tls
-from saltext_ha.transport.trust import Trust, make_peer
+from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.trust import Trust
 
 SECRET = b"0123456789abcdef-the-secret-of-the-group"
 TOKEN = "fedcba9876543210-what-the-status-page-is-shown-for"

@@ -24,7 +24,7 @@ from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.vouching import Vouching
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from proving.simulation.kernel import Event, Kernel
 from proving.simulation.network import Host, Network
 from saltext_ha.keystore import minion_key
 from saltext_ha.sync import link
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 KEEPALIVE = 60.0  # as saltext_ha.transport.client has it
 

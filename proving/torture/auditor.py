@@ -21,7 +21,8 @@ from saltext_ha.common.errors import PeerError
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.transport import identity
 from saltext_ha.transport.client import PeerClient
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.trust import Trust
 
 TIMEOUT = 6.0
 

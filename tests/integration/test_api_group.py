@@ -172,12 +172,12 @@ def test_who_is_given_up_where_he_was_and_is_elsewhere_is_not_down(site: Site) -
     """What the pool was told is old: that fo2 did not answer on m1 is no False."""
     with site.pool() as pool:
         stale = {"fo2": ("api1",)}
-        pool._group.reached = old(pool._group.reached, stale)  # type: ignore[method-assign]
+        pool._jobs._group.reached = old(pool._jobs._group.reached, stale)  # type: ignore[method-assign]
         with pytest.raises(OutcomeUnknown) as told:
             pool.local(["fo1", "fo2"], "test.ping", timeout=1)
         assert (told.value.missing, told.value.returned) == (["fo2"], {"fo1": True})
         assert "listens to api2 now" in str(told.value)
-        pool._group.reached = old(pool._group.reached, stale)  # type: ignore[method-assign]
+        pool._jobs._group.reached = old(pool._jobs._group.reached, stale)  # type: ignore[method-assign]
         found = pool.local(["fo1", "fo2"], "test.ping", timeout=1, idempotent=True)
         assert found == {"fo1": True, "fo2": True}
 
@@ -190,7 +190,7 @@ def old(ask: Any, stale: dict[str, Any]) -> Any:
 def test_without_the_right_to_ask_the_answer_says_so(site: Site) -> None:
     with site.pool() as pool:
         for master in pool._masters.values():
-            pool._group._be_silent(master, "as one that may not run ha.where")
+            pool._jobs._group._be_silent(master, "as one that may not run ha.where")
         found = pool.local("fo2", "test.ping", timeout=1)
         assert (found, found.unsure) == ({"fo2": False}, {"fo2"})
     with site.pool(password="wrong") as pool, pytest.raises(NotAuthorised):

@@ -76,7 +76,7 @@ class Site:
         pool = SaltApiPool(**{"masters": masters, **usual, **quick, **more})
         # There is no saltext-ha here to ask where minions are: that takes time, and is not tested.
         for master in pool._masters.values():
-            pool._group._be_silent(master, "no saltext-ha", 600)
+            pool._jobs._group._be_silent(master, "no saltext-ha", 600)
         return pool
 
     def job(self) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from lab import Lab, Master, wait_for
 from saltext_ha.common.errors import PeerError
 from saltext_ha.membership.token import decode
 from saltext_ha.transport import client, identity
-from saltext_ha.transport.trust import make_peer
+from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, log_lines, row, shown
 

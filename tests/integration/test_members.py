@@ -18,7 +18,7 @@ from saltext_ha.replication.record import Dot, Record, Value
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.trust import make_peer
+from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, files_of, group, level, plant, shown, well
 

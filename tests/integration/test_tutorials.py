@@ -13,7 +13,7 @@ from lab import Lab, Master, wait_for
 from saltext_ha.keystore import minion_key
 from saltext_ha.replication.record import ACCEPTED, DELETED
 from saltext_ha.transport import identity
-from saltext_ha.transport.trust import Peer, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, group, level, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial

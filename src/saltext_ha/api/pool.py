@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from saltext_ha.api import config
-from saltext_ha.api.answer import shown
-from saltext_ha.api.calls import Came, fail, given_up, none_left, publication, returns, summary
+from saltext_ha.api.attempts import Attempts
+from saltext_ha.api.calls import fail, none_left, publication, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.errors import (
-    ApiPoolError,
-    BadConfiguration,
-    CallFailed,
-    OutcomeUnknown,
-    TimedOut,
-)
+from saltext_ha.api.divided import DividedJobs
+from saltext_ha.api.errors import ApiPoolError, BadConfiguration, CallFailed
 from saltext_ha.api.group import GroupLocator
-from saltext_ha.api.jobs import Job, JobStatus, Returns, new_jid
+from saltext_ha.api.jobs import Job, JobStatus, Returns
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.minions import Minions, union
 from saltext_ha.api.prober import Prober
-from saltext_ha.api.publish import Publisher, Settled, Unsettled, from_others, unknown
+from saltext_ha.api.publish import Publisher, from_others
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import POLICIES, Policy, Selector
-from saltext_ha.api.split import divide
 from saltext_ha.api.tokens import Refused
 from saltext_ha.api.transport import Lost, NotSent
 from saltext_ha.common.hysteresis import Rules
 
 GOODBYE_LIMIT = 1.0
-
-T = TypeVar("T")
 
 
 class SaltApiPool:
@@ -109,11 +101,15 @@ class SaltApiPool:
         config.check_insecure(endpoints, allow_insecure)
         rules = Rules(fall, rise, spacing)
         self._masters = {endpoint.name: MasterApi(endpoint, rules) for endpoint in endpoints}
-        self._deadline, self._selector = deadline, Selector(selection)
-        self._closing = threading.Event()
+        self._deadline, self._closing = deadline, threading.Event()
         self._publisher = Publisher(self._closing)
-        self._group, self._looking = GroupLocator(self._masters), probe_timeout
         self._prober = Prober(list(self._masters.values()), probe_interval, probe_timeout)
+        self._attempts = Attempts(
+            self._masters, Selector(selection), self._publisher, self._prober, probe_timeout
+        )
+        self._jobs = DividedJobs(
+            self._masters, GroupLocator(self._masters), self._attempts, self._publisher
+        )
         self._prober.start()
 
     # -- calls
@@ -151,7 +147,7 @@ class SaltApiPool:
         """
         limit = self._limit(deadline)
         low = publication("local", tgt, fun, arg, kwarg, tgt_type, timeout)
-        return self._run(low, limit, idempotent, again=idempotent)
+        return self._jobs.run(low, limit, idempotent, again=idempotent)
 
     def local_async(
         self,
@@ -172,18 +168,7 @@ class SaltApiPool:
         """
         low = publication("local_async", tgt, fun, arg, kwarg, tgt_type, None)
         limit = self._limit(deadline)
-
-        def publish(part: dict[str, Any], order: list[MasterApi]) -> Job:
-            master, answer, status = self._publish(part, order, limit, idempotent)
-            if status is not None:
-                return Job(status.jid, master.name, status.minions)
-            return Job(part["jid"], master.name, tuple(sorted(answer.get("minions") or ())))
-
-        jobs, errors = self._each(low, self._order(limit), limit, publish)
-        if errors:
-            fail(errors, {job.master: job.jid for job in jobs}, {})
-        taken = [job for job in jobs if job.minions] or jobs
-        return replace(taken[0], others=tuple(taken[1:]))
+        return self._jobs.begin(low, limit, idempotent)
 
     def runner(
         self,
@@ -205,7 +190,7 @@ class SaltApiPool:
         low: dict[str, Any] = {"client": "runner", "fun": fun, "full_return": True}
         low |= {"arg": list(arg), "kwarg": dict(kwarg or {})}
         repeatable = idempotent or is_read("runner", fun)
-        return self._returned(low, self._limit(deadline), repeatable)
+        return self._attempts.returned(low, self._limit(deadline), repeatable)
 
     def wheel(
         self,
@@ -219,7 +204,7 @@ class SaltApiPool:
         """What a wheel function returns. As :meth:`runner`."""
         low = {"client": "wheel", "fun": fun, "arg": list(arg), "kwarg": dict(kwarg or {})}
         repeatable = idempotent or is_read("wheel", fun)
-        return self._returned(low, self._limit(deadline), repeatable)
+        return self._attempts.returned(low, self._limit(deadline), repeatable)
 
     def lookup(
         self, jid: str, master: str | None = None, *, deadline: float | None = None
@@ -355,113 +340,6 @@ class SaltApiPool:
             raise BadConfiguration(f"master {name!r}: takes one of {', '.join(self._masters)}")
         return self._masters[name]
 
-    def _order(self, deadline: Deadline) -> list[MasterApi]:
-        """The masters in the order in which a call tries them; no call is lost on one twice."""
-        standings = [master.standing for master in self._masters.values()]
-        order = [self._masters[name] for name in self._selector.order(standings)]
-        return self._sound(order, deadline)
-
-    def _sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
-        """Look at those in doubt; who does not work is tried last."""
-        bad = [master for master in order if master.doubted and not self._look(master, deadline)]
-        return [master for master in order if master not in bad] + bad
-
-    def _look(self, master: MasterApi, deadline: Deadline) -> bool:
-        return not master.doubted or master.probe(deadline.part(2, self._looking).remaining())
-
-    def _run(
-        self,
-        low: dict[str, Any],
-        limit: Deadline,
-        idempotent: bool,
-        again: bool,
-        reached: Mapping[str, Sequence[str]] | None = None,
-    ) -> Returns:
-        """
-        :meth:`local`.
-
-        :param again: run it once more on minions that went to another master.
-        :param reached: as :meth:`Group.reached`, where that was asked just now.
-        """
-
-        def run(part: dict[str, Any], order: list[MasterApi]) -> Came:
-            master, answer, status = self._publish(part, order, limit, idempotent)
-            if status is not None:
-                told = self._publisher.collect(master, status, limit, self._others(master.name))
-                return Came(master.name, part["jid"], told.returned)
-            return Came(master.name, part["jid"], returns(answer), given_up(answer))
-
-        order = self._order(limit)
-        came, errors = self._each(low, order, limit, run, reached)
-        jids = {each.master: each.jid for each in came}
-        returned = {m: value for each in came for m, value in each.returned.items()}
-        if errors:
-            fail(errors, jids, returned)
-        gone = {minion: each for each in came for minion in each.given_up}
-        if not gone or len(self._masters) == 1:
-            return Returns(returned, jids)
-        self._group.forget()
-        there = self._group.reached(order, sorted(gone), "list", limit, live=True)
-        if there is None:
-            return Returns(returned, jids, gone)
-        # Whom it could not ask may reach those that no other master does.
-        unsure = {m for m in gone if there.unasked and not there.get(m)}
-        moved = [m for m, each in sorted(gone.items()) if each.master not in there.get(m, ())]
-        moved = [minion for minion in moved if there.get(minion)]
-        if moved and again:
-            rest = self._run(
-                {**low, "tgt": moved, "tgt_type": "list"}, limit, idempotent, False, there
-            )
-            return Returns({**returned, **rest}, {**jids, **rest.jids}, rest.unsure | unsure)
-        if moved:
-            first, now = gone[moved[0]], ", ".join(sorted({n for m in moved for n in there[m]}))
-            known = f"{shown(', '.join(moved[:10]))} did not answer there, and listens to {now} now"
-            left = {minion: value for minion, value in returned.items() if minion not in moved}
-            raise OutcomeUnknown(first.master, known, first.jid, left, moved)
-        return Returns(returned, jids, unsure)
-
-    def _each(
-        self,
-        low: dict[str, Any],
-        order: list[MasterApi],
-        limit: Deadline,
-        run: Callable[[dict[str, Any], list[MasterApi]], T],
-        reached: Mapping[str, Sequence[str]] | None = None,
-    ) -> tuple[list[T], dict[str, ApiPoolError]]:
-        """
-        Have *run* publish *low* on every master that its minions need: at once, each part with the
-        masters to try in their order. What came of the parts, and the errors by master; the error
-        of a call that is not divided is raised.
-        """
-        tgt, tgt_type = low["tgt"], low["tgt_type"]
-        bad = [master for master in order if master.doubted]
-        if reached is None:
-            reached = self._group.reached(order, tgt, tgt_type, limit)
-        if any(master.doubted and master not in bad for master in order):
-            order = self._sound(order, limit)  # one that did not even answer this
-        parts = divide(tgt, tgt_type, reached or {}, [master.name for master in order])
-        work = [
-            (
-                {**low, "tgt": part.tgt, "tgt_type": part.tgt_type},
-                sorted(order, key=lambda master: master.name != part.master),
-            )
-            for part in parts
-        ]
-        if len(work) == 1:
-            return [run(*work[0])], {}
-        found, errors = list[T](), dict[str, ApiPoolError]()
-        with ThreadPoolExecutor(len(work), "salt-api-part") as threads:
-            futures = [
-                (part.master, threads.submit(run, *one))
-                for part, one in zip(parts, work, strict=True)
-            ]
-            for name, future in futures:
-                try:
-                    found.append(future.result())
-                except ApiPoolError as exc:
-                    errors[name] = exc
-        return found, errors
-
     def _wait_all(self, jobs: Collection[Job], limit: Deadline) -> dict[str, Any]:
         returned, errors = dict[str, Any](), dict[str, ApiPoolError]()
         for job in jobs:
@@ -474,81 +352,3 @@ class SaltApiPool:
                 errors, {job.master: job.jid for job in jobs if job.master not in errors}, returned
             )
         return returned
-
-    def _publish(
-        self, low: dict[str, Any], order: list[MasterApi], deadline: Deadline, idempotent: bool
-    ) -> tuple[MasterApi, Any, JobStatus | None]:
-        """The master that published *low* and its answer; or what it knows of the job instead."""
-        reasons, refused = dict[str, str](), dict[str, str]()
-        for place, master in enumerate(order):
-            last = place == len(order) - 1
-            # A master that is not there uses its share; one that took the job may have it all.
-            limit = deadline if last or not idempotent else deadline.part(len(order) - place)
-            low["jid"] = new_jid()
-            try:
-                master.look(limit.part(2, self._looking).remaining())
-                return (
-                    master,
-                    self._publisher.send(master, low, limit, patient=last or not idempotent),
-                    None,
-                )
-            except Settled as found:
-                return master, None, found.status
-            except NotSent as exc:
-                reasons[master.name] = str(exc)
-            except Refused as exc:
-                refused[master.name] = str(exc)
-            except Unsettled as exc:
-                master.doubt()
-                self._prober.suspect(master)
-                if last or not idempotent:
-                    raise unknown(master, exc, low["jid"]) from None
-                # Another jid: the other master waits for returns, and minions that saw the first
-                # one would drop it.
-                reasons[master.name] = str(exc)
-        none_left(reasons, refused)
-
-    def _returned(self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool) -> Any:
-        master, answer = self._call(low, deadline, repeatable)
-        result = answer["data"]["return"]
-        if not answer["data"]["success"]:
-            what = f"{low['client']} {low['fun']}"
-            raise CallFailed(master.name, f"{what} failed: {shown(result)}", result)
-        return result
-
-    def _call(
-        self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool
-    ) -> tuple[MasterApi, Any]:
-        """The answer to something that has no jid of ours, and the master that gave it."""
-        order, failed = self._order(deadline), None
-        if repeatable and len(order) == 1:
-            order *= 2
-        reasons, refused, slow = dict[str, str](), dict[str, str](), False
-        for place, master in enumerate(order):
-            try:
-                tries = len(order) - place
-                master.look(deadline.part(2, self._looking).remaining())
-                return master, master.call(low, deadline.part(tries if repeatable else 1), tries)
-            except NotSent as exc:
-                reasons[master.name] = str(exc)
-            except Refused as exc:
-                refused[master.name] = str(exc)
-            except Lost as exc:
-                if not exc.nonsense:  # one that lies may well log in, and is down all the same
-                    master.doubt()
-                    self._prober.suspect(master)
-                if not repeatable:
-                    raise unknown(master, exc) from None
-                reasons[master.name] = str(exc)
-                slow = slow or exc.slow
-                if exc.finished and place == len(order) - 1:
-                    failed = CallFailed(master.name, f"{low['client']} {low['fun']}: {exc}")
-        if failed is not None:
-            raise failed
-        if slow and deadline.passed:
-            raise TimedOut(
-                f"{low['client']} {low['fun']}: no answer in time: "
-                + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()),
-                order[-1].name,
-            )
-        none_left(reasons, refused)

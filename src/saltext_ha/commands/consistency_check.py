@@ -27,7 +27,7 @@ from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,8 @@ from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import FINGERPRINT, Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import FINGERPRINT, Trust
 
 PORTION = 2000
 """Lines in one message."""

@@ -15,7 +15,7 @@ from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.minion import binding
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 _FINGER = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){31}")

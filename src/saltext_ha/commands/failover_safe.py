@@ -20,7 +20,7 @@ from saltext_ha.minions.safety import Capacity, MinionReport
 from saltext_ha.sync.group import SLOW, Group, table, tables, texts
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 PATIENCE = 60.0  # seconds for the answers of a peer's minions
 MAX_GLOB = 1000

@@ -9,7 +9,7 @@ from typing import Any
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 
 class Linting:

@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import GROUP
-from saltext_ha.once.etcd_client import boot_clock
 
 NOT_GIVEN = 75
 """Exit code: somebody else has it, or it could not be asked for, until the end of ``--wait``."""

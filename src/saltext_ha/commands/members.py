@@ -21,7 +21,7 @@ from saltext_ha.transport import succession
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 PAUSED = "paused: keys are compared and reported, the key store is not written"
 OBSERVES = "mode observe: the key store is not written before salt-run ha.resume on this master"

@@ -27,7 +27,7 @@ from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200

@@ -16,7 +16,7 @@ from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 FINDING = 5.0  # seconds for minions to say what they run
 NONSENSE = "answered nonsense"

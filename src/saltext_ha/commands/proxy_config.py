@@ -15,7 +15,7 @@ from saltext_ha.config.mapping import HaConfig
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 
 class ProxyConfig:

@@ -22,7 +22,8 @@ from saltext_ha.replication.record import DECISIONS, Dot
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Removed, Trust
+from saltext_ha.transport.peer import Removed
+from saltext_ha.transport.trust import Trust
 
 WEEK = 7 * 86400.0
 """How far back is looked by default."""

@@ -14,7 +14,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 ADOPTING = (
     "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were "

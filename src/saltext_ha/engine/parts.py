@@ -53,7 +53,8 @@ from saltext_ha.sync.retention import Retention
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport import identity as identities
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.trees import Trees
 

@@ -86,6 +86,8 @@ MASTER_INCLUDES = CitedLine("salt/config/__init__.py", 4376, "master_config", "o
 MASTER_PEM = CitedLine("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
 SIGNS = CitedLine("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
 ROOT_KEY = CitedLine("salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)")
+SHARED_CACHEDIR = (ROOT_KEY, "saltstack/salt issues 42377, 56000")
+SHARED_PKI_DIR = (MASTER_PEM, "Salt's tutorial on several masters (Sharing Files Among Masters)")
 GLOBAL_LOCK = CitedLine(
     "salt/utils/gitfs.py", 1047, "GitProvider.__lock", "if self.opts[global_lock_key]:"
 )

@@ -25,8 +25,9 @@ from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
 from saltext_ha.membership.token import plan_mac, plan_reply_mac, reply_mac, request_mac
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import OpenHandler
+from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.tls import read_certificate
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 

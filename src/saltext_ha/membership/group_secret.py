@@ -25,7 +25,7 @@ from saltext_ha.common.errors import TokenError, TrustError
 from saltext_ha.common.files import private_dir, write_whole
 from saltext_ha.membership.invites import Invite
 from saltext_ha.membership.token import mac, mac_key
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 STANDING = "standing"
 NONCE = 16

@@ -25,7 +25,8 @@ from saltext_ha.membership.token import (
 from saltext_ha.transport import tls, wire
 from saltext_ha.transport.client import Exchange
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer, Trust, read_peer
+from saltext_ha.transport.peer import Peer, read_peer
+from saltext_ha.transport.trust import Trust
 
 TIMEOUT = 15.0
 _RETRY = 1.0

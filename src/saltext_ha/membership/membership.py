@@ -23,7 +23,8 @@ from saltext_ha.common.refusals import Allowance
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer, Removed, Trust, make_peer, read_peer
+from saltext_ha.transport.peer import Peer, Removed, make_peer, read_peer
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,8 @@ from saltext_ha.membership.token import mac_key, reply_mac
 from saltext_ha.transport import tls
 from saltext_ha.transport.client import Exchange
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Trust, make_peer, read_peer
+from saltext_ha.transport.peer import make_peer, read_peer
+from saltext_ha.transport.trust import Trust
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
 # A network that is just coming up looks like a group that does not exist: the first master founds a

@@ -26,7 +26,7 @@ from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import fitted
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import json
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -325,8 +324,3 @@ def _reason(exc: Exception) -> str:
     if isinstance(cause, ConnectionRefusedError):
         return REFUSED
     return reason_of(cause if isinstance(cause, OSError) else exc)
-
-
-def boot_clock() -> float:
-    """Seconds that only grow, also while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import EtcdError, HaError, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.candidate import Candidate
-from saltext_ha.once.etcd_client import EtcdClient, KeyHolder, boot_clock
+from saltext_ha.once.etcd_client import EtcdClient, KeyHolder
 from saltext_ha.once.group_leader import APART, QUIET
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 OTHER_STORE = "ha: leader: store: etcd there"
 TURN = 1.0

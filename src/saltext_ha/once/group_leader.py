@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import (
     InvalidRecord,
     PeerError,
@@ -22,12 +23,11 @@ from saltext_ha.config.leader import GROUP, LeaderSettings
 from saltext_ha.once import view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
-from saltext_ha.once.etcd_client import boot_clock
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 TURN = 1.5  # seconds between two questions to one peer
 PATIENCE = 3.0  # for its answer

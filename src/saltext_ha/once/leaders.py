@@ -12,7 +12,7 @@ from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import APART, OFF, GroupLeader, LeaderLink
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 
 class Leader(Protocol):

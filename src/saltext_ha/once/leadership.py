@@ -19,7 +19,7 @@ class Leadership:
     :ivar since: when that became so, in Unix seconds.
     :ivar apart: master → why it does not take part.
     :ivar fence: a number that grows with each change of leaders; None where the store has none.
-    :ivar began: as ``since``, by the clock of :class:`.group_leader.GroupLeader`, which only grows.
+    :ivar began: as ``since``, by :func:`.common.boot_clock.boot_clock`, which only grows.
     """
 
     store: str

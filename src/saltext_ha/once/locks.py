@@ -16,16 +16,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
-from saltext_ha.once.etcd_client import EtcdClient, boot_clock
+from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import LeaderLink
 from saltext_ha.once.leaders import Leader
 from saltext_ha.once.runs import check
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 TTL = 12.0
 """Seconds for which a lock of the group holds after it was given or prolonged."""

@@ -29,7 +29,7 @@ from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work

@@ -34,7 +34,7 @@ from saltext_ha.sync.repair_leases import MANY, SHARED, RepairLeases
 from saltext_ha.sync.vouching import Vouching, nodes_of
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from saltext_ha.common.tasks import Tasks
 from saltext_ha.replication.record import Record
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 
 
 class Links(Mapping[str, Link]):

@@ -27,7 +27,8 @@ from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 

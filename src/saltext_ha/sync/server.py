@@ -16,7 +16,7 @@ from saltext_ha.sync.links import Links
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.vouching import Vouching, nodes_of
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 
 class SyncServer:

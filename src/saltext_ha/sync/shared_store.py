@@ -23,7 +23,8 @@ from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.transport import succession, tls, wire
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 
 # Shorter than the listener's, so that this side closes an idle connection.
 KEEPALIVE = 60.0

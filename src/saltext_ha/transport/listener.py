@@ -23,7 +23,8 @@ from saltext_ha.transport import tls, wire
 from saltext_ha.transport.connection import Connection, Limits
 from saltext_ha.transport.http_server import HttpServer
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 

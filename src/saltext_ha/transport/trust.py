@@ -15,11 +15,10 @@ import json
 import logging
 import os
 import re
-import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,9 +27,9 @@ from urllib.parse import urlsplit
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir, write_whole
-from saltext_ha.config.mapping import NAME, check_url
+from saltext_ha.config.mapping import NAME
 from saltext_ha.transport import succession
-from saltext_ha.transport.tls import fingerprint, read_certificate
+from saltext_ha.transport.peer import Peer, Removed, make_peer
 
 log = logging.getLogger(__name__)
 
@@ -42,87 +41,6 @@ MAX_MEMBERS = 64
 """Masters in a group, unless the configuration says otherwise."""
 _Entry = tuple[str, int, int, int]
 _Signature = tuple[_Entry, ...]
-
-
-@dataclass(frozen=True)
-class Peer:
-    """
-    A pinned master. ``certificate`` is PEM, ``added`` the ISO time at which it was pinned here.
-
-    ``introducer`` is the member that told this master of it; empty: it was admitted here by a token
-    or the secret, or admitted this master; None: unknown, an older release pinned it.
-    """
-
-    name: str
-    url: str
-    certificate: str
-    fingerprint: str
-    added: str = ""
-    former: tuple[str, ...] = ()
-    """The certificates that it had before, the oldest first; see :mod:`.succession`."""
-    introducer: str | None = None
-
-    @property
-    def fingerprints(self) -> frozenset[str]:
-        """The fingerprints of all its certificates, present and former."""
-        former = (fingerprint(ssl.PEM_cert_to_DER_cert(pem)) for pem in self.former)
-        return frozenset((self.fingerprint, *former))
-
-    @property
-    def address(self) -> str:
-        """``host:port``, as messages name it."""
-        return urlsplit(self.url).netloc
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A certificate that was removed from the group, and the name it had."""
-
-    fingerprint: str
-    name: str
-    removed: str = ""
-
-
-def make_peer(
-    name: object,
-    url: object,
-    certificate: object,
-    added: object = "",
-    former: object = (),
-    introducer: str | None = None,
-) -> Peer:
-    """
-    Build a :class:`Peer` from values of unknown origin.
-
-    :raises TrustError: which value is wrong, and why.
-    """
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise TrustError(f"name {name!r:.80}: takes letters, digits, '.', '_' and '-', at most 64")
-    try:
-        checked = check_url(url)
-    except ValueError as exc:
-        raise TrustError(f"url {url!r:.80}: {exc!s:.200}") from None
-    try:
-        pem, digest = read_certificate(certificate)
-        if not isinstance(former, (list, tuple)) or len(former) > succession.MAX_FORMER:
-            raise TrustError("its former certificates are no list, or too many")
-        older = tuple(read_certificate(entry)[0] for entry in former)
-        if older:
-            succession.check((*older, pem))
-    except TrustError as exc:
-        raise TrustError(f"certificate of {name}: {exc}") from None
-    when = added if isinstance(added, str) else ""
-    return Peer(name, checked, pem, digest, when, older, introducer)
-
-
-def read_peer(entry: Mapping[str, Any]) -> Peer:
-    """
-    The peer that a master introduces by *entry*.
-
-    :raises TrustError: as :func:`make_peer`.
-    """
-    name, url, certificate = (entry.get(key) for key in ("name", "url", "certificate"))
-    return make_peer(name, url, certificate, former=entry.get("former", ()))
 
 
 class Trust:

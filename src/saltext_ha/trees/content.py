@@ -10,7 +10,7 @@ from typing import Any
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.manifest import Manifest, Node
 from saltext_ha.trees.staging import Staging

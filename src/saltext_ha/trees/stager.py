@@ -13,7 +13,7 @@ from saltext_ha.config.trees import Tree
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Call, Content
 from saltext_ha.trees.manifest import Manifest

@@ -24,7 +24,7 @@ from saltext_ha.sync.link import Link
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import register_rows
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import FOREIGN, LINKED

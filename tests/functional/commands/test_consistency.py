@@ -24,7 +24,8 @@ from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 from tests.engines import met, run, until
 from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key

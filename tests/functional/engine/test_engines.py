@@ -28,7 +28,8 @@ from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import MANY
 from saltext_ha.sync.shared_store import SharedStore
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, join, met, places, run, until
 from tests.keys import LOOK_ALIKES, public_key
 

@@ -18,7 +18,7 @@ from saltext_ha.common import master_key
 from saltext_ha.membership.unattended import Applicant
 from saltext_ha.transport import control_client
 from saltext_ha.transport.identity import load_or_create
-from saltext_ha.transport.trust import make_peer
+from saltext_ha.transport.peer import make_peer
 from tests.bootstrapper import Starter
 
 SECRET = "0123456789abcdef0123456789abcdef"

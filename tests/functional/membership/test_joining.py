@@ -26,7 +26,8 @@ from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode, mac_key, request_mac
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.trust import Trust, make_peer
+from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
 

@@ -15,7 +15,7 @@ from saltext_ha.membership.join import join
 from saltext_ha.transport import identity, succession
 from saltext_ha.transport.client import call_once, certificates_of, introduce
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Removed, make_peer
+from saltext_ha.transport.peer import Removed, make_peer
 from tests.engines import join as join_group
 from tests.engines import run, running, until
 from tests.fixtures import named

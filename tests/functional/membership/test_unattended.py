@@ -20,7 +20,8 @@ from saltext_ha.membership.token import mac_key
 from saltext_ha.membership.unattended import apply, find_group
 from saltext_ha.transport import identity, tls, wire
 from saltext_ha.transport.client import Exchange
-from saltext_ha.transport.trust import Trust, make_peer
+from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call, silent
 

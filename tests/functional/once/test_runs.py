@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import pytest
 from saltext_ha.commands import running_once
 from saltext_ha.commands.once import Once
 from saltext_ha.common.errors import HaError, PeerUnreachable
-from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
 from saltext_ha.transport import wire
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from tests.engines import in_a_loop, until
+from tests.leader import Leader
 
 
 class Core:
@@ -50,20 +51,6 @@ class Vouching:
         raise AssertionError(reasons)
 
 
-class Leader:
-    """Says of itself that it leads, or who does."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.follows = name, "m1"
-
-    @property
-    def standing(self) -> Leadership:
-        return Leadership("group", self.follows, self.follows == self.name, fence=7)
-
-    async def claim(self, name: str, within: float) -> str:
-        return ""
-
-
 class Link:
     """To another master; its own client."""
 
@@ -90,7 +77,7 @@ class Group:
     def __init__(self, root: Path) -> None:
         self.root, self.down = root, set[str]()
         self.names = ("m1", "m2")
-        self.leaders = {name: Leader(name) for name in self.names}
+        self.leaders = {name: Leader(name, "m1", fence=7) for name in self.names}
         self.cores: dict[str, Core] = {}
         self.runs = {name: self.start(name) for name in self.names}
         self.did: list[str] = []
@@ -120,6 +107,16 @@ class Group:
             return running_once.run(ask, functions, "effect.do", (), {}, **options)
 
         return await asyncio.to_thread(run)
+
+
+@contextmanager
+def running() -> Iterator[int]:
+    """The pid of a process that is killed on leaving."""
+    with subprocess.Popen(["sleep", "100"]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 @in_a_loop
@@ -162,29 +159,25 @@ async def test_one_that_follows_says_so_when_its_wait_is_over(tmp_path: Path) ->
 @in_a_loop
 async def test_what_was_on_disk_is_unfinished_after_a_restart(tmp_path: Path) -> None:
     group = Group(tmp_path)
-    with subprocess.Popen(["sleep", "100"]) as process:
-        try:
-            run, _ = await group.runs["m1"].begin("n", "f.g", "root", 60, process.pid)
-            assert run
-            again = group.start("m1")
-            task = asyncio.ensure_future(again.run())
-            await until(lambda: [r["state"] for r in again.table()] == ["unfinished"], "it shows")
-            # Its process went on all the time, and says how it ended.
-            await again.end("n", run.start, "done")
-            assert [row["state"] for row in again.table()] == ["done"]
-            task.cancel()
-        finally:
-            process.kill()
+    with running() as pid:
+        run, _ = await group.runs["m1"].begin("n", "f.g", "root", 60, pid)
+        assert run
+        again = group.start("m1")
+        task = asyncio.ensure_future(again.run())
+        await until(lambda: [r["state"] for r in again.table()] == ["unfinished"], "it shows")
+        # Its process went on all the time, and says how it ended.
+        await again.end("n", run.start, "done")
+        assert [row["state"] for row in again.table()] == ["done"]
+        task.cancel()
 
 
 @in_a_loop
 async def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
     group = Group(tmp_path)
-    with subprocess.Popen(["sleep", "100"]) as process:
-        run, _ = await group.runs["m1"].begin("n", "f.g", "root", 60, process.pid)
+    with running() as pid:
+        run, _ = await group.runs["m1"].begin("n", "f.g", "root", 60, pid)
         assert run
         task = asyncio.ensure_future(group.runs["m1"].run())
-        process.kill()
     await until(
         lambda: [r["state"] for r in group.runs["m2"].table()] == ["unfinished"], "it shows"
     )
@@ -195,22 +188,18 @@ async def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
 async def test_what_this_master_is_said_to_run_and_does_not_is_unfinished(tmp_path: Path) -> None:
     """As after its replica.db was lost; or somebody says so, and would keep it from running."""
     group = Group(tmp_path)
-    with subprocess.Popen(["sleep", "100"]) as process:
-        try:
-            assert (await group.runs["m1"].begin("n", "f.g", "root", 60, process.pid))[0]
-            (tmp_path / "m1.db").rename(tmp_path / "lost.db")
-            again = group.start("m1")
-            assert not again.table()
-            group.runs["m1"] = again
-            task = asyncio.ensure_future(again.run())
-            await until(
-                lambda: {r["state"] for r in group.runs["m2"].table()} == {"unfinished"},
-                "both know",
-            )
-            assert [row["state"] for row in again.table()] == ["unfinished"]
-            task.cancel()
-        finally:
-            process.kill()
+    with running() as pid:
+        assert (await group.runs["m1"].begin("n", "f.g", "root", 60, pid))[0]
+        (tmp_path / "m1.db").rename(tmp_path / "lost.db")
+        again = group.start("m1")
+        assert not again.table()
+        group.runs["m1"] = again
+        task = asyncio.ensure_future(again.run())
+        await until(
+            lambda: {r["state"] for r in group.runs["m2"].table()} == {"unfinished"}, "both know"
+        )
+        assert [row["state"] for row in again.table()] == ["unfinished"]
+        task.cancel()
 
 
 @in_a_loop
@@ -218,14 +207,13 @@ async def test_what_still_runs_is_forgotten_last(tmp_path: Path) -> None:
     group = Group(tmp_path)
     group.down.add("m2")
     runs = group.runs["m1"]
-    with subprocess.Popen(["sleep", "100"]) as process:
-        first, _ = await runs.begin("first", "f.g", "root", 60, process.pid)
+    with running() as pid:
+        first, _ = await runs.begin("first", "f.g", "root", 60, pid)
         assert first
         for number in range(MOST + 5):
-            run, _ = await runs.begin(f"n{number}", "f.g", "root", 60, process.pid)
+            run, _ = await runs.begin(f"n{number}", "f.g", "root", 60, pid)
             assert run
             await runs.end(f"n{number}", run.start, "done")
-        process.kill()
     assert "first" in runs.registers
     assert len(runs.registers) == MOST
 
@@ -235,11 +223,10 @@ async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
     group = Group(tmp_path)
     group.down.add("m2")
     runs = group.runs["m1"]
-    with subprocess.Popen(["sleep", "100"]) as process:
+    with running() as pid:
         for number in range(MOST + 5):
-            run, _ = await runs.begin(f"n{number}", "f.g", "root", 60, process.pid)
+            run, _ = await runs.begin(f"n{number}", "f.g", "root", 60, pid)
             assert run
-        process.kill()
     assert len(runs.registers) == MOST
     assert "n0" not in runs.registers
     assert len(group.start("m1").registers) == MOST
@@ -247,7 +234,7 @@ async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_nonsense_is_refused(tmp_path: Path) -> None:
-    once = Once(Leader("m1"), Group(tmp_path).runs["m1"])
+    once = Once(Leader("m1", "m1"), Group(tmp_path).runs["m1"])
     for wrong in (
         {"pid": True},
         {"pid": 2**22, "name": "n"},

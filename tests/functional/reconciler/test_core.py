@@ -29,6 +29,18 @@ def m1(tmp_path: Path) -> Master:
     return Master(tmp_path, "m1", minimum=BATCH + 10)
 
 
+def accept_many(m1: Master) -> None:
+    for name in MANY:
+        m1.knock(name, state=ACCEPTED)
+    m1.scan()
+
+
+def assert_all_held(m1: Master) -> None:
+    """What is on its disk."""
+    m1.restart()
+    assert sorted(m1.replica.held.all()) == MANY
+
+
 def test_what_is_found_first_is_published_first(m1: Master) -> None:
     for name in MANY:
         m1.knock(name)
@@ -117,9 +129,7 @@ def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> Non
 
 
 def test_portions_are_weighed_together(m1: Master) -> None:
-    for name in MANY:
-        m1.knock(name, state=ACCEPTED)
-    m1.scan()
+    accept_many(m1)
     for name in MANY:
         m1.remove(name)
     m1.scan()
@@ -135,18 +145,15 @@ def test_portions_are_weighed_together(m1: Master) -> None:
         here.close()
 
     asyncio.run(act())
-    m1.restart()
     assert published == []
-    assert sorted(m1.replica.held.all()) == MANY
+    assert_all_held(m1)
 
 
 def test_what_is_gone_is_weighed_when_the_pass_is_over(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second look between two portions would find the first of them small enough to believe."""
-    for name in MANY:
-        m1.knock(name, state=ACCEPTED)
-    m1.scan()
+    accept_many(m1)
     for name in MANY:
         m1.remove(name)
     monkeypatch.setattr(work_queue, "SETTLE", 0.01)
@@ -166,16 +173,13 @@ def test_what_is_gone_is_weighed_when_the_pass_is_over(
         here.close()
 
     asyncio.run(act())
-    m1.restart()
     assert published == []
-    assert sorted(m1.replica.held.all()) == MANY
+    assert_all_held(m1)
 
 
 def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Master) -> None:
     """What the pass found gone is little enough to believe; the rest follows while it settles."""
-    for name in MANY:
-        m1.knock(name, state=ACCEPTED)
-    m1.scan()
+    accept_many(m1)
     published: list[Record] = []
 
     async def act() -> None:
@@ -190,9 +194,8 @@ def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Master) -> 
         here.close()
 
     asyncio.run(act())
-    m1.restart()
     assert published == []
-    assert sorted(m1.replica.held.all()) == MANY
+    assert_all_held(m1)
 
 
 def test_keys_that_vanish_are_believed_though_the_folder_never_rests(

@@ -15,7 +15,7 @@ from lab.engines import Engine, Place
 from lab.key_folders import ACCEPTED, PENDING, plant
 from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.transport.connection import Limits
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from tests.crafted import crafted
 from tests.engines import met, places, running, until, wrong
 

@@ -16,7 +16,8 @@ from lab.engines import Engine, Place, befriend
 from lab.key_folders import ACCEPTED, plant
 from saltext_ha.transport import identity
 from saltext_ha.transport.listener import Handler, PeerListener
-from saltext_ha.transport.trust import Peer, Trust
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.trust import Trust
 from tests.engines import places, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]

@@ -29,7 +29,8 @@ from saltext_ha.sync import answers, antientropy, retention
 from saltext_ha.transport import control_client, identity, succession, trust, wire
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.connection import Limits
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.trust import Trust
 from tests.engines import running
 from tests.fixtures import named
 from tests.keys import public_key

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from saltext_ha.common.errors import PeerRefused, PeerUnreachable
 from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.trust import make_peer
+from saltext_ha.transport.peer import make_peer
 from tests.peers import Master, befriend, echo, until
 
 DAY = datetime.timedelta(days=1)

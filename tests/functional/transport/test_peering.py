@@ -15,7 +15,7 @@ from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUn
 from saltext_ha.transport import tls, wire
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.connection import Limits
-from saltext_ha.transport.trust import make_peer
+from saltext_ha.transport.peer import make_peer
 from tests.fixtures import named
 from tests.peers import Master, befriend, echo, http, raw_call, until
 

@@ -37,7 +37,8 @@ from saltext_ha.sync.link import Link
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.trust import Trust
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import LINKED, TreeStore
 from saltext_ha.trees.trees import Trees

@@ -16,7 +16,7 @@ from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
 from tests.engines import in_a_loop, until
 
 QUICK = 0.5

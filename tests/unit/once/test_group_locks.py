@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -14,34 +13,20 @@ from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import locks as locks_module
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
-from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.locks import GONE, TTL, GroupLocks, Wish
 from tests.engines import in_a_loop, until
+from tests.leader import Leader
 
 
-class Leader:
-    """This master leads, since an hour that its clock may show another time for."""
-
-    def __init__(self, began: float, since: float = 0.0) -> None:
-        self.standing = Leadership("group", "m1", True, "", since, began=began)
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
-
-    def for_peers(self) -> dict[str, Any]:
-        return {}
-
-    async def claim(self, name: str, within: float) -> str:
-        return ""
-
-    async def run(self) -> None:
-        return
+def locks_since(began: float, clock: Callable[[], float], since: float = 0.0) -> GroupLocks:
+    """Of a master that leads since *began*; by its time of day, *since*, which may be wrong."""
+    return GroupLocks("m1", {}, Leader("m1", "m1", since=since, began=began), clock=clock)
 
 
 @pytest.mark.parametrize("shift", [3600, 0, -3600])
 def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: float) -> None:
     now = 1000.0
-    locks = GroupLocks("m1", {}, Leader(now, time.time() + shift), clock=lambda: now)
+    locks = locks_since(now, lambda: now, time.time() + shift)
     wish = Wish("backup", "alice", "")
     assert not asyncio.run(locks.hold(wish))["held"]
     now += TTL - 1
@@ -51,7 +36,7 @@ def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: flo
 
 
 def test_who_has_led_for_long_gives_the_first_lock_at_once() -> None:
-    locks = GroupLocks("m1", {}, Leader(1000.0 - 3600), clock=lambda: 1000.0)
+    locks = locks_since(1000.0 - 3600, lambda: 1000.0)
     assert asyncio.run(locks.hold(Wish("backup", "alice", "")))["held"]
 
 
@@ -77,7 +62,7 @@ def test_a_lock_of_the_last_leader_is_taken_over_by_its_holder_only_while_the_le
     None
 ):
     now = 1000.0
-    locks = GroupLocks("m1", {}, Leader(now), clock=lambda: now)
+    locks = locks_since(now, lambda: now)
     mine = Wish("backup", "alice", "a" * 32)
     assert asyncio.run(locks.hold(mine))["token"] == mine.token
     assert asyncio.run(locks.hold(Wish("backup", "bob", "b" * 32)))["why"] == GONE
@@ -87,7 +72,7 @@ def test_a_lock_of_the_last_leader_is_taken_over_by_its_holder_only_while_the_le
 
 
 def test_only_its_holder_gives_a_lock_back() -> None:
-    locks = GroupLocks("m1", {}, Leader(0.0), clock=lambda: 1000.0)
+    locks = locks_since(0.0, lambda: 1000.0)
     token = asyncio.run(locks.hold(Wish("backup", "alice")))["token"]
     asyncio.run(locks.release(Wish("backup", "bob", "b" * 32)))
     asyncio.run(locks.release(Wish("backup", "bob")))
@@ -98,7 +83,7 @@ def test_only_its_holder_gives_a_lock_back() -> None:
 
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks_module, "MOST", 2)
-    locks = GroupLocks("m1", {}, Leader(0.0), clock=lambda: 1000.0)
+    locks = locks_since(0.0, lambda: 1000.0)
     answers = [asyncio.run(locks.hold(Wish(name, "alice"))) for name in "abc"]
     assert [answer["held"] for answer in answers] == [True, True, False]
     again = Wish("a", "alice", answers[0]["token"])

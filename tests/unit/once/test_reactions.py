@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
 from saltext_ha.common.errors import HaError, PeerRefused
 from saltext_ha.once import reactions
-from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.transport import wire
-from saltext_ha.transport.trust import Peer
+from saltext_ha.transport.peer import Peer
+from tests.leader import Leader
 
 
 class Switch:
@@ -38,28 +38,6 @@ class Switch:
 
     async def run(self) -> None:
         await asyncio.Event().wait()
-
-
-class Leader:
-    def __init__(self, name: str) -> None:
-        self.name, self.leader = name, ""
-
-    @property
-    def standing(self) -> Leadership:
-        why = "" if self.leader else "nobody yet"
-        return Leadership("group", self.leader, self.leader == self.name, why)
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
-
-    def for_peers(self) -> dict[str, Any]:
-        return {}
-
-    async def claim(self, name: str, within: float) -> str:
-        return ""
-
-    async def run(self) -> None:
-        return
 
 
 class Client:
@@ -150,7 +128,7 @@ def scene(play: Callable[..., Awaitable[None]], *names: str) -> None:
 
 async def lead(leader: Master, *masters: Master) -> None:
     for each in masters:
-        each.leader.leader = leader.name
+        each.leader.follows = leader.name
     await until(lambda: leader.switch.wanted)
     await until(lambda: not any(each.switch.wanted for each in masters if each is not leader))
 
@@ -245,7 +223,7 @@ def test_an_answer_that_is_lost_makes_no_second_reaction() -> None:
 def test_a_reactor_that_does_not_answer_is_given_nothing() -> None:
     async def play(m1: Master, m2: Master) -> None:
         m1.switch.broken = True
-        m1.leader.leader = m2.leader.leader = "m1"
+        m1.leader.follows = m2.leader.follows = "m1"
         m2.hears("e")
         m1.hears("f")
         await asyncio.sleep(0.5)

@@ -11,7 +11,8 @@ import salt.loader
 
 from saltext_ha.output import _minions, ha
 from saltext_ha.transport import identity
-from saltext_ha.transport.trust import Trust, make_peer
+from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.trust import Trust
 
 
 @pytest.fixture(autouse=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from saltext_ha.lint.cited import (
     ALIVE_CHECK,
     FINGER,
     GLOBAL_LOCK,
-    MASTER_PEM,
     PEER_ID,
     PORT_OF_ENTRY,
     PORT_TOLD,
-    ROOT_KEY,
+    SHARED_CACHEDIR,
+    SHARED_PKI_DIR,
     SIGNED_UNVERIFIED,
     CitedLine,
 )
@@ -125,15 +125,22 @@ def some_sign(members: Members) -> Hits:
                 yield Hit("master_sign_pubkey", detail, master=member.name)
 
 
-def _sharing(members: Members, folder: str) -> Iterator[list[Member]]:
-    """Masters that see the same file in *folder*."""
+def _sharing(members: Members, folder: str) -> list[Member]:
+    """Masters that see the same file in *folder*; none, or two and more."""
     by_mark: dict[str, list[Member]] = defaultdict(list)
     for member in members:
         for name in MARKED[folder]:
             if mark := member.marks.get(f"{folder}/{name}"):
                 by_mark[f"{name} {mark}"].append(member)
-    groups = [group for group in by_mark.values() if len(group) > 1]
-    return iter(groups[:1])
+    return next((group for group in by_mark.values() if len(group) > 1), [])
+
+
+def _shared(members: Members, folder: str) -> Hits:
+    """A hit on every master that shares *folder* with another one."""
+    group = _sharing(members, folder)
+    detail = _shown(group, lambda member: member.get(folder))
+    for member in group:
+        yield Hit(folder, detail, master=member.name)
 
 
 @BOOK.rule(
@@ -143,16 +150,10 @@ def _sharing(members: Members, folder: str) -> Iterator[list[Member]]:
     why="Each overwrites the other's .root_key: salt and salt-run fail to authenticate on the "
     "other; jobs, tokens and caches mix.",
     fix="give each master a cachedir of its own",
-    sources=(
-        ROOT_KEY,
-        "saltstack/salt issues 42377, 56000",
-    ),
+    sources=SHARED_CACHEDIR,
 )
 def one_cache(members: Members) -> Hits:
-    for group in _sharing(members, "cachedir"):
-        for member in group:
-            detail = _shown(group, lambda m: m.get("cachedir"))
-            yield Hit("cachedir", detail, master=member.name)
+    yield from _shared(members, "cachedir")
 
 
 @BOOK.rule(
@@ -163,15 +164,10 @@ def one_cache(members: Members) -> Hits:
     "master.pem. The state of ha below pki_dir would be one for both, too.",
     fix="give each master a pki_dir of its own; salt-ha invite share_master_key=True hands "
     "master.pem over",
-    sources=(
-        MASTER_PEM,
-        "Salt's tutorial on several masters (Sharing Files Among Masters)",
-    ),
+    sources=SHARED_PKI_DIR,
 )
 def one_key_folder(members: Members) -> Hits:
-    for group in _sharing(members, "pki_dir"):
-        for member in group:
-            yield Hit("pki_dir", _shown(group, lambda m: m.get("pki_dir")), master=member.name)
+    yield from _shared(members, "pki_dir")
 
 
 @BOOK.rule(
@@ -234,11 +230,10 @@ def _on_several(members: Members, option: str) -> Hits:
     sources=(GLOBAL_LOCK,),
 )
 def unlocked(members: Members) -> Hits:
-    for group in _sharing(members, "cachedir"):
-        for member in group:
-            for option in LOCKS:
-                if member.get(option, True) is False:
-                    yield Hit(option, "False", master=member.name)
+    for member in _sharing(members, "cachedir"):
+        for option in LOCKS:
+            if member.get(option, True) is False:
+                yield Hit(option, "False", master=member.name)
 
 
 @BOOK.rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from saltext_ha.lint.cited import GLOBAL_LOCK, MASTER_PEM, ROOT_KEY, CitedLine
+from saltext_ha.lint.cited import GLOBAL_LOCK, SHARED_CACHEDIR, SHARED_PKI_DIR, CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 from saltext_ha.lint.rules.master import in_group
 
@@ -18,14 +18,10 @@ LOCKS = {"gitfs_global_lock": "gitfs", "git_pillar_global_lock": "git_pillar"}
     why="When masters share it, each overwrites the other's .root_key and the command line's "
     "authentication fails; jobs and caches of both mix.",
     fix="give each master a cachedir on a disk of its own",
-    sources=(
-        ROOT_KEY,
-        "saltstack/salt issues 42377, 56000",
-    ),
+    sources=SHARED_CACHEDIR,
 )
 def remote_cache(facts: HostFacts) -> Hits:
-    if "cachedir" in facts.shared:
-        yield Hit("cachedir", f"{facts.get('cachedir')} is on {facts.shared['cachedir']}")
+    yield from _on_network(facts, "cachedir")
 
 
 @BOOK.rule(
@@ -36,14 +32,15 @@ def remote_cache(facts: HostFacts) -> Hits:
     "can authenticate on any master. A shared pki_dir would also hold the state of ha twice.",
     fix="give each master a pki_dir of its own: keys are replicated, and salt-ha "
     "invite share_master_key=True hands master.pem over",
-    sources=(
-        MASTER_PEM,
-        "Salt's tutorial on several masters (Sharing Files Among Masters)",
-    ),
+    sources=SHARED_PKI_DIR,
 )
 def remote_keys(facts: HostFacts) -> Hits:
-    if "pki_dir" in facts.shared:
-        yield Hit("pki_dir", f"{facts.get('pki_dir')} is on {facts.shared['pki_dir']}")
+    yield from _on_network(facts, "pki_dir")
+
+
+def _on_network(facts: HostFacts, folder: str) -> Hits:
+    if folder in facts.shared:
+        yield Hit(folder, f"{facts.get(folder)} is on {facts.shared[folder]}")
 
 
 @BOOK.rule(

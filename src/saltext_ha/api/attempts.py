@@ -1,0 +1,137 @@
+"""One call, tried on one master after another until one of them takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.api.answer import shown
+from saltext_ha.api.calls import none_left
+from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.errors import CallFailed, TimedOut
+from saltext_ha.api.jobs import JobStatus, new_jid
+from saltext_ha.api.master import MasterApi
+from saltext_ha.api.prober import Prober
+from saltext_ha.api.publish import Publisher, Settled, Unsettled, unknown
+from saltext_ha.api.selection import Selector
+from saltext_ha.api.tokens import Refused
+from saltext_ha.api.transport import Lost, NotSent
+
+
+class Attempts:
+    """
+    Tries the masters in the order that *selector* gives them.
+
+    :param masters: by name.
+    :param prober: looks at those that lost an answer.
+    :param looking: seconds that a look at a master in doubt may take.
+    """
+
+    def __init__(
+        self,
+        masters: Mapping[str, MasterApi],
+        selector: Selector,
+        publisher: Publisher,
+        prober: Prober,
+        looking: float,
+    ) -> None:
+        self._masters, self._selector = masters, selector
+        self._publisher, self._prober, self._looking = publisher, prober, looking
+
+    def order(self, deadline: Deadline) -> list[MasterApi]:
+        """The masters in the order in which a call tries them; no call is lost on one twice."""
+        standings = [master.standing for master in self._masters.values()]
+        order = [self._masters[name] for name in self._selector.order(standings)]
+        return self.sound(order, deadline)
+
+    def sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
+        """Look at those in doubt; who does not work is tried last."""
+        bad = [master for master in order if master.doubted and not self._look(master, deadline)]
+        return [master for master in order if master not in bad] + bad
+
+    def _look(self, master: MasterApi, deadline: Deadline) -> bool:
+        return not master.doubted or master.probe(deadline.part(2, self._looking).remaining())
+
+    def publish(
+        self, low: dict[str, Any], order: list[MasterApi], deadline: Deadline, idempotent: bool
+    ) -> tuple[MasterApi, Any, JobStatus | None]:
+        """The master that published *low* and its answer; or what it knows of the job instead."""
+        reasons, refused = dict[str, str](), dict[str, str]()
+        for place, master in enumerate(order):
+            last = place == len(order) - 1
+            # A master that is not there uses its share; one that took the job may have it all.
+            limit = deadline if last or not idempotent else deadline.part(len(order) - place)
+            low["jid"] = new_jid()
+            try:
+                master.look(limit.part(2, self._looking).remaining())
+                return (
+                    master,
+                    self._publisher.send(master, low, limit, patient=last or not idempotent),
+                    None,
+                )
+            except Settled as found:
+                return master, None, found.status
+            except NotSent as exc:
+                reasons[master.name] = str(exc)
+            except Refused as exc:
+                refused[master.name] = str(exc)
+            except Unsettled as exc:
+                master.doubt()
+                self._prober.suspect(master)
+                if last or not idempotent:
+                    raise unknown(master, exc, low["jid"]) from None
+                # Another jid: the other master waits for returns, and minions that saw the first
+                # one would drop it.
+                reasons[master.name] = str(exc)
+        none_left(reasons, refused)
+
+    def returned(self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool) -> Any:
+        """
+        What the runner or wheel function of *low* returned.
+
+        :param repeatable: a lost answer may be asked for again.
+        :raises CallFailed: it ran and failed.
+        """
+        master, answer = self._call(low, deadline, repeatable)
+        result = answer["data"]["return"]
+        if not answer["data"]["success"]:
+            what = f"{low['client']} {low['fun']}"
+            raise CallFailed(master.name, f"{what} failed: {shown(result)}", result)
+        return result
+
+    def _call(
+        self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool
+    ) -> tuple[MasterApi, Any]:
+        """The answer to something that has no jid of ours, and the master that gave it."""
+        order, failed = self.order(deadline), None
+        if repeatable and len(order) == 1:
+            order *= 2
+        reasons, refused, slow = dict[str, str](), dict[str, str](), False
+        for place, master in enumerate(order):
+            try:
+                tries = len(order) - place
+                master.look(deadline.part(2, self._looking).remaining())
+                return master, master.call(low, deadline.part(tries if repeatable else 1), tries)
+            except NotSent as exc:
+                reasons[master.name] = str(exc)
+            except Refused as exc:
+                refused[master.name] = str(exc)
+            except Lost as exc:
+                if not exc.nonsense:  # one that lies may well log in, and is down all the same
+                    master.doubt()
+                    self._prober.suspect(master)
+                if not repeatable:
+                    raise unknown(master, exc) from None
+                reasons[master.name] = str(exc)
+                slow = slow or exc.slow
+                if exc.finished and place == len(order) - 1:
+                    failed = CallFailed(master.name, f"{low['client']} {low['fun']}: {exc}")
+        if failed is not None:
+            raise failed
+        if slow and deadline.passed:
+            raise TimedOut(
+                f"{low['client']} {low['fun']}: no answer in time: "
+                + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()),
+                order[-1].name,
+            )
+        none_left(reasons, refused)
