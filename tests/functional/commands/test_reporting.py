@@ -142,6 +142,17 @@ def test_what_is_shown_is_written_for_its_owner_alone(tmp_path: Path) -> None:
     assert str(path) in text
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_the_report_of_root_is_roots(tmp_path: Path) -> None:
+    """Salt's packages have salt-master run as salt, which may write nothing in /root."""
+    folder = make(tmp_path, user="nobody")
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    status, text = report(folder, str(home / "report.md"))
+    assert status == 0, text
+    assert (home / "report.md").stat().st_uid == 0
+
+
 def test_a_configuration_that_the_engine_refuses_is_reported(tmp_path: Path) -> None:
     folder = make(tmp_path)
     text = (folder / "master").read_text()
