@@ -49,15 +49,22 @@ def lock(
 def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
     """``salt-ha watch``: until Ctrl-C."""
     from saltext_ha.commands import watching
+    from saltext_ha.output._text import display_width
 
     seconds = watching.interval_of(interval) if interval else watching.USUAL
     if not sys.stdout.isatty():
         raise OSError("watch: standard output is no terminal; salt-ha status  prints it once")
     work = watching.Watch(
-        lambda: _status(opts), lambda answer: _rendered(opts, answer), sys.stdout, seconds
+        lambda: _status(opts),
+        lambda answer: _rendered(opts, answer),
+        sys.stdout,
+        seconds,
+        display_width,
     )
     # An exception could be raised, and swallowed, in the middle of what Salt loads for the table.
-    signal.signal(signal.SIGINT, lambda number, frame: work.stop())
+    # However it is ended, the terminal is given back.
+    for ends in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ends, lambda number, frame: work.stop())
     return work.run()
 
 
