@@ -192,14 +192,15 @@ class Installation:
                 if said["problem"]:
                     self._fail(minion, f"installed, not restarted: {said['problem']}; restart it")
                 else:
-                    before[minion] = said["started"]
+                    before[minion] = said["process"]
         self._await(before)
 
     def _await(self, before: Mapping[str, Any]) -> None:
         end, left = time.monotonic() + BACK, dict(before)
         while left and time.monotonic() < end:
             for minion, told in self._versions(sorted(left)).items():
-                if told["started"] != left[minion]:
+                # Not by the time of its start: the minion's clock may have been set meanwhile.
+                if told.get("process") and told["process"] != left[minion]:
                     del left[minion]
                     self.rows[minion].restarted = True
         for minion in left:
