@@ -10,6 +10,7 @@ import pytest
 
 from saltext_ha.commands import install_minions
 from saltext_ha.commands.own_wheel import OwnWheel
+from saltext_ha.common.errors import HaError
 
 WHEEL = OwnWheel("saltext_ha-2.0-py3-none-any.whl", "2.0", ">=3.10", b"PK")
 FACTS: dict[str, Any] = {
@@ -72,8 +73,9 @@ class Minion:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install_minions, "BACK", 0.3)
+    monkeypatch.setattr(install_minions, "LOOKS", 0.1)
 
 
 def test_only_another_process_is_a_restarted_minion() -> None:
@@ -88,3 +90,18 @@ def test_only_another_process_is_a_restarted_minion() -> None:
     }
     assert (rows["new"]["result"], retcode) == ("installed", 1)
     assert "not back" in rows["same"]["problem"]
+
+
+def test_an_engine_that_ends_meanwhile_is_not_asked_without_a_pause() -> None:
+    minions = Minions(web1=Minion([8, 200.0]))
+    looked: list[str] = []
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload["fun"] != "ha.version":
+            return minions.ask(command, payload)
+        looked.append(command)
+        raise HaError("the ha engine of this master is not running")
+
+    (row,) = install_minions.run(ask, WHEEL, "*")["minions"]
+    assert (row["result"], row["restarted"]) == ("failed", False)
+    assert len(looked) <= 4
