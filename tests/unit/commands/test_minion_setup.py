@@ -34,6 +34,7 @@ def test_a_minion_without_anything() -> None:
 
 def test_what_cannot_have_it() -> None:
     assert "Windows" in facts(kernel="Windows").obstacle(">=3.10")
+    assert "proxy minion" in facts(kernel="proxy").obstacle(">=3.10")
     assert facts(release=[3, 9, 2]).obstacle(">=3.10") == (
         "Salt's Python there is 3.9.2; it takes >=3.10"
     )
