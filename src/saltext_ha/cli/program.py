@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from saltext_ha.config import secret
 
     secret.keep_from_core_dumps()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A "…" that the terminal does not know is no reason to show nothing.
+        sys.stdout.reconfigure(errors="replace")
     parser = _parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index(COMMAND) if COMMAND in given else len(given)
@@ -53,6 +57,9 @@ def _guarded(work: Callable[[], int]) -> int:
         return work()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as exc:
+        # By Salt, which has said why: a file that it cannot read, a user that does not exist.
+        return UNUSABLE if exc.code else 0
     except Exception as exc:
         import salt.exceptions
 

@@ -71,6 +71,23 @@ def test_a_folder_without_configuration_is_named(
     assert str(missing) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["status"], ["report"], ["lock", "x", "--", "true"]])
+def test_what_ends_the_program_in_salt_is_no_drift(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "master").write_text("ha: [\n")
+    assert cli.main(["-c", str(tmp_path), *words]) == 2
+
+
+def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "saltext_ha.cli", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"--out" in done.stdout
+
+
 @pytest.fixture
 def token(tmp_path: Path) -> str:
     """Of a master at which nobody answers: whoever joins by it is told so."""
