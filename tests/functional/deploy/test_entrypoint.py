@@ -308,6 +308,15 @@ def test_who_waits_for_its_group_ends_when_told(container: Container) -> None:
     assert container.came()[1:] == ["salt-ha TERM"]
 
 
+def test_who_is_told_to_end_just_before_the_master_starts_ends(container: Container) -> None:
+    container._program("python", f"#!/bin/sh\necho python >>{container.log}\nsleep 1\n")
+    process = container.start()
+    container.waits_for("python")
+    process.terminate()
+    assert process.wait(SOON) == 0
+    assert not [line for line in container.came() if line.startswith("salt-master")]
+
+
 def test_a_signal_goes_to_all_and_all_have_ended(container: Container) -> None:
     process = container.start(
         {"SALT_API_PORT": "8002", "SALT_API_TLS": "off", "SALT_START_LOCAL_MINION": "true"}
