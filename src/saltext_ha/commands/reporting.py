@@ -32,6 +32,8 @@ HIDDEN = "(not shown)"
 SECRET_FILES = ("secret_file", "password_file", "token_file")
 # Loggers of this package, as Salt's default format and most others have them.
 _OURS = re.compile(r"\[(saltext_ha|salt\.loaded\.ext\.\w+\.ha)\b|\bsaltext_ha\.")
+# A peer's words may be in the log; what is shown does not control the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _RECORD = re.compile(r"^\d{4}-\d\d-\d\d |^\[[A-Z]+ *\]")
 # A join token; a private key; a URL with a password, or with a user that may be a token. There may
 # be an @ in a password: only the last one ends it.
@@ -67,7 +69,14 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
         "Names and addresses of masters are in it, ids of minions may be. Secrets are not.",
     ]
     for title, body in parts.items():
-        lines += ["", f"## {title}", "", "```", *[line.rstrip() for line in body], "```"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "```",
+            *[_CONTROL.sub("?", line.rstrip()) for line in body],
+            "```",
+        ]
     return without(("\n".join(lines)) + "\n", _known(named))
 
 

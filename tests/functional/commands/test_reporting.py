@@ -166,6 +166,16 @@ def test_a_configuration_that_the_engine_refuses_is_reported(tmp_path: Path) -> 
     assert not [word for word in WORDS if word in text]
 
 
+def test_what_stands_in_a_log_does_not_control_the_terminal(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    said = "peer said \x1b[2J\x9b1m \x07 and\ttab"
+    line = f"2026-11-25 03:00:01,001 [saltext_ha.x:7 ][ERROR ][1] {said}\n"
+    (tmp_path / "root/var/log/salt/master").write_text(line, "utf-8")
+    status, text = report(folder)
+    assert status == 0, text
+    assert "peer said ?[2J?1m ? and\ttab" in text
+
+
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     status, text = report(make(tmp_path, log_file="/nowhere"))
     assert status == 0
