@@ -18,8 +18,8 @@ def lock(
 ) -> int:
     """``salt-ha lock NAME -- command``."""
     import salt.config
-    import salt.syspaths
 
+    from saltext_ha.cli import folders
     from saltext_ha.commands import engine_client, locked
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
@@ -30,7 +30,7 @@ def lock(
     if len(options.arguments) != 1 or not command or (wait is not None and not wait >= 0):
         parser.error("lock takes a name and a command: salt-ha lock [--wait SECONDS] NAME -- …")
     (name,) = options.arguments
-    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    file = folders.configuration(options.config_dir)
     settings = mapping.parse(salt.config.master_config(str(file)))
     runs.check(name)
     if settings.leader is None:

@@ -8,7 +8,6 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from saltext_ha.cli import folders, own, tokens
@@ -104,7 +103,6 @@ def _run(options: argparse.Namespace, name: str) -> int:
     import salt.loader
     import salt.minion
     import salt.output
-    import salt.syspaths
     import salt.utils.args
     import salt.utils.verify
     from salt.exceptions import SaltInvocationError
@@ -114,9 +112,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
     mine = own.FUNCTIONS.get(name)
     if mine is not None and len(options.arguments) > 1:
         raise SaltInvocationError(f"{name[3:]}: takes one argument at most: {options.arguments}")
-    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
+    file = folders.configuration(options.config_dir)
     opts = salt.config.master_config(str(file))
     # As the calling user: the user of salt-master may not be allowed to read that file.
     token = tokens.given(opts, options.token_file) if name == "ha.join" else ""
