@@ -81,7 +81,7 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
     print(text, flush=True)
     asks = not file and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     path = Path(file or f"salt-ha-report-{time.strftime('%Y%m%d-%H%M%S')}.md")
-    if asks and input(f"Write this to {path}? [y/N] ").strip().lower() not in ("y", "yes"):
+    if asks and not _agreed(f"Write this to {path}? [y/N] "):
         return 0
     if asks or file:
         # Another's file is neither overwritten nor followed.
@@ -90,6 +90,14 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
             to.write(text)
         print(f"salt-ha: written to {path}", file=sys.stderr)
     return 0
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
 
 
 def _status(opts: Mapping[str, Any]) -> dict[str, Any]:

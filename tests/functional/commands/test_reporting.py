@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import pwd
 import stat
 import subprocess
@@ -140,6 +142,28 @@ def test_what_is_shown_is_written_for_its_owner_alone(tmp_path: Path) -> None:
     status, text = report(folder, str(path))
     assert (status, path.read_text()) == (2, before)
     assert str(path) in text
+
+
+@pytest.mark.parametrize(("key", "written"), [(b"\x04", 0), (b"\n", 0), (b"y\n", 1)])
+def test_it_is_written_when_somebody_says_so(tmp_path: Path, key: bytes, written: int) -> None:
+    """On a real terminal; Ctrl-D is no answer."""
+    folder, (ours, theirs) = make(tmp_path), pty.openpty()
+    command = [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "report"]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(ours, 65536)
+        os.write(ours, key)
+        with contextlib.suppress(OSError):  # what Linux says at the end of a terminal
+            while more := os.read(ours, 65536):
+                shown += more
+        assert process.wait(30) == 0, shown.decode()
+    os.close(ours)
+    assert len([*folder.glob("salt-ha-report-*.md")]) == written
+    assert b"EOFError" not in shown
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
