@@ -9,7 +9,8 @@ It is also the way for secrets, which must not go through Salt: whatever a runne
 event that others may follow. ``salt-ha invite`` prints the token, alone on standard output, and
 ``salt-ha join`` takes it from a file, from standard input or from a prompt, never as an argument.
 
-Four functions are of this program alone: ``watch``, ``report``, ``completion`` and ``lock``.
+Four functions are of this program alone: ``watch``, ``report``, ``completion`` and ``lock``. With
+these root stays root.
 
 .. code-block:: bash
 

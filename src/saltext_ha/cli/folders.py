@@ -1,4 +1,4 @@
-"""The folders of a master that has not been started yet."""
+"""The folders of a master: where its configuration is, and what its first start makes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ from typing import Any
 
 # As salt-master has them at its start; the first is the one whose mode is looked after.
 _PKI = ("", "minions", "minions_pre", "minions_denied", "minions_autosign", "minions_rejected")
+
+
+def configuration(config_dir: str | None) -> Path:
+    """
+    The file with the configuration of the master, which need not be there beside ``master.d``.
+
+    :param config_dir: its folder, as the option has it.
+    :raises FileNotFoundError: no master is configured there: with Salt's defaults it would be
+        another one.
+    """
+    import salt.syspaths
+
+    file = Path(config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
+    if not file.exists() and not file.with_name("master.d").is_dir():
+        raise FileNotFoundError(
+            f"{file.parent}: there is neither master nor master.d; give the right one by -c"
+        )
+    return file
 
 
 def make(opts: Mapping[str, Any]) -> None:

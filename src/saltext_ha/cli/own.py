@@ -18,8 +18,8 @@ def lock(
 ) -> int:
     """``salt-ha lock NAME -- command``."""
     import salt.config
-    import salt.syspaths
 
+    from saltext_ha.cli import folders
     from saltext_ha.commands import engine_client, locked
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
@@ -30,7 +30,7 @@ def lock(
     if len(options.arguments) != 1 or not command or (wait is not None and not wait >= 0):
         parser.error("lock takes a name and a command: salt-ha lock [--wait SECONDS] NAME -- …")
     (name,) = options.arguments
-    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
+    file = folders.configuration(options.config_dir)
     settings = mapping.parse(salt.config.master_config(str(file)))
     runs.check(name)
     if settings.leader is None:
@@ -49,15 +49,22 @@ def lock(
 def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
     """``salt-ha watch``: until Ctrl-C."""
     from saltext_ha.commands import watching
+    from saltext_ha.output._text import display_width
 
     seconds = watching.interval_of(interval) if interval else watching.USUAL
     if not sys.stdout.isatty():
         raise OSError("watch: standard output is no terminal; salt-ha status  prints it once")
     work = watching.Watch(
-        lambda: _status(opts), lambda answer: _rendered(opts, answer), sys.stdout, seconds
+        lambda: _status(opts),
+        lambda answer: _rendered(opts, answer),
+        sys.stdout,
+        seconds,
+        display_width,
     )
     # An exception could be raised, and swallowed, in the middle of what Salt loads for the table.
-    signal.signal(signal.SIGINT, lambda number, frame: work.stop())
+    # However it is ended, the terminal is given back.
+    for ends in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ends, lambda number, frame: work.stop())
     return work.run()
 
 
@@ -74,7 +81,7 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
     print(text, flush=True)
     asks = not file and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     path = Path(file or f"salt-ha-report-{time.strftime('%Y%m%d-%H%M%S')}.md")
-    if asks and input(f"Write this to {path}? [y/N] ").strip().lower() not in ("y", "yes"):
+    if asks and not _agreed(f"Write this to {path}? [y/N] "):
         return 0
     if asks or file:
         # Another's file is neither overwritten nor followed.
@@ -83,6 +90,14 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
             to.write(text)
         print(f"salt-ha: written to {path}", file=sys.stderr)
     return 0
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
 
 
 def _status(opts: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from saltext_ha.cli import folders, own, tokens
@@ -27,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from saltext_ha.config import secret
 
     secret.keep_from_core_dumps()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A "…" that the terminal does not know is no reason to show nothing.
+        sys.stdout.reconfigure(errors="replace")
     parser = _parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index(COMMAND) if COMMAND in given else len(given)
@@ -53,6 +56,9 @@ def _guarded(work: Callable[[], int]) -> int:
         return work()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as exc:
+        # By Salt, which has said why: a file that it cannot read, a user that does not exist.
+        return UNUSABLE if exc.code else 0
     except Exception as exc:
         import salt.exceptions
 
@@ -97,7 +103,6 @@ def _run(options: argparse.Namespace, name: str) -> int:
     import salt.loader
     import salt.minion
     import salt.output
-    import salt.syspaths
     import salt.utils.args
     import salt.utils.verify
     from salt.exceptions import SaltInvocationError
@@ -107,14 +112,14 @@ def _run(options: argparse.Namespace, name: str) -> int:
     mine = own.FUNCTIONS.get(name)
     if mine is not None and len(options.arguments) > 1:
         raise SaltInvocationError(f"{name[3:]}: takes one argument at most: {options.arguments}")
-    file = Path(options.config_dir or salt.syspaths.CONFIG_DIR) / "master"
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"{file.parent}: there is no such folder; give the right one by -c")
+    file = folders.configuration(options.config_dir)
     opts = salt.config.master_config(str(file))
     # As the calling user: the user of salt-master may not be allowed to read that file.
     token = tokens.given(opts, options.token_file) if name == "ha.join" else ""
     folders.make(opts)
-    if not salt.utils.verify.check_user(opts["user"]):
+    # What is of this program alone only asks; what it writes is the caller's, as a report in /root.
+    as_root = mine is not None and os.geteuid() == 0
+    if not as_root and not salt.utils.verify.check_user(opts["user"]):
         raise PermissionError(f"run this as root or as {opts['user']} (user: in {file})")
     if mine is not None:
         return mine(opts, *options.arguments)

@@ -184,10 +184,10 @@ def answer(
     keyless: set[str] = set()  # listed, without an accepted key on the masters that published
     if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
         keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
-    unreachable = sorted({*unreachable, *keyless})
+    unreachable = sorted({*unreachable, *keyless}.difference(returned))
     # Salt publishes nothing for a target without minions.
     jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
-    troubled = bool(failed or missing or keyless) or (not test and not returned)
+    troubled = failed or missing or (not test and (unreachable or not returned))
     return {
         "kind": "cmd",
         "test": test,
@@ -198,7 +198,7 @@ def answer(
         "failed": failed,
         "missing": missing,
         "running": running,
-        "unreachable": [i for i in unreachable if i not in returned],
+        "unreachable": unreachable,
         "unknown": unknown,
         "retcode": 2 if unknown else 1 if troubled else 0,
     }

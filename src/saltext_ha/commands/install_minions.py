@@ -26,6 +26,8 @@ TIMEOUT = 60.0
 BACK = 180.0
 """Seconds in which a restarted minion is to answer again."""
 ASKED_AGAIN = 5.0
+LOOKS = 1.0
+"""Seconds between two looks at who is back, at least: an engine that has ended says so at once."""
 # A job is also an event; Salt cuts those of more than a megabyte (max_event_size).
 CHUNK = 192 * 1024
 PRESENT, INSTALLED, WOULD = "already there", "installed", "would be installed"
@@ -192,16 +194,19 @@ class Installation:
                 if said["problem"]:
                     self._fail(minion, f"installed, not restarted: {said['problem']}; restart it")
                 else:
-                    before[minion] = said["started"]
+                    before[minion] = said["process"]
         self._await(before)
 
     def _await(self, before: Mapping[str, Any]) -> None:
         end, left = time.monotonic() + BACK, dict(before)
-        while left and time.monotonic() < end:
+        while left and (now := time.monotonic()) < end:
             for minion, told in self._versions(sorted(left)).items():
-                if told["started"] != left[minion]:
+                # Not by the time of its start: the minion's clock may have been set meanwhile.
+                if told.get("process") and told["process"] != left[minion]:
                     del left[minion]
                     self.rows[minion].restarted = True
+            if left:
+                time.sleep(max(0.0, now + LOOKS - time.monotonic()))
         for minion in left:
             self.rows[minion].restarted = False
             self._fail(minion, f"installed; the minion is not back {BACK:g} s after its restart")

@@ -60,7 +60,11 @@ class PastJobs:
         jid = check_jid(payload.get("jid"))
         async with self._reading:
             job, returned = await asyncio.to_thread(self._cache.job, jid)
-        return {"job": job, "returned": fitted(returned, MAX_ANSWERS, {"error": NO_ROOM})}
+        # Beside each stands its code, which is kept: what has no room may have failed.
+        values = {minion: each["return"] for minion, each in returned.items()}
+        there = fitted(values, MAX_ANSWERS, {"error": NO_ROOM})
+        fit = {minion: {**each, "return": there[minion]} for minion, each in returned.items()}
+        return {"job": job, "returned": fit}
 
     async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.jobs``."""

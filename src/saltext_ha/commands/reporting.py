@@ -29,14 +29,19 @@ LINES = 200  # of the log
 READ = 4 * 1024 * 1024  # bytes at its end
 SHORTEST = 6  # characters; what is shorter is no secret, and stands everywhere
 HIDDEN = "(not shown)"
+SECRET_FILES = ("secret_file", "password_file", "token_file")
 # Loggers of this package, as Salt's default format and most others have them.
 _OURS = re.compile(r"\[(saltext_ha|salt\.loaded\.ext\.\w+\.ha)\b|\bsaltext_ha\.")
+# A peer's words may be in the log; what is shown does not control the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _RECORD = re.compile(r"^\d{4}-\d\d-\d\d |^\[[A-Z]+ *\]")
-# A join token; a private key; a URL with a password.
+# A join token; a private key; a URL with a password, or with a user that may be a token. There may
+# be an @ in a password: only the last one ends it.
 _SECRETS = re.compile(
     r"\bha1\.[\w.-]{20,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)",
+    r"|(?<=://)[^/@\s:]*:[^/\s]+(?=@)"
+    r"|(?:(?<=http://)|(?<=https://))[^/\s]+(?=@)",
     re.DOTALL,
 )
 
@@ -64,7 +69,14 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
         "Names and addresses of masters are in it, ids of minions may be. Secrets are not.",
     ]
     for title, body in parts.items():
-        lines += ["", f"## {title}", "", "```", *[line.rstrip() for line in body], "```"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "```",
+            *[_CONTROL.sub("?", line.rstrip()) for line in body],
+            "```",
+        ]
     return without(("\n".join(lines)) + "\n", _known(named))
 
 
@@ -113,18 +125,19 @@ def _known(named: Mapping[str, Any]) -> Iterator[str]:
     is one that the engine refuses.
     """
     rules = {rule.option: rule for rule in options.compared(named)}
-    found = [*_strings(named, rules), os.environ.get(VARIABLE, "")]
+    found = [each for each in _strings(named, rules) if not _is_a_path(each)]
+    found.append(os.environ.get(VARIABLE, ""))
     for path in _paths(named.get("ha")):
         with contextlib.suppress(OSError), open(path, "rb") as file:
             found.append(file.read(LONGEST).decode(errors="replace").strip())
-    yield from (each for each in found if len(each) >= SHORTEST and not _is_a_path(each))
+    yield from (each for each in found if len(each) >= SHORTEST)
 
 
 def _paths(value: Any) -> Iterator[str]:
     """The files with secrets that ``ha:`` names."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if isinstance(item, str) and str(key).endswith(("secret_file", "password_file")):
+            if isinstance(item, str) and str(key).endswith(SECRET_FILES):
                 yield item
             else:
                 yield from _paths(item)
@@ -145,7 +158,9 @@ def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) 
 
 
 def _is_a_path(value: str) -> bool:
-    return value.startswith(("/", "salt://")) and len(value) < 200
+    """As of a file with a key; many a secret in base64 begins with / too."""
+    folder = os.path.dirname(value) if value.startswith("/") else ""  # noqa: PTH120
+    return value.startswith("salt://") or (folder not in ("", "/") and os.path.isdir(folder))  # noqa: PTH112
 
 
 def _log(opts: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ tells since when.
 from __future__ import annotations
 
 import queue
+import re
 import shutil
 import threading
 import time
@@ -26,6 +27,7 @@ NOBODY = 2  # exit code when nothing was heard at all
 # As terminals have had them since the VT100; the second screen keeps what stood there before.
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, END_OF_LINE, BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def interval_of(text: str) -> float:
@@ -54,6 +56,7 @@ class Watch:
     :param render: an answer as the text of a table.
     :param out: the terminal.
     :param interval: seconds between two questions.
+    :param width: how many cells of the terminal a text takes.
     """
 
     def __init__(
@@ -62,8 +65,10 @@ class Watch:
         render: Callable[[Answer], str],
         out: TextIO,
         interval: float = USUAL,
+        width: Callable[[str], int] = len,
     ) -> None:
         self._ask, self._render, self._out, self._interval = ask, render, out, interval
+        self._width = width
         self._heard: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
         self._table, self._at, self._retcode = "", 0.0, NOBODY
         self._over = False
@@ -127,10 +132,20 @@ class Watch:
     def _draw(self, head: str) -> None:
         size = shutil.get_terminal_size()
         lines = [head[: size.columns], "", *self._table.splitlines()]
-        if len(lines) > size.lines:
-            more = len(lines) - size.lines + 1
-            lines = [*lines[: size.lines - 1], f"… {more} more lines; salt-ha status has all"]
-        # Not erased before it is drawn: it would flicker.
-        text = f"{END_OF_LINE}\r\n".join(lines)
-        self._out.write(f"{HOME}{text}{END_OF_LINE}{BELOW}")
+        # A longer line goes on in the next row; one row too many, and the head scrolls away.
+        cells = [self._width(_COLOUR.sub("", line)) for line in lines]
+        rows = [max(1, -(-each // size.columns)) for each in cells]
+        if sum(rows) > size.lines:
+            kept = len(lines)
+            while sum(rows[:kept]) > size.lines - 1:
+                kept -= 1
+            more = f"… {len(lines) - kept} more lines; salt-ha status has all"[: size.columns]
+            lines, rows = [*lines[:kept], more], [*rows[:kept], 1]
+            cells = [*cells[:kept], len(more)]
+        # Not erased before it is drawn: it would flicker. Behind a full row it would take the last
+        # character with it.
+        ends = ["" if each and each % size.columns == 0 else END_OF_LINE for each in cells]
+        text = "\r\n".join(line + end for line, end in zip(lines, ends, strict=True))
+        below = f"\r\n{BELOW}" if sum(rows) < size.lines else ""
+        self._out.write(f"{HOME}{text}{below}")
         self._out.flush()

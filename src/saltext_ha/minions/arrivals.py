@@ -61,6 +61,7 @@ class Arrivals:
         self._came: OrderedDict[str, _Asked] = OrderedDict()
         self._asked: dict[str, _Asked] = {}
         self._silent: dict[str, float] = {}
+        self._looked = 0.0  # when these were looked at
         self._why = ""
         self.refreshed = 0
         """How many have refreshed."""
@@ -92,13 +93,19 @@ class Arrivals:
     async def run(self) -> None:
         """For as long as the engine runs."""
         while True:
-            if self._came or self._asked:
+            if self.waits:
                 await self.step()
             await asyncio.sleep(TURN)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a minion is to be asked, or has not refreshed."""
+        return bool(self._came or self._asked or self._silent)
 
     async def step(self) -> None:
         """Look who has refreshed, and ask the next."""
         now = self._clock()
+        await self._look_at_late(now)
         written = await asyncio.to_thread(self._updated, tuple(self._asked))
         for minion_id, asked in list(self._asked.items()):
             if written.get(minion_id, 0.0) >= int(asked.since):
@@ -112,6 +119,17 @@ class Arrivals:
                     self._silent[minion_id] = now
         self._silent = {name: at for name, at in self._silent.items() if now - at <= TOLD}
         await self._ask_next()
+
+    async def _look_at_late(self, now: float) -> None:
+        """A pillar may take longer than the patience for it."""
+        if not self._silent or now - self._looked < PATIENCE:
+            return
+        self._looked = now
+        written = await asyncio.to_thread(self._updated, tuple(self._silent))
+        for minion_id, at in list(self._silent.items()):
+            if written.get(minion_id, 0.0) >= int(at - PATIENCE):
+                self.refreshed += 1
+                del self._silent[minion_id]
 
     async def _ask_next(self) -> None:
         chosen: dict[str, _Asked] = {}

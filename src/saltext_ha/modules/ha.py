@@ -21,6 +21,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.common.version import ours
 from saltext_ha.config import mapping
 from saltext_ha.minion import binding, evidence, files, options, pings, tcp_links
+from saltext_ha.minion.restarting import processes
 from saltext_ha.minion.watchdog import journal
 from saltext_ha.salt_bus import proof
 
@@ -203,8 +204,9 @@ def version() -> dict[str, Any]:
     """
     Which saltext-ha is installed on this minion?
 
-    Returns a dictionary: ``version``; and ``started``, since when the minion's process runs, as
-    Unix time: None where no minion runs.
+    Returns a dictionary: ``version``; ``started``, since when the minion's process runs, as Unix
+    time; and ``process``: its id, and when it started by a clock that nobody sets. The last two are
+    None where no minion runs.
 
     CLI Example:
 
@@ -213,7 +215,11 @@ def version() -> dict[str, Any]:
         salt '*' ha.version
     """
     pid = options.pid(__opts__, bool(__opts__.get("caller")))
-    return {"version": ours(), "started": tcp_links.started_at(pid) if pid else None}
+    return {
+        "version": ours(),
+        "started": tcp_links.started_at(pid) if pid else None,
+        "process": (known := processes.find(pid)) and list(known),
+    }
 
 
 def lint(only: str = "", ignore: str = "") -> dict[str, Any]:

@@ -31,6 +31,7 @@ ZEROMQ = "zeromq"
 TRANSPORTS = (ZEROMQ, "tcp", "ws")  # ws: since 3007
 DIGITS = 64
 _WORD = re.compile(r"[a-z]+")
+_HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]+")  # as in install-minion.sh
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,14 @@ def wanted(
         raise HaError("failback is for type failover: a hot minion is with all its masters")
     known: list[tuple[str, int]] = []
     for entry in masters:
+        if not isinstance(entry, str):
+            raise HaError(f"masters: {entry!r}: takes a host or host:port, as text")
         try:
-            host, port = split_entry(str(entry), DEFAULT_REQUEST_PORT)
+            host, port = split_entry(entry, DEFAULT_REQUEST_PORT)
         except ValueError as exc:
             raise HaError(f"masters: {exc}") from None
+        if not _HOST.fullmatch(host):
+            raise HaError(f"masters: {entry!a}: that is no host")
         if port == (publish_port or DEFAULT_PUBLISH_PORT):
             raise HaError(
                 f"masters: {entry}: {port} is the publish port; behind a host stands the request "

@@ -799,7 +799,7 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     no more after the first batch, ``unknown`` says why for ``this master``, what came before is
     returned, ``unsure`` are the ids of that batch, which may have run it, and ``not_begun`` those
     of later ones, which have not. Exit code 2 where a master could not be asked, 1 where a minion
-    failed, did not return, or none matched, else 0.
+    failed, did not return, is not reached, or none matched, else 0.
 
     CLI Example:
 

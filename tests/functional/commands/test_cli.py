@@ -71,6 +71,39 @@ def test_a_folder_without_configuration_is_named(
     assert str(missing) in capsys.readouterr().err
 
 
+CALLS = [["status"], ["report"], ["lock", "--wait", "0", "x", "--", "true"]]
+
+
+@pytest.mark.parametrize("words", CALLS)
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_a_folder_that_is_mistyped_is_nobodys(
+    tmp_path: Path, words: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With Salt's defaults it would be another master, or one that is not there."""
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["-c", str(tmp_path / name), *words]) == 2
+    said = capsys.readouterr().err
+    assert "give the right one by -c" in said
+    assert str(tmp_path / name) in said
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_what_ends_the_program_in_salt_is_no_drift(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "master").write_text("ha: [\n")
+    assert cli.main(["-c", str(tmp_path), *words]) == 2
+
+
+def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "saltext_ha.cli", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"--out" in done.stdout
+
+
 @pytest.fixture
 def token(tmp_path: Path) -> str:
     """Of a master at which nobody answers: whoever joins by it is told so."""

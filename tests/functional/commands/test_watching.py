@@ -55,9 +55,9 @@ class Terminal:
         """What was drawn last, whole."""
         return self._text.split(watching.HOME)[-1]
 
-    def end(self) -> tuple[int, str]:
+    def end(self, by: int = signal.SIGINT) -> tuple[int, str]:
         """Ctrl-C; the exit status, and what is left on the usual screen."""
-        os.kill(self.process.pid, signal.SIGINT)
+        os.kill(self.process.pid, by)
         status = self.process.wait(30)
         self._reader.join(30)
         os.close(self._ours)
@@ -96,6 +96,15 @@ async def test_the_table_follows_the_group_until_ctrl_c(tmp_path: Path) -> None:
     await shown(terminal, "is not running")
     assert "running  " not in terminal.screen()
     status, left = await asyncio.to_thread(terminal.end)
+    assert status == 2
+    assert "is not running" in left
+
+
+def test_who_ends_it_by_kill_has_the_terminal_back(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    terminal = Terminal(sys.executable, "-m", "saltext_ha.cli", "-c", configured(place), "watch")
+    wait_for(lambda: "is not running" in terminal.screen(), 60, "it is drawn", poll=0.1)
+    status, left = terminal.end(signal.SIGTERM)
     assert status == 2
     assert "is not running" in left
 
@@ -166,11 +175,37 @@ def test_a_long_table_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
     out = Screen("row 1")
     table = "\n".join(f"row {number}" for number in range(20))
     watched(lambda: answer(table, 0), out)
-    screen = out.getvalue().split(watching.HOME)[-1].split(watching.BELOW)[0]
-    lines = [line.replace(watching.END_OF_LINE, "").strip() for line in screen.splitlines()]
+    lines = drawn(out)
     assert len(lines) == 10
-    assert len(lines[0]) <= 30
-    assert lines[-2:] == ["row 6", "… 13 more lines; salt-ha status has all"]
+    assert lines[-2:] == ["row 6", "… 13 more lines; salt-ha statu"]
+
+
+def drawn(out: Screen) -> list[str]:
+    """The lines that were drawn last."""
+    screen = out.getvalue().split(watching.HOME)[-1].split(watching.LEAVE)[0]
+    return screen.replace(watching.END_OF_LINE, "").replace(watching.BELOW, "").split("\r\n")
+
+
+def test_long_lines_do_not_scroll_the_head_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As notes are: each goes on in the next rows."""
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "30")
+    out = Screen("note 1")
+    red = f"\x1b[0;31m{'x' * 20}\x1b[0;0m"
+    notes = "\n".join(f"note {number} {'x' * 53} {red}" for number in range(4))
+    watched(lambda: answer(notes, 0), out)
+    lines = drawn(out)
+    # The head, an empty line, two notes of three rows, and the last line.
+    assert [line[:6] for line in lines[2:]] == ["note 0", "note 1", "… 2 mo", ""]
+
+
+def test_nothing_is_erased_behind_a_full_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor still stands on its last character there, which would go."""
+    monkeypatch.setenv("COLUMNS", "30")
+    out = Screen("full")
+    watched(lambda: answer(f"full {'x' * 25}\nnot full", 0), out)
+    screen = out.getvalue().split(watching.LEAVE)[0]
+    assert f"xxx\r\nnot full{watching.END_OF_LINE}\r\n{watching.BELOW}" in screen
 
 
 @pytest.mark.parametrize("text", ["0", "interval=-1", "soon", "1e9", "nan"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import pytest
 import yaml
 
 from lab import wait_for
+from tests import certificates
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
 
@@ -51,6 +55,8 @@ class Container:
             self._program(name, STUB.format(log=self.log, root=root))
         # As salt, whoever runs the tests.
         self._program("id", '#!/bin/sh\n[ "$1" = -un ] && echo salt || echo 450\n')
+        # Salt takes half a second to load, for each of these tests.
+        self._program("python", "#!/bin/sh\necho http://127.0.0.1:4531\n")
         self.ends("salt-ha", 0)
         self._running: list[subprocess.Popen[str]] = []
 
@@ -59,6 +65,10 @@ class Container:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
         file.chmod(0o755)
+
+    def real_python(self) -> None:
+        """From now on ``python`` is the one with Salt."""
+        self._program("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
 
     def ends(self, program: str, code: int) -> None:
         """From now on *program* ends at once."""
@@ -72,6 +82,7 @@ class Container:
         env = {
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "SALT_ETC": str(self.etc),
+            "SALT_MEMORY": str(self.root / "memory"),
             **given,
             **(settings or {}),
         }
@@ -297,6 +308,15 @@ def test_who_waits_for_its_group_ends_when_told(container: Container) -> None:
     assert container.came()[1:] == ["salt-ha TERM"]
 
 
+def test_who_is_told_to_end_just_before_the_master_starts_ends(container: Container) -> None:
+    container._program("python", f"#!/bin/sh\necho python >>{container.log}\nsleep 1\n")
+    process = container.start()
+    container.waits_for("python")
+    process.terminate()
+    assert process.wait(SOON) == 0
+    assert not [line for line in container.came() if line.startswith("salt-master")]
+
+
 def test_a_signal_goes_to_all_and_all_have_ended(container: Container) -> None:
     process = container.start(
         {"SALT_API_PORT": "8002", "SALT_API_TLS": "off", "SALT_START_LOCAL_MINION": "true"}
@@ -323,6 +343,53 @@ def test_a_daemon_that_ends_takes_the_container_with_it(container: Container, co
     assert ended == (code or 1)
     assert f"a daemon has ended (exit status {code})" in said
     assert container.came()[-1] == "salt-master TERM"
+
+
+class Listener(http.server.ThreadingHTTPServer):
+    """The engine's: it says what it is asked, and is not ready."""
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/live" else 503)
+            self.end_headers()
+            self.wfile.write(f"here is {self.path}".encode())
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__(("127.0.0.1", 0), self.Pages)
+        if context:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+def test_ready_and_live_ask_where_the_engine_listens(container: Container) -> None:
+    """As a file of one's own says, which is stronger than that of the entrypoint."""
+    container.real_python()
+    container.secret.chmod(0o600)
+    assert container.run(None, "ready") == (1, "entrypoint: salt-master is not started yet\n")
+    certificate, key = certificates.self_signed(container.root, "10.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    tls = {"certificate": str(certificate), "key": str(key)}
+    own = container.etc / "site.d" / "own.conf"
+    (container.etc / "master").write_text(f"root_dir: {container.root}\n")
+    for with_tls in (False, True):
+        with Listener(context if with_tls else None) as listener:
+            status = {"port": listener.server_port, **(tls if with_tls else {})}
+            own.write_text(yaml.safe_dump({"ha": {"status": status}}))
+            process = container.start()
+            container.waits_for(f"salt-master -c {container.etc}")
+            assert container.run(None, "live") == (0, "here is /live\n")
+            assert container.run(None, "ready") == (1, "here is /ready\n")
+            listener.shutdown()
+        assert container.run(None, "live")[0] == 1
+        process.terminate()
+        assert process.wait(SOON) == 0
+        container.log.write_text("")
+    own.write_text("ha: {status: false}")
+    container.start()
+    container.waits_for(f"salt-master -c {container.etc}")
+    code, said = container.run(None, "ready")
+    assert (code, "ha: status: false" in said) == (1, True)
 
 
 def test_another_command_is_run_as_it_stands(container: Container) -> None:

@@ -29,11 +29,12 @@ def facts(**changes: Any) -> minion_setup.Facts:
 def test_a_minion_without_anything() -> None:
     assert facts().version is None
     assert facts().obstacle(">=3.10") == ""
-    assert facts(has={"version": "0.1.0", "started": 1.5}).version == "0.1.0"
+    assert facts(has={"version": "0.1.0", "started": 1.5, "process": [7, 20.0]}).version == "0.1.0"
 
 
 def test_what_cannot_have_it() -> None:
     assert "Windows" in facts(kernel="Windows").obstacle(">=3.10")
+    assert "proxy minion" in facts(kernel="proxy").obstacle(">=3.10")
     assert facts(release=[3, 9, 2]).obstacle(">=3.10") == (
         "Salt's Python there is 3.9.2; it takes >=3.10"
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.commands import past_jobs
 from saltext_ha.commands.past_jobs import PastJobs, merged
 
 JID = "20261124000000000001"
@@ -91,3 +92,14 @@ def test_nonsense_of_a_peer_is_unknown(nonsense: dict[str, Any]) -> None:
     found = lookup(JOB, {}, m0=nonsense)
     assert (found["published"], found["missing"]) == (["m1"], ["web1", "web2"])
     assert (found["unknown"], found["retcode"]) == ({"m0": "answered nonsense"}, 2)
+
+
+def test_what_failed_and_has_no_room_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_jobs, "MAX_ANSWERS", 300)
+    returned = {
+        "web1": {"return": "x" * 1000, "retcode": 2},
+        "web2": {"return": True, "retcode": 0},
+    }
+    found = lookup(JOB, returned)
+    assert found["returned"]["web1"] == {"error": past_jobs.NO_ROOM}
+    assert (found["returned"]["web2"], found["failed"], found["retcode"]) == (True, ["web1"], 1)

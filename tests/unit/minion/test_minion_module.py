@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import salt.config
 import salt.crypt
@@ -14,6 +16,7 @@ import salt.utils.event
 from salt.exceptions import SaltInvocationError
 
 from saltext_ha.minion import binding, tcp_links
+from saltext_ha.minion.restarting import processes
 from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Journal, RecordedMove
 from saltext_ha.modules import ha
@@ -46,6 +49,19 @@ def opts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     monkeypatch.setattr(ha, "__opts__", values, raising=False)
     monkeypatch.setattr(salt.crypt.AsyncAuth, "creds_map", {})
     return values
+
+
+def test_a_process_is_the_same_when_the_clock_was_set(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this ha.install_minions sees that a minion was restarted."""
+    before, run_by = ha.version(), processes.find(os.getppid())
+    plain = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: plain(self) + 60)
+    after = ha.version()
+    assert after["started"] - before["started"] == pytest.approx(60)
+    assert run_by is not None
+    assert before["process"] == after["process"] != list(run_by)
 
 
 def test_a_hot_minion_reads_the_list_from_its_file(opts: dict[str, Any]) -> None:

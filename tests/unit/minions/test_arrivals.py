@@ -110,6 +110,24 @@ def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
     scene(play)
 
 
+def test_one_whose_pillar_takes_long_is_told_of_until_it_is_there() -> None:
+    async def play(site: Site) -> None:
+        site.deaf.add("web1")
+        await site.starts("web1")
+        for _ in range(5):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert [*site.arrivals.notes()]
+        site.cache["web1"] = site.now
+        for _ in range(2):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert ([*site.arrivals.notes()], site.arrivals.refreshed) == ([], 1)
+        assert not site.arrivals.waits
+
+    scene(play)
+
+
 def test_what_cannot_be_published_is_told_with_its_reason() -> None:
     async def play(site: Site) -> None:
         site.error = "salt-master did not take the job"

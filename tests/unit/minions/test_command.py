@@ -157,11 +157,13 @@ def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.Mo
     assert waited[0] > SLOW + pings + published + 3 * 5.0
 
 
-def answered(tgt: Any, tgt_type: str, targeted: list[str]) -> dict[str, Any]:
+def answered(
+    tgt: Any, tgt_type: str, targeted: list[str], reached: dict[str, list[str]] | None = None
+) -> dict[str, Any]:
     wanted = CommandSpec(tgt, tgt_type, "test.ping")
     returned: dict[str, tuple[float, Any]] = dict.fromkeys(targeted, (0.1, True))
     came = Answers(frozenset(targeted), returned, jid="20260131031245123456")
-    told: dict[str, Any] = {"unknown": {}, "minions": {}}
+    told: dict[str, Any] = {"unknown": {}, "minions": reached or {}}
     return cmd.answer(wanted, {"m1": Part("m1", tgt, tgt_type)}, {"m1": came}, told, False)
 
 
@@ -169,6 +171,13 @@ def test_who_is_listed_and_has_no_key_is_not_reached() -> None:
     found = answered(["web1", "web2"], "list", ["web1"])
     assert (found["unreachable"], found["retcode"]) == (["web2"], 1)
     assert answered(["web1"], "list", ["web1"])["retcode"] == 0
+
+
+def test_who_is_meant_and_not_reached_makes_no_success() -> None:
+    """As where the master that publishes only observes, and has no key of it."""
+    found = answered("web*", "glob", ["web1"], {"web2": []})
+    assert (found["unreachable"], found["retcode"]) == (["web2"], 1)
+    assert answered("web*", "glob", ["web1"], {"web1": []})["retcode"] == 0
 
 
 def test_a_job_that_matched_nobody_was_not_published() -> None:

@@ -197,6 +197,13 @@ def test_what_makes_no_sense(wish: dict[str, Any], words: str) -> None:
         (["m1", "m1:4508"], "different request ports"),
         ([], "takes a list"),
         ("m1,,m2", "no host"),
+        # As the script refuses them; None is what a template leaves of an unknown name.
+        (["m1", None], "None: takes a host"),
+        ([10.1], "10.1: takes a host"),
+        (["m1", "*"], "'\\*': that is no host"),
+        (["m1;reboot"], "that is no host"),
+        (["-m1"], "that is no host"),
+        (["m1\u202e"], "that is no host"),
     ],
 )
 def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:

@@ -2,7 +2,7 @@
 Restarts a minion when the job that asks for it is over: ``python -m`` this, with one argument.
 
 That is JSON with the minion's ``conf_file``. It prints JSON: ``problem``, empty where it
-is under way, and ``started``: since when the process runs that is to end, as Unix time.
+is under way, and ``process``: the one that is to end, as ``ha.version`` has it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion import options, tcp_links
+from saltext_ha.minion import options
 from saltext_ha.minion.restarting import detached, processes, restart
 
 MODULE = "saltext_ha.minion.restarting.after_job"
@@ -29,19 +29,19 @@ def main() -> None:
     if len(sys.argv) < 2:
         carry_out(detached.take())
         return
-    answer: dict[str, Any] = {"problem": "", "started": None}
+    answer: dict[str, Any] = {"problem": "", "process": None}
     try:
-        answer["started"] = ask(json.loads(sys.argv[1]))
+        answer["process"] = ask(json.loads(sys.argv[1]))
     except HaError as exc:
         answer["problem"] = str(exc)
     print(json.dumps(answer))
 
 
-def ask(order: dict[str, str]) -> float | None:
+def ask(order: dict[str, str]) -> processes.KnownProcess | None:
     """
     Have it done.
 
-    :return: since when the minion runs that is to end; None where no system tells.
+    :return: the minion that is to end.
     :raises HaError: no minion runs, or there is no way to restart it.
     """
     import salt.config
@@ -58,9 +58,9 @@ def ask(order: dict[str, str]) -> float | None:
         "job": processes.job_of(os.getpid(), minion),
         "way": asdict(way),
     }
-    started = tcp_links.started_at(minion)
+    known = processes.find(minion)
     detached.start(MODULE, plan)
-    return started
+    return known
 
 
 def carry_out(plan: dict[str, Any]) -> None:

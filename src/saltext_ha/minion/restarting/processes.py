@@ -31,6 +31,13 @@ def know(process: psutil.Process) -> KnownProcess:
     return KnownProcess(process.pid, _started(process))
 
 
+def find(pid: int | None) -> KnownProcess | None:
+    """The identity of process *pid*; None when there is none."""
+    with contextlib.suppress(psutil.Error):
+        return None if pid is None else know(psutil.Process(pid))
+    return None
+
+
 def living(known: KnownProcess) -> psutil.Process | None:
     """That process; None when it has ended, even if another one has its id now."""
     with contextlib.suppress(psutil.Error):

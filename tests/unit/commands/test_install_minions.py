@@ -1,0 +1,107 @@
+"""``ha.install_minions``: what it says of minions that do not do what they are asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands import install_minions
+from saltext_ha.commands.own_wheel import OwnWheel
+from saltext_ha.common.errors import HaError
+
+WHEEL = OwnWheel("saltext_ha-2.0-py3-none-any.whl", "2.0", ">=3.10", b"PK")
+FACTS: dict[str, Any] = {
+    "python": "/opt/python",
+    "release": [3, 11, 2],
+    "kernel": "Linux",
+    "cache": "/var/cache/salt/minion",
+    "conf": "/etc/salt/minion",
+    "watchdog": False,
+    "has": {"version": "1.0"},
+}
+Does = Callable[[str, list[Any]], Any]
+
+
+class Minions:
+    """Each does what it is asked by a function; one that returns None does not answer."""
+
+    def __init__(self, **minions: Does) -> None:
+        self._minions = minions
+        self.asked: list[tuple[str, list[str]]] = []
+
+    def ask(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        assert command == "cmd"
+        ids = payload["tgt"] if payload["tgt_type"] == "list" else list(self._minions)
+        self.asked.append((payload["fun"], ids))
+        told = {i: self._minions[i](payload["fun"], payload["arg"]) for i in ids}
+        missing = {i: "m1" for i, value in told.items() if value is None}
+        return {
+            "returned": {i: value for i, value in told.items() if value is not None},
+            "missing": missing,
+            **{name: {} for name in ("failed", "running", "unknown", "jobs", "targets")},
+            "unreachable": [],
+            "retcode": int(bool(missing)),
+        }
+
+    def rows(self, **options: Any) -> tuple[dict[str, dict[str, Any]], int]:
+        answer = install_minions.run(self.ask, WHEEL, "*", **options)
+        return {row["id"]: row for row in answer["minions"]}, answer["retcode"]
+
+
+class Minion:
+    """One that is installed, and restarted: a new process, or not."""
+
+    def __init__(self, after: Any, **facts: Any) -> None:
+        self._process: Any = [7, 100.0]
+        self._after, self._facts = after, facts
+
+    def __call__(self, fun: str, arg: list[Any]) -> Any:
+        if fun == "file.apply_template_on_contents":
+            return json.dumps({**FACTS, **self._facts})
+        if fun == "ha.version":
+            return {"version": "2.0", "started": 5.0, "process": self._process}
+        if fun == "cmd.run_all" and "-m" in arg[0]:
+            said = {"problem": "", "process": self._process}
+            self._process = self._after
+            return {"stdout": json.dumps(said), "retcode": 0}
+        if fun == "cmd.run_all":
+            return {"stdout": json.dumps({"problem": "", "path": "/x"}), "retcode": 0}
+        return True
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install_minions, "BACK", 0.3)
+    monkeypatch.setattr(install_minions, "LOOKS", 0.1)
+
+
+def test_only_another_process_is_a_restarted_minion() -> None:
+    """An older process that still answers, and a minion without one, are none."""
+    rows, retcode = Minions(
+        new=Minion([8, 200.0]), same=Minion([7, 100.0]), none=Minion(None)
+    ).rows()
+    assert {i: row["restarted"] for i, row in rows.items()} == {
+        "new": True,
+        "same": False,
+        "none": False,
+    }
+    assert (rows["new"]["result"], retcode) == ("installed", 1)
+    assert "not back" in rows["same"]["problem"]
+
+
+def test_an_engine_that_ends_meanwhile_is_not_asked_without_a_pause() -> None:
+    minions = Minions(web1=Minion([8, 200.0]))
+    looked: list[str] = []
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload["fun"] != "ha.version":
+            return minions.ask(command, payload)
+        looked.append(command)
+        raise HaError("the ha engine of this master is not running")
+
+    (row,) = install_minions.run(ask, WHEEL, "*")["minions"]
+    assert (row["result"], row["restarted"]) == ("failed", False)
+    assert len(looked) <= 4
