@@ -98,13 +98,14 @@ class Master:
         self.links: dict[str, Any] = {}
         self.reacted: list[Any] = []
         self.minions: set[str] = set()
+        self.proofs = Proofs(name.encode())
         self.reactions = Reactions(
             name,
             self.links,
             self.leader,
             self.switch,
             self._fired,
-            Proofs(name.encode()),
+            self.proofs,
             hears=lambda minion_id: minion_id in self.minions,
         )
 
@@ -168,7 +169,9 @@ def test_what_another_master_hears_is_reacted_to_in_order() -> None:
 
 
 @pytest.mark.parametrize("first", ["m1", "m2"])
-def test_what_both_hear_counts_once(first: str) -> None:
+def test_what_both_hear_counts_once(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reactions, "GRACE", 60.0)  # the leader's own copy ends it at once
+
     async def play(m1: Master, m2: Master) -> None:
         await lead(m1, m1, m2)
         m1.minions.add("web1")
@@ -229,6 +232,33 @@ def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
         assert (m1.reacted, m2.reacted) == (["e"], [])
 
     scene(play, "m1", "m2", "m3")
+
+
+def test_what_one_that_led_took_is_not_handed_over_when_it_hears_it_later() -> None:
+    async def play(m1: Master, m2: Master, m3: Master) -> None:
+        await lead(m1, m1, m2, m3)
+        m2.hears("e")
+        await until(lambda: m2.told("handed") == 1)
+        await lead(m3, m1, m2, m3)
+        m1.hears("e")
+        m1.hears("next")
+        await until(lambda: m1.told("handed") == 1)
+        assert (m1.reacted, m3.reacted) == (["e"], ["next"])
+
+    scene(play, "m1", "m2", "m3")
+
+
+def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        fired: list[Mapping[str, Any]] = []
+        m1.reactions._fire = lambda tag, data: fired.append(data)
+        await lead(m1, m1, m2)
+        for data in (m2.proofs.mark("x", {"n": 1}), {"n": 2}, m1.proofs.mark("y", {"n": 3})):
+            m2.reactions.heard("x", data, time.monotonic(), False)
+        await until(lambda: len(fired) == 3)
+        assert [m1.proofs.is_ours("x", data) for data in fired] == [True, False, False]
+
+    scene(play, "m1", "m2")
 
 
 def test_an_answer_that_is_lost_makes_no_second_reaction() -> None:
