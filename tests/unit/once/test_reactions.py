@@ -156,9 +156,12 @@ async def lead(leader: Master, *masters: Master) -> None:
     await until(lambda: not any(each.switch.wanted for each in masters if each is not leader))
 
 
-def test_what_another_master_hears_is_reacted_to_in_order() -> None:
+def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def play(m1: Master, m2: Master) -> None:
         await lead(m1, m1, m2)
+        monkeypatch.setattr(reactions, "TURN", 60.0)
         for number in range(500):
             m2.hears(number)
         await until(lambda: m2.told("handed") == 500)
@@ -304,6 +307,34 @@ def test_there_are_never_too_many_and_dropped_ones_are_counted(
         await until(lambda: m1.reacted == [3, 4, 5, 6, 7])
 
     scene(play, "m1", "m2")
+
+
+@pytest.mark.parametrize(("age", "told"), [(reactions.QUIET - 10, []), (reactions.QUIET, ["x"])])
+def test_what_waits_for_a_leader_for_long_is_told(age: float, told: list[str]) -> None:
+    async def play(m1: Master) -> None:
+        m1.reactions.heard("x", {"n": 1}, time.monotonic() - age, False)
+        await until(lambda: m1.reactions._why)
+        assert [*m1.reactions.notes()] == [
+            "reactor: 1 events wait for a leader: nobody yet" for _ in told
+        ]
+
+    scene(play, "m1")
+
+
+def test_what_has_waited_for_too_long_is_dropped_which_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(m1: Master) -> None:
+        for number in range(3):
+            m1.reactions.heard("x", {"n": number}, time.monotonic() - reactions.KEPT - 1, False)
+        m1.hears("young")
+        await until(lambda: m1.told("dropped") == 3)
+        assert m1.told("waiting") == 1
+        await lead(m1, m1)
+        await until(lambda: m1.reacted == ["young"])
+
+    scene(play, "m1")
+    assert len([each for each in caplog.messages if "an event is dropped" in each]) == 1
 
 
 def nested(depth: int) -> dict[str, Any]:
