@@ -98,6 +98,7 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"peers": {}}, ["peers", "list"]),
         ({"peers": ["m2"]}, ["peers[0]", "'m2'", "name and url"]),
         ({"peers": [{"name": "m2"}]}, ["peers[0]", "name and url"]),
+        ({"peers": [{"name": "m 2", "url": "https://a:1"}]}, ["peers[0].name", "'m 2'"]),
         ({"peers": [{"name": "m2", "url": "10.0.0.2"}]}, ["peers[0].url", "https://10.0.0.2:4530"]),
         ({"peers": [{"name": "m2", "url": "fd00::2"}]}, ["peers[0].url", "https://[fd00::2]:4530"]),
         ({"peers": [{"name": "m2", "url": "[fd00::2]:1"}]}, ["https://[fd00::2]:1"]),

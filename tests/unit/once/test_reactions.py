@@ -69,6 +69,11 @@ class Client:
         self._peer = Peer(sender, "https://127.0.0.1:1", "", "")
         self._to = to
         self.loses_answers = self.cut = False
+        self.answers = asyncio.Event()
+        """Whether answers come now."""
+        self.answers.set()
+        self.sent: list[int] = []
+        """How many events each call had."""
 
     @property
     def client(self) -> Client:
@@ -81,6 +86,8 @@ class Client:
             raise PeerRefused("cut")
         try:
             sent = wire.unpack(wire.pack(payload or {}))
+            self.sent.append(len(sent["events"]))
+            await self.answers.wait()
             answer = await self._to.reactions.for_peers()[method](self._peer, sent)
         except HaError as exc:
             raise PeerRefused(str(exc)) from None
@@ -167,6 +174,7 @@ def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
         await until(lambda: m2.told("handed") == 500)
         assert m1.reacted == list(range(500))
         assert m2.reacted == []
+        assert max(m2.links["m1"].sent) == reactions.BATCH
 
     scene(play, "m1", "m2")
 
@@ -264,13 +272,52 @@ def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
     scene(play, "m1", "m2")
 
 
-def test_an_answer_that_is_lost_makes_no_second_reaction() -> None:
+def test_an_answer_that_is_lost_makes_no_second_reaction(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(m1: Master, m2: Master) -> None:
         await lead(m1, m1, m2)
         m2.links["m1"].loses_answers = True
         m2.hears("e")
         await until(lambda: m2.told("handed") == 1)
         assert m1.reacted == ["e"]
+        # Nothing waits for its turn any more.
+        monkeypatch.setattr(reactions, "TURN", 60.0)
+        for number, name in enumerate("fg", 2):
+            m2.hears(name)
+            await until(lambda number=number: m2.told("handed") == number)
+
+    scene(play, "m1", "m2")
+
+
+def test_large_events_are_handed_over_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reactions, "BATCH_BYTES", 1000)
+
+    async def play(m1: Master, m2: Master) -> None:
+        for number in range(10):
+            m2.hears(f"{number}" * 600)
+        await lead(m1, m1, m2)
+        await until(lambda: m2.told("handed") == 10)
+        assert m2.links["m1"].sent == [2] * 5
+
+    scene(play, "m1", "m2")
+
+
+def test_what_is_dropped_while_it_is_handed_over_takes_nothing_else_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reactions, "MOST", 3)
+
+    async def play(m1: Master, m2: Master) -> None:
+        way = m2.links["m1"]
+        way.answers.clear()
+        for number in range(3):
+            m2.hears(number)
+            await asyncio.sleep(0)
+        await lead(m1, m1, m2)
+        await until(lambda: way.sent == [3])
+        m2.hears(3)
+        await until(lambda: m2.told("dropped") == 1)
+        way.answers.set()
+        await until(lambda: m1.reacted == [0, 1, 2, 3])
 
     scene(play, "m1", "m2")
 
@@ -319,6 +366,16 @@ def test_what_waits_for_a_leader_for_long_is_told(age: float, told: list[str]) -
         ]
 
     scene(play, "m1")
+
+
+def test_why_the_leader_takes_nothing_is_told() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m2.links["m1"].cut = True
+        m2.reactions.heard("x", {"n": 1}, time.monotonic() - reactions.QUIET, False)
+        await until(lambda: "".join(m2.reactions.notes()).endswith("wait for a leader: cut"))
+
+    scene(play, "m1", "m2")
 
 
 def test_what_has_waited_for_too_long_is_dropped_which_is_logged_once(
