@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+import pytest
+
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions import arrivals
 from saltext_ha.minions.arrivals import AT_ONCE, PATIENCE, TRIES, Arrivals
@@ -106,6 +108,46 @@ def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
         assert "1 minions came here and have old grains" in note
         site.now += arrivals.TOLD
         assert list(site.arrivals.notes()) == []
+
+    scene(play)
+
+
+def test_one_that_is_asked_is_given_time() -> None:
+    async def play(site: Site) -> None:
+        site.deaf.add("web1")
+        for _ in range(3):
+            await site.starts("web1")  # it says so to each master that it connects to
+            site.now += PATIENCE / 3
+        assert site.asked == [("web1",)]
+
+    scene(play)
+
+
+def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
+    async def play(site: Site) -> None:
+        site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
+        await site.starts(*site.deaf, "web1")
+        assert len(site.asked) == 1
+        for _ in range(TRIES + 1):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert site.arrivals.refreshed == 1
+        (note,) = site.arrivals.notes()
+        assert f"{AT_ONCE} minions" in note
+        site.now += arrivals.TOLD + 1
+        await site.arrivals.step()
+        assert list(site.arrivals.notes()) == []
+        assert sorted(map(len, site.asked)) == [1, *[AT_ONCE] * TRIES]
+
+    scene(play)
+
+
+def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "MOST", 2)
+
+    async def play(site: Site) -> None:
+        await site.starts("web1", "web2", "web3")
+        assert site.asked == [("web1", "web2")]
 
     scene(play)
 

@@ -13,6 +13,7 @@ from saltext_ha.common.errors import HaError, PeerRefused
 from saltext_ha.once import reactions
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.reactions import Reactions
+from saltext_ha.once.same_event import WINDOW
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
@@ -174,6 +175,7 @@ def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
         await until(lambda: m2.told("handed") == 500)
         assert m1.reacted == list(range(500))
         assert m2.reacted == []
+        assert m1.told("taken") == 500
         assert max(m2.links["m1"].sent) == reactions.BATCH
 
     scene(play, "m1", "m2")
@@ -228,6 +230,18 @@ def test_without_a_leader_events_are_kept_until_one_of_three_leads() -> None:
         assert m1.reacted == m3.reacted == []
 
     scene(play, "m1", "m2", "m3")
+
+
+def test_what_was_on_its_way_for_long_is_compared_by_when_it_was_heard() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        at = time.monotonic() - WINDOW + 10
+        m1.reactions.heard("x", {"n": 1}, at, True)
+        m2.reactions.heard("x", {"n": 1}, at, False)
+        await until(lambda: m2.told("handed") == 1)
+        assert (m1.told("same"), m1.reacted) == (1, [])
+
+    scene(play, "m1", "m2")
 
 
 def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
