@@ -82,8 +82,8 @@ class Arrivals:
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
         since = self._clock() - TOLD
-        late = [minion_id for minion_id, at in self._silent.items() if at > since]
-        if late:
+        self._silent = {name: at for name, at in self._silent.items() if at > since}
+        if late := list(self._silent):
             yield (
                 f"{len(late)} minions came here and have old grains, pillar or mine here: "
                 f"{self._why or 'they were asked and did not refresh'} ({', '.join(late[:3])} …)"
@@ -104,13 +104,13 @@ class Arrivals:
             if written.get(minion_id, 0.0) >= int(asked.since):
                 self.refreshed += 1
                 del self._asked[minion_id]
+                self._silent.pop(minion_id, None)
             elif now - asked.since > PATIENCE:
                 del self._asked[minion_id]
                 if asked.tries < TRIES:
                     self._came[minion_id] = _Asked(now, asked.tries)
                 else:
                     self._silent[minion_id] = now
-        self._silent = {name: at for name, at in self._silent.items() if now - at <= TOLD}
         await self._ask_next()
 
     async def _ask_next(self) -> None:
@@ -124,6 +124,8 @@ class Arrivals:
             for minion_id, came in chosen.items()
             if written.get(minion_id, 0.0) < came.since - RECENT
         }
+        for minion_id in chosen.keys() - old.keys():
+            self._silent.pop(minion_id, None)
         if not old:
             return
         now = self._clock()
