@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import locks as locks_module
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.locks import GONE, TTL, GroupLocks, Wish
+from saltext_ha.transport.trust import Peer
 from tests.engines import in_a_loop, until
+
+WISH = Wish("backup", "alice")
 
 
 class Leader:
@@ -96,6 +99,19 @@ def test_only_its_holder_gives_a_lock_back() -> None:
     assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
 
 
+def test_a_master_that_does_not_lead_gives_none_and_takes_none_back() -> None:
+    leader = Leader(0.0)
+    locks = GroupLocks("m1", {}, leader, clock=lambda: 1000.0)
+    told = {"name": "backup", "by": "alice", "token": asyncio.run(locks.hold(WISH))["token"]}
+    for other, why in (("m2", ""), ("", "not yet met: m3")):
+        leader.standing = Leadership("group", other, False, why)
+        for answer in locks.for_peers().values():
+            with pytest.raises(HaError, match="this master does not lead"):
+                asyncio.run(answer(Peer("m3", "https://x:1", "", ""), told))
+        with pytest.raises(HaError, match=f"nobody leads{why and ': '}{why}$"):
+            asyncio.run(locks.hold(WISH))
+
+
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks_module, "MOST", 2)
     locks = GroupLocks("m1", {}, Leader(0.0), clock=lambda: 1000.0)
@@ -113,3 +129,4 @@ def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nonsense_is_refused(name: str, by: str, token: str) -> None:
     with pytest.raises(InvalidRecord):
         Wish(name, by, token)
+    assert Wish("x" * 64, "a" * 100, "t" * 64)
