@@ -15,7 +15,7 @@ from saltext_ha.common.errors import TokenError, TrustError
 from saltext_ha.membership.invites import Invites, name_of
 from saltext_ha.transport import identity, succession, tls
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Peer, Trust, make_peer
+from saltext_ha.transport.trust import Peer, Removed, Trust, make_peer
 
 
 @pytest.fixture
@@ -137,14 +137,16 @@ def test_of_two_certificates_with_one_name_one_is_pinned(state: Path, tmp_path: 
     peers = [some_peer(tmp_path / str(n)) for n in range(10)]
     pairs = list(zip(trusts, peers, strict=True))
 
-    def pin() -> object:
+    def pin() -> str:
         trust, peer = pairs.pop()
         try:
-            return trust.pin(peer)
+            return str(trust.pin(peer))
         except TrustError as exc:
-            return "another certificate" not in str(exc)
+            return str(exc)
 
-    assert sorted(map(bool, race(10, pin))) == [False] * 9 + [True]
+    told = sorted(map(str, race(10, pin)))
+    assert told[0] == "True"
+    assert ["pinned already with another certificate" in each for each in told[1:]] == [True] * 9
 
 
 def test_one_certificate_has_one_name(state: Path, tmp_path: Path) -> None:
@@ -243,6 +245,14 @@ def test_removing_nobody(state: Path) -> None:
     for name in ("../m2", "", ".m2"):
         with pytest.raises(TrustError):
             Trust(state).unpin(name)
+
+
+@pytest.mark.parametrize("fingerprint", ["", "../x", "aa:bb", "a" * 95])
+def test_only_certificates_are_barred(state: Path, fingerprint: str) -> None:
+    trust = Trust(state)
+    with pytest.raises(TrustError, match="is not the fingerprint of a certificate"):
+        trust.bar(Removed(fingerprint, "m2"))
+    assert trust.removed() == []
 
 
 @pytest.mark.parametrize(
@@ -353,4 +363,6 @@ def test_who_introduced_a_peer_and_when_is_kept(state: Path, tmp_path: Path) -> 
     content = json.loads(file.read_text())
     del content["introducer"]
     file.write_text(json.dumps(content))
+    assert trust.pinned()["m2"].introducer is None
+    file.write_text(json.dumps({**content, "introducer": "no name"}))
     assert trust.pinned()["m2"].introducer is None
