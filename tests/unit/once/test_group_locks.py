@@ -48,7 +48,7 @@ def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: flo
     wish = Wish("backup", "alice", "")
     assert not asyncio.run(locks.hold(wish))["held"]
     now += TTL - 1
-    assert not asyncio.run(locks.hold(wish))["held"]
+    assert "none for 1 s" in asyncio.run(locks.hold(wish))["why"]
     now += 2
     assert asyncio.run(locks.hold(wish))["held"]
 
@@ -87,6 +87,19 @@ def test_a_lock_of_the_last_leader_is_taken_over_by_its_holder_only_while_the_le
     assert "alice has it, for 0 s" in asyncio.run(locks.hold(Wish("backup", "bob")))["why"]
     now += TTL + 1
     assert asyncio.run(locks.hold(mine))["why"] == GONE
+
+
+def test_a_lock_that_is_prolonged_is_held_since_it_was_given_and_ends_a_while_after() -> None:
+    now = 1000.0
+    locks = GroupLocks("m1", {}, Leader(0.0), clock=lambda: now)
+    mine = Wish("backup", "alice", asyncio.run(locks.hold(WISH))["token"])
+    for _ in range(3):
+        now += TTL - 1
+        assert asyncio.run(locks.hold(mine))["token"] == mine.token
+    why = asyncio.run(locks.hold(Wish("backup", "bob")))["why"]
+    assert why == f"alice has it, for {3 * (TTL - 1):.0f} s"
+    now += TTL
+    assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
 
 
 def test_only_its_holder_gives_a_lock_back() -> None:
