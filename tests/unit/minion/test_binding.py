@@ -98,6 +98,14 @@ def test_each_hot_master_is_judged_by_itself() -> None:
     ]
 
 
+def test_a_hot_minion_that_nobody_asked_is_bound_to_the_only_one_that_it_hears() -> None:
+    running = Running((M1, M2), listed=True, told={(M1, 4506): 4505, (M2, 4506): 4505})
+    rows = binding.masters(running, links((M1, 4505), (M2, 4506)))
+    assert [row.current for row in rows] == [True, False]
+    rows = binding.masters(running, links((M1, 4505), (M2, 4505), (M2, 4506)))
+    assert [row.current for row in rows] == [False, False]
+
+
 def test_masters_on_one_address_are_told_apart_by_their_ports() -> None:
     running = hot(
         entries=(f"{M1}:4506", f"{M1}:4508"),
@@ -305,6 +313,8 @@ def test_no_master_is_a_clear_answer(running: Running, note: str) -> None:
     assert current is None
     assert (answer["address"], answer["connected"]) == (None, None)
     assert note in answer["note"]
+    if running.master_type == "disable":
+        assert binding.masters(running, TcpLinks(None)) == []
 
 
 def test_two_ports_that_may_be_a_publishers_are_one_too_many() -> None:
