@@ -169,9 +169,13 @@ def test_the_names_of_other_masters_are_not_waited_for(monkeypatch: pytest.Monke
 
 
 def test_a_name_that_does_not_resolve_is_unknown() -> None:
-    (row,) = binding.masters(Running(("no-such-name.invalid",)), links((M1, 4505)))
+    running = Running(("no-such-name.invalid",))
+    (row,) = binding.masters(running, links((M1, 4505)))
     assert row.connected is None
     assert "does not resolve" in str(row.note)
+    answer, _ = binding.current_master(running, links((M1, 4505)))
+    assert (answer["connected"], answer["id"]) == (None, None)
+    assert answer["note"] == f"no-such-name.invalid: {row.note}"
 
 
 def test_a_nonsense_entry_does_not_hide_the_others() -> None:
