@@ -82,9 +82,7 @@ class Arrivals:
 
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
-        since = self._clock() - TOLD
-        late = [minion_id for minion_id, at in self._silent.items() if at > since]
-        if late:
+        if late := list(self._silent):
             yield (
                 f"{len(late)} minions came here and have old grains, pillar or mine here: "
                 f"{self._why or 'they were asked and did not refresh'} ({', '.join(late[:3])} …)"
@@ -111,6 +109,7 @@ class Arrivals:
             if written.get(minion_id, 0.0) >= int(asked.since):
                 self.refreshed += 1
                 del self._asked[minion_id]
+                self._silent.pop(minion_id, None)
             elif now - asked.since > PATIENCE:
                 del self._asked[minion_id]
                 if asked.tries < TRIES:
@@ -142,6 +141,8 @@ class Arrivals:
             for minion_id, came in chosen.items()
             if written.get(minion_id, 0.0) < came.since - RECENT
         }
+        for minion_id in chosen.keys() - old.keys():
+            self._silent.pop(minion_id, None)
         if not old:
             return
         now = self._clock()

@@ -58,7 +58,7 @@ def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> l
     if len(are) > 1 and not set(are) <= set(were):
         told.append(Account(BEGAN, b"", "", _accepted(after, are)))
     elif len(were) > 1 and len(are) < 2:
-        ends = [end for key in were if key not in are for end in _revoked(after[key])]
+        ends = [end for key in were for end in _revoked(after[key])]
         told.append(Account(ENDED, b"", "", (*ends, *_accepted(after, are))))
     return told
 
@@ -77,15 +77,14 @@ def _met(before: Record | None, record: Record) -> Account | None:
 
 
 def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decision, ...]:
-    told: list[Decision] = []
-    for key in keys:
-        told += _told(records[key], [v for v in records[key].values if v.state == ACCEPTED])
-    return tuple(told)
+    """The decisions about accepted *keys*; all of them accepted these."""
+    return tuple(each for key in keys for each in _told(records[key], _decisions(records[key])))
 
 
 def _revoked(record: Record) -> tuple[Decision, ...]:
     """
-    The decisions that revoked a key. All are new: an earlier one would have revoked it before.
+    The decisions that revoked a key; none if it is accepted. All are new: an earlier one would have
+    revoked it before.
     """
     return _told(record, [value for value in _decisions(record) if value.state != ACCEPTED])
 

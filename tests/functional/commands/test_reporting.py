@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from salt.config import master_config
 
 from saltext_ha.commands import reporting
 
@@ -229,6 +230,39 @@ def test_secrets_of_any_form_are_known(tmp_path: Path) -> None:
     assert status == 0, text
     assert not [word for word in (group, own, page) if word in text]
     assert f"{key}: no such file" in text
+
+
+HIDDEN = reporting.HIDDEN
+
+
+def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) -> None:
+    more = {
+        "a.password": "some-s3cret",
+        "b.password": "some-s3cret-and-more",
+        "c.password": "12345",
+        "d.password": "/etc/no-s3cret",
+        "e": [{"passwd": ["listed-s3cret"]}],
+    }
+    opts = master_config(str(make(tmp_path, **more) / "master"))
+    said = "some-s3cret-and-more, some-s3cret, 12345, /etc/no-s3cret, listed-s3cret, etcd-ha-s3cret"
+    text = reporting.text(opts, lambda: said, ["Salt: 3008"])
+    assert f"\n{HIDDEN}, {HIDDEN}, 12345, /etc/no-s3cret, {HIDDEN}, {HIDDEN}\n" in text
+    assert "\nSalt: 3008\n" in text
+
+
+def test_of_a_long_log_the_last_lines_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "READ", 500)
+    log = tmp_path / "log"
+    log.write_text("".join(f"2026-11-25 03:00:00 [saltext_ha:1] {n}\n" for n in range(300)))
+    opts = {**master_config(str(make(tmp_path) / "master")), "log_file": str(log)}
+    found = reporting.text(opts, str, ()).rpartition("```\n")[0].splitlines()
+    assert found[-1].endswith("] 299")
+    assert sum("saltext_ha:1" in line for line in found) == 500 // len(f"{found[-1]}\n")
+    monkeypatch.undo()
+    found = reporting.text(opts, str, ()).splitlines()
+    assert sum("saltext_ha:1" in line for line in found) == reporting.LINES
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,16 @@ def test_an_empty_mapping_gives_the_documented_defaults() -> None:
     assert parse(OPTS) == config
 
 
+def test_rules_that_lint_ignores_are_not_the_business_of_the_engine() -> None:
+    assert read(lint={"ignore": ["HA218"]}) == read()
+
+
 def test_a_wildcard_interface_is_not_what_peers_are_told() -> None:
     for wildcard in ("0.0.0.0", "::"):
         config = parse({**OPTS, "interface": wildcard})
         assert config.listen_host == wildcard
         assert config.address != wildcard
+    assert parse({**OPTS, "interface": "m1.example.com"}).address == "m1.example.com"
 
 
 def test_an_ipv6_address_is_bracketed_in_the_url() -> None:
@@ -93,6 +98,7 @@ def test_peers_are_read_and_their_urls_made_canonical() -> None:
         ({"peers": {}}, ["peers", "list"]),
         ({"peers": ["m2"]}, ["peers[0]", "'m2'", "name and url"]),
         ({"peers": [{"name": "m2"}]}, ["peers[0]", "name and url"]),
+        ({"peers": [{"name": "m 2", "url": "https://a:1"}]}, ["peers[0].name", "'m 2'"]),
         ({"peers": [{"name": "m2", "url": "10.0.0.2"}]}, ["peers[0].url", "https://10.0.0.2:4530"]),
         ({"peers": [{"name": "m2", "url": "fd00::2"}]}, ["peers[0].url", "https://[fd00::2]:4530"]),
         ({"peers": [{"name": "m2", "url": "[fd00::2]:1"}]}, ["https://[fd00::2]:1"]),

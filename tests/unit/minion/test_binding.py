@@ -98,6 +98,14 @@ def test_each_hot_master_is_judged_by_itself() -> None:
     ]
 
 
+def test_a_hot_minion_that_nobody_asked_is_bound_to_the_only_one_that_it_hears() -> None:
+    running = Running((M1, M2), listed=True, told={(M1, 4506): 4505, (M2, 4506): 4505})
+    rows = binding.masters(running, links((M1, 4505), (M2, 4506)))
+    assert [row.current for row in rows] == [True, False]
+    rows = binding.masters(running, links((M1, 4505), (M2, 4505), (M2, 4506)))
+    assert [row.current for row in rows] == [False, False]
+
+
 def test_masters_on_one_address_are_told_apart_by_their_ports() -> None:
     running = hot(
         entries=(f"{M1}:4506", f"{M1}:4508"),
@@ -161,9 +169,13 @@ def test_the_names_of_other_masters_are_not_waited_for(monkeypatch: pytest.Monke
 
 
 def test_a_name_that_does_not_resolve_is_unknown() -> None:
-    (row,) = binding.masters(Running(("no-such-name.invalid",)), links((M1, 4505)))
+    running = Running(("no-such-name.invalid",))
+    (row,) = binding.masters(running, links((M1, 4505)))
     assert row.connected is None
     assert "does not resolve" in str(row.note)
+    answer, _ = binding.current_master(running, links((M1, 4505)))
+    assert (answer["connected"], answer["id"]) == (None, None)
+    assert answer["note"] == f"no-such-name.invalid: {row.note}"
 
 
 def test_a_nonsense_entry_does_not_hide_the_others() -> None:
@@ -305,6 +317,8 @@ def test_no_master_is_a_clear_answer(running: Running, note: str) -> None:
     assert current is None
     assert (answer["address"], answer["connected"]) == (None, None)
     assert note in answer["note"]
+    if running.master_type == "disable":
+        assert binding.masters(running, TcpLinks(None)) == []
 
 
 def test_two_ports_that_may_be_a_publishers_are_one_too_many() -> None:

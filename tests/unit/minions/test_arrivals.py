@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+import pytest
+import salt.cache
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions import arrivals
@@ -104,7 +110,8 @@ def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
         assert site.asked == [("web1",)] * TRIES
         (note,) = site.arrivals.notes()
         assert "1 minions came here and have old grains" in note
-        site.now += arrivals.TOLD
+        site.now += arrivals.TOLD + 1
+        await site.arrivals.step()
         assert list(site.arrivals.notes()) == []
 
     scene(play)
@@ -128,6 +135,65 @@ def test_one_whose_pillar_takes_long_is_told_of_until_it_is_there() -> None:
     scene(play)
 
 
+def test_one_that_is_asked_is_given_time() -> None:
+    async def play(site: Site) -> None:
+        site.deaf.add("web1")
+        for _ in range(3):
+            await site.starts("web1")  # it says so to each master that it connects to
+            site.now += PATIENCE / 3
+        assert site.asked == [("web1",)]
+
+    scene(play)
+
+
+def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
+    async def play(site: Site) -> None:
+        site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
+        await site.starts(*site.deaf, "web1")
+        assert len(site.asked) == 1
+        for _ in range(TRIES + 1):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert site.arrivals.refreshed == 1
+        (note,) = site.arrivals.notes()
+        assert f"{AT_ONCE} minions" in note
+        site.now += arrivals.TOLD + 1
+        await site.arrivals.step()
+        assert list(site.arrivals.notes()) == []
+        assert sorted(map(len, site.asked)) == [1, *[AT_ONCE] * TRIES]
+
+    scene(play)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["asked", "started anew"])
+def test_one_that_has_refreshed_after_all_is_told_of_no_more(anew: bool) -> None:
+    async def play(site: Site) -> None:
+        site.deaf.add("web1")
+        await site.starts("web1")
+        for _ in range(TRIES):
+            site.now += PATIENCE + 1
+            await site.arrivals.step()
+        assert len(list(site.arrivals.notes())) == 1
+        if anew:
+            site.cache["web1"] = site.now  # its own start has refreshed all
+        site.deaf.clear()
+        await site.starts("web1")
+        await site.arrivals.step()
+        assert list(site.arrivals.notes()) == []
+
+    scene(play)
+
+
+def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals, "MOST", 2)
+
+    async def play(site: Site) -> None:
+        await site.starts("web1", "web2", "web3")
+        assert site.asked == [("web1", "web2")]
+
+    scene(play)
+
+
 def test_what_cannot_be_published_is_told_with_its_reason() -> None:
     async def play(site: Site) -> None:
         site.error = "salt-master did not take the job"
@@ -136,5 +202,24 @@ def test_what_cannot_be_published_is_told_with_its_reason() -> None:
             site.now += PATIENCE + 1
             await site.arrivals.step()
         assert [site.error in note for note in site.arrivals.notes()] == [True]
+        site.error = ""
+        site.deaf.add("web2")
+        await site.starts("web2")
+        assert ["did not refresh" in note for note in site.arrivals.notes()] == [True]
 
     scene(play)
+
+
+def test_when_grains_were_cached_wherever_a_release_of_salt_keeps_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opts = {"cachedir": str(tmp_path), "cache": "localfs", "extension_modules": str(tmp_path)}
+    cache = salt.cache.factory(opts)
+    now = int(time.time())
+    cache.store("minions/web1", "data", {"grains": {}})
+    cache.store("grains", "web2", {})
+    found = arrivals.grains_cache(opts)(["web1", "web2", "web3"])
+    assert found.keys() == {"web1", "web2", "web3"}
+    assert min(found["web1"], found["web2"]) >= now
+    assert found["web3"] == 0.0
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

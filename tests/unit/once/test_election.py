@@ -54,6 +54,11 @@ def test_the_configured_order_comes_before_names() -> None:
     assert not decided("m1", *three).lead
 
 
+def test_an_order_that_only_one_has_counts_for_all() -> None:
+    three = view("m1"), view("m2", order=("m2",)), view("m3")
+    assert [decided(name, *three).lead for name in ALL] == [False, True, False]
+
+
 def test_where_orders_differ_all_take_the_same() -> None:
     three = view("m1", order=("m1",)), view("m2", order=("m2",)), view("m3")
     assert sum(decided(name, *three).lead for name in ALL) == 1
@@ -90,6 +95,8 @@ def test_one_that_comes_back_waits_until_the_others_see_it() -> None:
     found = decide(view("m1", sees=["m2"]), {"m2": leads}, NOW, (), new=True)
     assert (found.lead, found.why) == (False, "not yet met: m2")
     assert decide(view("m1", sees=["m2"]), {"m2": leads}, NOW, ()).lead
+    # One that is seen by all it sees, and has heard nothing yet of a third, waits for nobody.
+    assert decide(view("m1"), {"m2": view("m2")}, NOW, (), new=True).lead
 
 
 def test_a_master_that_does_not_see_this_one_is_in_another_half() -> None:

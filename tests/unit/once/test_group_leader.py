@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -138,6 +139,57 @@ async def test_one_that_hangs_is_followed_and_leads_no_more_when_it_goes_on() ->
         group.tasks["m1"] = asyncio.ensure_future(group.masters["m1"].run())
         await group.leads("m2")
         assert ("m1", "m1") not in group.events[3:]
+
+
+@in_a_loop
+async def test_a_leader_that_may_not_lead_any_more_ceases_at_once() -> None:
+    async with world("m1", "m2") as group:
+        await group.leads("m1")
+        group.unfit["m1"] = "drained"
+        assert group.masters["m1"].standing.why == "drained"
+        assert not group.leading()
+
+
+@in_a_loop
+async def test_a_master_is_told_of_those_it_does_not_see_itself_and_of_nothing_old() -> None:
+    async with world("m1", "m2", "m3") as group:
+        await group.leads("m1")
+
+        async def told(sees: list[str]) -> list[str]:
+            peer = Peer("m2", "https://x:1", "", "")
+            answer = await group.masters["m1"].for_peers()["leader"](peer, {"sees": sees})
+            return [row["name"] for row in answer["others"]]
+
+        assert await told([]) == ["m3"]
+        assert await told(["m3"]) == []
+        group.hung.add("m3")
+        give_up = time.monotonic() + 20
+        while await told([]):
+            assert time.monotonic() < give_up
+            await asyncio.sleep(QUICK / 10)
+
+
+@in_a_loop
+async def test_orders_that_differ_and_nobody_who_leads_for_long_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world("m1", "m2") as group:
+        await group.leads("m1")
+        first = group.masters["m1"]
+        assert list(first.notes()) == []
+        group.masters["m2"]._settings = LeaderSettings(order=("m2", "m1"))
+        await until(lambda: "order: is not the same" in "".join(first.notes()), "it is told")
+        group.unfit = {"m1": "drained", "m2": "its door is closed"}
+        await group.leads("")
+        assert "nobody leads" not in "".join(first.notes()), "one follows the other"
+        monkeypatch.setattr(group_leader, "QUIET", 0.0)
+        await until(
+            lambda: (
+                "nobody leads: no master that is reached here may lead: m1: drained; m2: its door"
+                in "".join(first.notes())
+            ),
+            "it is told",
+        )
 
 
 @in_a_loop

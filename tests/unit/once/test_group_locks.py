@@ -8,14 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import locks as locks_module
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.locks import GONE, TTL, GroupLocks, Wish
+from saltext_ha.transport.peer import Peer
 from tests.engines import in_a_loop, until
 from tests.leader import Leader
+
+WISH = Wish("backup", "alice")
 
 
 def locks_since(began: float, clock: Callable[[], float], since: float = 0.0) -> GroupLocks:
@@ -30,7 +33,7 @@ def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: flo
     wish = Wish("backup", "alice", "")
     assert not asyncio.run(locks.hold(wish))["held"]
     now += TTL - 1
-    assert not asyncio.run(locks.hold(wish))["held"]
+    assert "none for 1 s" in asyncio.run(locks.hold(wish))["why"]
     now += 2
     assert asyncio.run(locks.hold(wish))["held"]
 
@@ -71,6 +74,19 @@ def test_a_lock_of_the_last_leader_is_taken_over_by_its_holder_only_while_the_le
     assert asyncio.run(locks.hold(mine))["why"] == GONE
 
 
+def test_a_lock_that_is_prolonged_is_held_since_it_was_given_and_ends_a_while_after() -> None:
+    now = 1000.0
+    locks = locks_since(0.0, lambda: now)
+    mine = Wish("backup", "alice", asyncio.run(locks.hold(WISH))["token"])
+    for _ in range(3):
+        now += TTL - 1
+        assert asyncio.run(locks.hold(mine))["token"] == mine.token
+    why = asyncio.run(locks.hold(Wish("backup", "bob")))["why"]
+    assert why == f"alice has it, for {3 * (TTL - 1):.0f} s"
+    now += TTL
+    assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
+
+
 def test_only_its_holder_gives_a_lock_back() -> None:
     locks = locks_since(0.0, lambda: 1000.0)
     token = asyncio.run(locks.hold(Wish("backup", "alice")))["token"]
@@ -79,6 +95,19 @@ def test_only_its_holder_gives_a_lock_back() -> None:
     assert not asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
     asyncio.run(locks.release(Wish("backup", "alice", token)))
     assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
+
+
+def test_a_master_that_does_not_lead_gives_none_and_takes_none_back() -> None:
+    leader = Leader("m1", "m1", began=0.0)
+    locks = GroupLocks("m1", {}, leader, clock=lambda: 1000.0)
+    told = {"name": "backup", "by": "alice", "token": asyncio.run(locks.hold(WISH))["token"]}
+    for other, why in (("m2", ""), ("", "nobody yet")):
+        leader.follows = other
+        for answer in locks.for_peers().values():
+            with pytest.raises(HaError, match="this master does not lead"):
+                asyncio.run(answer(Peer("m3", "https://x:1", "", ""), told))
+        with pytest.raises(HaError, match=f"nobody leads{why and ': '}{why}$"):
+            asyncio.run(locks.hold(WISH))
 
 
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +127,4 @@ def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nonsense_is_refused(name: str, by: str, token: str) -> None:
     with pytest.raises(InvalidRecord):
         Wish(name, by, token)
+    assert Wish("x" * 64, "a" * 100, "t" * 64)

@@ -12,6 +12,7 @@ import pytest
 from saltext_ha.common.errors import HaError, PeerRefused
 from saltext_ha.once import reactions
 from saltext_ha.once.reactions import Reactions
+from saltext_ha.once.same_event import WINDOW
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
@@ -47,6 +48,11 @@ class Client:
         self._peer = Peer(sender, "https://127.0.0.1:1", "", "")
         self._to = to
         self.loses_answers = self.cut = False
+        self.answers = asyncio.Event()
+        """Whether answers come now."""
+        self.answers.set()
+        self.sent: list[int] = []
+        """How many events each call had."""
 
     @property
     def client(self) -> Client:
@@ -59,6 +65,8 @@ class Client:
             raise PeerRefused("cut")
         try:
             sent = wire.unpack(wire.pack(payload or {}))
+            self.sent.append(len(sent["events"]))
+            await self.answers.wait()
             answer = await self._to.reactions.for_peers()[method](self._peer, sent)
         except HaError as exc:
             raise PeerRefused(str(exc)) from None
@@ -76,13 +84,14 @@ class Master:
         self.links: dict[str, Any] = {}
         self.reacted: list[Any] = []
         self.minions: set[str] = set()
+        self.proofs = Proofs(name.encode())
         self.reactions = Reactions(
             name,
             self.links,
             self.leader,
             self.switch,
             self._fired,
-            Proofs(name.encode()),
+            self.proofs,
             hears=lambda minion_id: minion_id in self.minions,
         )
 
@@ -133,20 +142,27 @@ async def lead(leader: Master, *masters: Master) -> None:
     await until(lambda: not any(each.switch.wanted for each in masters if each is not leader))
 
 
-def test_what_another_master_hears_is_reacted_to_in_order() -> None:
+def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def play(m1: Master, m2: Master) -> None:
         await lead(m1, m1, m2)
+        monkeypatch.setattr(reactions, "TURN", 60.0)
         for number in range(500):
             m2.hears(number)
         await until(lambda: m2.told("handed") == 500)
         assert m1.reacted == list(range(500))
         assert m2.reacted == []
+        assert m1.told("taken") == 500
+        assert max(m2.links["m1"].sent) == reactions.BATCH
 
     scene(play, "m1", "m2")
 
 
 @pytest.mark.parametrize("first", ["m1", "m2"])
-def test_what_both_hear_counts_once(first: str) -> None:
+def test_what_both_hear_counts_once(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reactions, "GRACE", 60.0)  # the leader's own copy ends it at once
+
     async def play(m1: Master, m2: Master) -> None:
         await lead(m1, m1, m2)
         m1.minions.add("web1")
@@ -194,6 +210,18 @@ def test_without_a_leader_events_are_kept_until_one_of_three_leads() -> None:
     scene(play, "m1", "m2", "m3")
 
 
+def test_what_was_on_its_way_for_long_is_compared_by_when_it_was_heard() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        at = time.monotonic() - WINDOW + 10
+        m1.reactions.heard("x", {"n": 1}, at, True)
+        m2.reactions.heard("x", {"n": 1}, at, False)
+        await until(lambda: m2.told("handed") == 1)
+        assert (m1.told("same"), m1.reacted) == (1, [])
+
+    scene(play, "m1", "m2")
+
+
 def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
     async def play(m1: Master, m2: Master, m3: Master) -> None:
         await lead(m1, m1, m2, m3)
@@ -209,13 +237,79 @@ def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
     scene(play, "m1", "m2", "m3")
 
 
-def test_an_answer_that_is_lost_makes_no_second_reaction() -> None:
+def test_what_one_that_led_took_is_not_handed_over_when_it_hears_it_later() -> None:
+    async def play(m1: Master, m2: Master, m3: Master) -> None:
+        await lead(m1, m1, m2, m3)
+        m2.hears("e")
+        await until(lambda: m2.told("handed") == 1)
+        await lead(m3, m1, m2, m3)
+        m1.hears("e")
+        m1.hears("next")
+        await until(lambda: m1.told("handed") == 1)
+        assert (m1.reacted, m3.reacted) == (["e"], ["next"])
+
+    scene(play, "m1", "m2", "m3")
+
+
+def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        fired: list[Mapping[str, Any]] = []
+        m1.reactions._fire = lambda tag, data: fired.append(data)
+        await lead(m1, m1, m2)
+        for data in (m2.proofs.mark("x", {"n": 1}), {"n": 2}, m1.proofs.mark("y", {"n": 3})):
+            m2.reactions.heard("x", data, time.monotonic(), False)
+        await until(lambda: len(fired) == 3)
+        assert [m1.proofs.is_ours("x", data) for data in fired] == [True, False, False]
+
+    scene(play, "m1", "m2")
+
+
+def test_an_answer_that_is_lost_makes_no_second_reaction(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(m1: Master, m2: Master) -> None:
         await lead(m1, m1, m2)
         m2.links["m1"].loses_answers = True
         m2.hears("e")
         await until(lambda: m2.told("handed") == 1)
         assert m1.reacted == ["e"]
+        # Nothing waits for its turn any more.
+        monkeypatch.setattr(reactions, "TURN", 60.0)
+        for number, name in enumerate("fg", 2):
+            m2.hears(name)
+            await until(lambda number=number: m2.told("handed") == number)
+
+    scene(play, "m1", "m2")
+
+
+def test_large_events_are_handed_over_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reactions, "BATCH_BYTES", 1000)
+
+    async def play(m1: Master, m2: Master) -> None:
+        for number in range(10):
+            m2.hears(f"{number}" * 600)
+        await lead(m1, m1, m2)
+        await until(lambda: m2.told("handed") == 10)
+        assert m2.links["m1"].sent == [2] * 5
+
+    scene(play, "m1", "m2")
+
+
+def test_what_is_dropped_while_it_is_handed_over_takes_nothing_else_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reactions, "MOST", 3)
+
+    async def play(m1: Master, m2: Master) -> None:
+        way = m2.links["m1"]
+        way.answers.clear()
+        for number in range(3):
+            m2.hears(number)
+            await asyncio.sleep(0)
+        await lead(m1, m1, m2)
+        await until(lambda: way.sent == [3])
+        m2.hears(3)
+        await until(lambda: m2.told("dropped") == 1)
+        way.answers.set()
+        await until(lambda: m1.reacted == [0, 1, 2, 3])
 
     scene(play, "m1", "m2")
 
@@ -252,6 +346,44 @@ def test_there_are_never_too_many_and_dropped_ones_are_counted(
         await until(lambda: m1.reacted == [3, 4, 5, 6, 7])
 
     scene(play, "m1", "m2")
+
+
+@pytest.mark.parametrize(("age", "told"), [(reactions.QUIET - 10, []), (reactions.QUIET, ["x"])])
+def test_what_waits_for_a_leader_for_long_is_told(age: float, told: list[str]) -> None:
+    async def play(m1: Master) -> None:
+        m1.reactions.heard("x", {"n": 1}, time.monotonic() - age, False)
+        await until(lambda: m1.reactions._why)
+        assert [*m1.reactions.notes()] == [
+            "reactor: 1 events wait for a leader: nobody yet" for _ in told
+        ]
+
+    scene(play, "m1")
+
+
+def test_why_the_leader_takes_nothing_is_told() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m2.links["m1"].cut = True
+        m2.reactions.heard("x", {"n": 1}, time.monotonic() - reactions.QUIET, False)
+        await until(lambda: "".join(m2.reactions.notes()).endswith("wait for a leader: cut"))
+
+    scene(play, "m1", "m2")
+
+
+def test_what_has_waited_for_too_long_is_dropped_which_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(m1: Master) -> None:
+        for number in range(3):
+            m1.reactions.heard("x", {"n": number}, time.monotonic() - reactions.KEPT - 1, False)
+        m1.hears("young")
+        await until(lambda: m1.told("dropped") == 3)
+        assert m1.told("waiting") == 1
+        await lead(m1, m1)
+        await until(lambda: m1.reacted == ["young"])
+
+    scene(play, "m1")
+    assert len([each for each in caplog.messages if "an event is dropped" in each]) == 1
 
 
 def nested(depth: int) -> dict[str, Any]:

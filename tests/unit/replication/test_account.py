@@ -141,6 +141,21 @@ def test_a_third_key_is_told_and_one_of_three_that_goes_ends_nothing() -> None:
     assert told([a, b, c], [a, b, write(c, DELETED, "bob", "m2")]) == []
 
 
+def test_one_accepted_key_after_the_other_is_no_conflict() -> None:
+    accepted, knock = write(knocked(A), ACCEPTED, "alice", "m1"), knocked(B)
+    deleted = write(accepted, DELETED, "alice", "m1")
+    assert told([accepted, knock], [deleted, knock]) == []
+    assert told([deleted, knock], [deleted, write(knock, ACCEPTED, "alice", "m1")]) == []
+
+
+def test_a_knock_beside_an_acceptance_is_no_decision() -> None:
+    start, other = knocked(A), write(knocked(B), ACCEPTED, "bob", "m2")
+    ours = write(start, ACCEPTED, "alice", "m1")
+    knock = write(start, PENDING, "minion", "m3")
+    (began,) = told([ours], [merge(ours, knock), other])
+    assert [decision.by for decision in began.decisions] == ["alice", "bob"]
+
+
 def test_a_conflict_that_a_meeting_decisions_ends_names_the_one_that_was_new() -> None:
     start = knocked(A)
     ours = write(start, ACCEPTED, "alice", "m1")

@@ -13,9 +13,9 @@ import pytest
 from saltext_ha.common import files
 from saltext_ha.common.errors import TokenError, TrustError
 from saltext_ha.membership.invites import Invites, name_of
-from saltext_ha.transport import identity, tls
+from saltext_ha.transport import identity, succession, tls
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.peer import Peer, Removed, make_peer
 from saltext_ha.transport.trust import Trust
 
 
@@ -138,14 +138,16 @@ def test_of_two_certificates_with_one_name_one_is_pinned(state: Path, tmp_path: 
     peers = [some_peer(tmp_path / str(n)) for n in range(10)]
     pairs = list(zip(trusts, peers, strict=True))
 
-    def pin() -> object:
+    def pin() -> str:
         trust, peer = pairs.pop()
         try:
-            return trust.pin(peer)
+            return str(trust.pin(peer))
         except TrustError as exc:
-            return "another certificate" not in str(exc)
+            return str(exc)
 
-    assert sorted(map(bool, race(10, pin))) == [False] * 9 + [True]
+    told = sorted(map(str, race(10, pin)))
+    assert told[0] == "True"
+    assert ["pinned already with another certificate" in each for each in told[1:]] == [True] * 9
 
 
 def test_one_certificate_has_one_name(state: Path, tmp_path: Path) -> None:
@@ -246,6 +248,59 @@ def test_removing_nobody(state: Path) -> None:
             Trust(state).unpin(name)
 
 
+@pytest.mark.parametrize("fingerprint", ["", "../x", "aa:bb", "a" * 95])
+def test_only_certificates_are_barred(state: Path, fingerprint: str) -> None:
+    trust = Trust(state)
+    with pytest.raises(TrustError, match="is not the fingerprint of a certificate"):
+        trust.bar(Removed(fingerprint, "m2"))
+    assert trust.removed() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "certificate"),
+    [
+        ("../m2", "https://h:1", None),
+        ("m2\n", "https://h:1", None),
+        (7, "https://h:1", None),
+        ("m2", "h:1", None),
+        ("m2", None, None),
+        ("m2", "https://h:1", ""),
+        ("m2", "https://h:1", 7),
+        ("m2", "https://h:1", "twice"),
+        ("m2", "https://h:1", "key"),
+    ],
+)
+def test_what_is_no_peer(tmp_path: Path, name: object, url: object, certificate: object) -> None:
+    made = identity.load_or_create(tmp_path / "x", "x")
+    known = {None: made.certificate, "twice": made.certificate * 2}
+    if certificate == "key":
+        certificate = made.key_file.read_text()
+    elif certificate in known:
+        certificate = known[certificate]  # type: ignore[index]
+    with pytest.raises(TrustError):
+        make_peer(name, url, certificate)
+
+
+@pytest.mark.parametrize("former", [7, "", "abc", {}, None, 17])
+def test_former_certificates_are_a_list_and_not_too_many(tmp_path: Path, former: object) -> None:
+    made = identity.load_or_create(tmp_path / "x", "x").certificate
+    former = [made] * (succession.MAX_FORMER + 1) if former == 17 else former
+    with pytest.raises(TrustError, match="no list, or too many"):
+        make_peer("x", "https://h:1", made, former=former)
+
+
+def test_former_certificates_lead_to_the_present_one(tmp_path: Path) -> None:
+    identity.load_or_create(tmp_path / "x", "x")
+    other = identity.load_or_create(tmp_path / "y", "y").certificate
+    for _ in range(succession.MAX_FORMER):
+        made = identity.succeed(tmp_path / "x", "x")
+    last, former = made.certificate, made.former
+    found = make_peer("x", "https://h:1", last, former=former)
+    assert len(found.former) == succession.MAX_FORMER
+    with pytest.raises(TrustError, match="certificate of x: a certificate was not signed"):
+        make_peer("x", "https://h:1", last, former=[other])
+
+
 # invitations
 
 
@@ -309,4 +364,6 @@ def test_who_introduced_a_peer_and_when_is_kept(state: Path, tmp_path: Path) -> 
     content = json.loads(file.read_text())
     del content["introducer"]
     file.write_text(json.dumps(content))
+    assert trust.pinned()["m2"].introducer is None
+    file.write_text(json.dumps({**content, "introducer": "no name"}))
     assert trust.pinned()["m2"].introducer is None

@@ -8,7 +8,7 @@ import pytest
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.manifest import FILE, FOLDER, LINK, MOST_ENTRIES, Node
+from saltext_ha.trees.manifest import FILE, FOLDER, LINK, LONGEST_PATH, MOST_ENTRIES, Node
 
 HASH = bytes(32)
 
@@ -54,7 +54,7 @@ def test_what_is_packed_is_read_again_and_has_one_name() -> None:
         [file("a", mode=0o4755)],
         [file("a", mode=-1)],
         [file("a", size=-1)],
-        [file("a", size=2**60)],
+        [file("a", size=2**53)],
         [file("a", size=True)],
         [file("a", what=b"short")],
         [file("a", what="text")],
@@ -68,6 +68,7 @@ def test_what_is_packed_is_read_again_and_has_one_name() -> None:
         [link("a", "../..")],
         [link("a", "")],
         [link("a", "b\0")],
+        [link("a", "x/" * (LONGEST_PATH // 2))],
         [folder("d"), link("d/a", "../../x")],
         [folder("d"), link("d/up", ".."), link("out", "d/up/../..")],
         [link("one", "two"), link("two", "one")],
@@ -91,7 +92,9 @@ def test_there_are_at_most_so_many() -> None:
         manifests.read([file(f"{number}") for number in range(MOST_ENTRIES + 1)])
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93", b"\xdd\xff\xff\xff\xff", b"\x80" * 9])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xc0", b"\xc1", b"\x93", b"\xdd\xff\xff\xff\xff", b"\x80" * 9]
+)
 def test_what_is_no_manifest(data: bytes) -> None:
     with pytest.raises(InvalidRecord):
         manifests.unpack(data)

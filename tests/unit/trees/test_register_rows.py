@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.replication.deployment import MOST_NUMBER
+from saltext_ha.sync.codec import MAX_TIME
 from saltext_ha.trees import register_rows
 
 ENTRY = [1, bytes(32), 1.7e9, "root", "m1", "/srv", "", 3, 100]
@@ -19,6 +21,19 @@ Bend = Callable[[Any], object]
 
 def test_what_is_good_is_taken() -> None:
     assert register_rows.to_rows(register_rows.from_rows(GOOD)) == GOOD
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [0, bytes(32), 0.0, "", "", "", "", 0, 0],
+        [MOST_NUMBER, bytes(32), MAX_TIME, *["x" * register_rows.LONGEST] * 4, 3, 100],
+    ],
+    ids=["least", "most"],
+)
+def test_the_limits_themselves_are_taken(entry: list[Any]) -> None:
+    raw = [[["0" * 16, 1, [entry]]], [["0" * 16, 1]]]
+    assert register_rows.to_rows(register_rows.from_rows(raw)) == raw
 
 
 @pytest.mark.parametrize(
@@ -34,7 +49,10 @@ def test_what_is_good_is_taken() -> None:
         lambda raw: raw[1][0].__setitem__(1, 2**50),
         lambda raw: raw[1].extend([[f"{n:016x}", 1] for n in range(5000)]),
         lambda raw: raw[0][0][2][0].__setitem__(0, -1),
+        lambda raw: raw[0][0][2][0].__setitem__(0, MOST_NUMBER + 1),
         lambda raw: raw[0][0][2][0].__setitem__(1, b"short"),
+        lambda raw: raw[0][0][2][0].__setitem__(2, -1.0),
+        lambda raw: raw[0][0][2][0].__setitem__(2, MAX_TIME * 2),
         lambda raw: raw[0][0][2][0].__setitem__(2, float("nan")),
         lambda raw: raw[0][0][2][0].__setitem__(3, "x" * 1000),
         lambda raw: raw[0][0][2][0].__setitem__(7, -1),

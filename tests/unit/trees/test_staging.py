@@ -116,6 +116,23 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
+def test_links_are_put_and_what_somebody_made_of_them_is_told(master: Master) -> None:
+    (master.root / "source").mkdir()
+    (master.root / "source" / "link").symlink_to("a")
+    master.deploy(FILES)
+    link, folder = master.root / "live" / "link", master.root / "live" / "c"
+    assert str(link.readlink()) == "a"
+    for make in (lambda: link.symlink_to("b"), link.mkdir, link.touch):
+        link.rmdir() if link.is_dir() and not link.is_symlink() else link.unlink()
+        make()
+        assert master.store.edits(master.kept[-1]).changed == ["link"]
+    folder.rename(master.root / "aside")
+    folder.symlink_to("a")
+    assert master.store.edits(master.kept[-1]).changed == ["c", "link"]
+    master.deploy(changed(1))
+    assert str(link.readlink()) == "a"
+
+
 def test_a_spare_that_somebody_wrote_into_is_cleaned(master: Master) -> None:
     master.deploy(FILES)
     (spare,) = (master.root / ".live.ha" / "staging").glob("*.spare")
