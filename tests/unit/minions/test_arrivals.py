@@ -38,6 +38,12 @@ class Site:
     def _updated(self, ids: Iterable[str]) -> dict[str, float]:
         return {minion_id: self.cache.get(minion_id, 0.0) for minion_id in ids}
 
+    async def pass_time(self, times: int) -> None:
+        """So many times as long as a minion is waited for."""
+        for _ in range(times):
+            self.now += PATIENCE + 1
+            await self.arrivals.step()
+
     async def starts(self, *ids: str) -> None:
         for minion_id in ids:
             data = {"cmd": "_minion_event", "id": minion_id}
@@ -104,9 +110,7 @@ def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
     async def play(site: Site) -> None:
         site.deaf.add("web1")
         await site.starts("web1")
-        for _ in range(5):
-            site.now += PATIENCE + 1
-            await site.arrivals.step()
+        await site.pass_time(5)
         assert site.asked == [("web1",)] * TRIES
         (note,) = site.arrivals.notes()
         assert "1 minions came here and have old grains" in note
@@ -121,14 +125,10 @@ def test_one_whose_pillar_takes_long_is_told_of_until_it_is_there() -> None:
     async def play(site: Site) -> None:
         site.deaf.add("web1")
         await site.starts("web1")
-        for _ in range(5):
-            site.now += PATIENCE + 1
-            await site.arrivals.step()
+        await site.pass_time(5)
         assert [*site.arrivals.notes()]
         site.cache["web1"] = site.now
-        for _ in range(2):
-            site.now += PATIENCE + 1
-            await site.arrivals.step()
+        await site.pass_time(2)
         assert ([*site.arrivals.notes()], site.arrivals.refreshed) == ([], 1)
         assert not site.arrivals.waits
 
@@ -151,9 +151,7 @@ def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
         site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
         await site.starts(*site.deaf, "web1")
         assert len(site.asked) == 1
-        for _ in range(TRIES + 1):
-            site.now += PATIENCE + 1
-            await site.arrivals.step()
+        await site.pass_time(TRIES + 1)
         assert site.arrivals.refreshed == 1
         (note,) = site.arrivals.notes()
         assert f"{AT_ONCE} minions" in note
@@ -170,9 +168,7 @@ def test_one_that_has_refreshed_after_all_is_told_of_no_more(anew: bool) -> None
     async def play(site: Site) -> None:
         site.deaf.add("web1")
         await site.starts("web1")
-        for _ in range(TRIES):
-            site.now += PATIENCE + 1
-            await site.arrivals.step()
+        await site.pass_time(TRIES)
         assert len(list(site.arrivals.notes())) == 1
         if anew:
             site.cache["web1"] = site.now  # its own start has refreshed all
@@ -198,9 +194,7 @@ def test_what_cannot_be_published_is_told_with_its_reason() -> None:
     async def play(site: Site) -> None:
         site.error = "salt-master did not take the job"
         await site.starts("web1")
-        for _ in range(5):
-            site.now += PATIENCE + 1
-            await site.arrivals.step()
+        await site.pass_time(5)
         assert [site.error in note for note in site.arrivals.notes()] == [True]
         site.error = ""
         site.deaf.add("web2")
