@@ -58,6 +58,8 @@ def _guarded(work: Callable[[], int]) -> int:
         return INTERRUPTED
     except SystemExit as exc:
         # By Salt, which has said why: a file that it cannot read, a user that does not exist.
+        if isinstance(exc.code, str):
+            print(f"salt-ha: {exc.code}", file=sys.stderr)
         return UNUSABLE if exc.code else 0
     except Exception as exc:
         import salt.exceptions

@@ -23,7 +23,7 @@ import salt.config
 import yaml
 
 from saltext_ha import cli
-from saltext_ha.cli import folders
+from saltext_ha.cli import folders, program
 from saltext_ha.membership.invites import make_token, name_of
 from saltext_ha.membership.token import decode
 from saltext_ha.runners import ha as runner
@@ -91,6 +91,11 @@ def test_a_folder_that_is_mistyped_is_nobodys(
 def test_what_ends_the_program_in_salt_is_no_drift(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "master").write_text("ha: [\n")
     assert cli.main(["-c", str(tmp_path), *words]) == 2
+
+
+def test_the_reason_with_which_it_is_ended_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program._guarded(lambda: sys.exit("no such thing")) == 2
+    assert capsys.readouterr().err == "salt-ha: no such thing\n"
 
 
 def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path) -> None:
