@@ -12,7 +12,7 @@ import pytest
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.source import Source, take
+from saltext_ha.trees.source import LISTED, Source, take
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
 
@@ -202,6 +202,34 @@ def test_owners_and_modes(tmp_path: Path) -> None:
     assert found.owners == (["12345"] if os.geteuid() == 0 else [])
     closed = take(source, (), True, tmp_path / "digests")
     assert {node.mode & 0o077 for node in closed.manifest.values()} == {0}
+
+
+def test_all_that_is_wrong_with_a_source_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+
+    def refused() -> str:
+        with pytest.raises(HaError) as caught:
+            take(source, (), False, tmp_path / "digests")
+        return str(caught.value)
+
+    assert refused() == f"{source}: there is no such folder"
+    source.mkdir()
+    (source / ("x" * 255)).touch()
+    (source / "\u00fc").touch()
+    (source / "odd").symlink_to("\udcff")
+    (source / "\udcff").touch()
+    (source / "out").symlink_to("/etc")
+    os.mkfifo(source / "pipe")
+    assert refused() == (
+        f"{source}: cannot be deployed: '\\udcff': a name is UTF-8, of at most 255 bytes; odd: a "
+        "link that leads out of the tree; out: a link that leads out of the tree; pipe: neither a "
+        "file, a folder nor a link; mend it, or leave it out by ignore:"
+    )
+    for number in range(LISTED):
+        os.mkfifo(source / f"pipe{number}")
+    assert "; pipe0: neither" in refused()
+    assert f"{LISTED - 1}: neither" not in refused()
+    assert ", and 4 more; mend it" in refused()
 
 
 def test_a_source_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
