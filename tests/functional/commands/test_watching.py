@@ -159,6 +159,17 @@ def test_the_last_answer_is_the_exit_status() -> None:
     assert watched(lambda: answer("drift", 1), Screen("drift")) == 1
 
 
+def test_before_the_first_answer_it_says_for_how_long_it_asks() -> None:
+    hangs = threading.Event()
+    out = Screen("asking the engine, for ")
+    try:
+        assert watched(lambda: {"late": hangs.wait()}, out) == 2
+    finally:
+        hangs.set()
+    left = out.getvalue().split(watching.LEAVE)[-1]
+    assert re.fullmatch(r"asking the engine, for \d+ s\n\n", left)
+
+
 def test_an_error_ends_it_and_gives_the_screen_back() -> None:
     def ask() -> dict[str, Any]:
         raise HaError("no such thing")
@@ -212,6 +223,8 @@ def test_nothing_is_erased_behind_a_full_row(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_interval_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(HaError, match="is no interval; write seconds"):
         watching.interval_of(text)
+    for least_and_most in ("0.5", "interval=3600"):
+        watching.interval_of(least_and_most)
 
 
 def test_without_a_terminal_it_names_status(

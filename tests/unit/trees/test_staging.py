@@ -116,6 +116,16 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
+def test_edits_of_equal_files_are_kept(master: Master) -> None:
+    files = {"a": "same\n", "b": "same\n", "c": "1\n"}
+    master.deploy(files)
+    for name in "ab":
+        (master.root / "live" / name).write_text("by hand")
+    master.deploy({**files, "c": "2\n"})
+    before = master.root / ".live.ha" / "versions" / master.kept[0].hex()
+    assert [(before / name).read_text() for name in "ab"] == ["by hand"] * 2
+
+
 def test_links_are_put_and_what_somebody_made_of_them_is_told(master: Master) -> None:
     (master.root / "source").mkdir()
     (master.root / "source" / "link").symlink_to("a")
@@ -196,6 +206,7 @@ def test_owners_and_modes(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(source / "run", 12345, 12345)
     found = take(source, (), False, tmp_path / "digests")
+    assert found.words == str(source), "it is no git checkout"
     modes = {path: node.mode for path, node in found.manifest.items()}
     # Who serves it must be able to read it.
     assert modes == {"run": 0o755, "group": 0o440, "setuid": 0o711}
