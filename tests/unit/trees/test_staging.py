@@ -116,6 +116,24 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
+def test_what_was_fetched_and_is_another_content_is_thrown_away(master: Master) -> None:
+    staging, found, _ = master.begun(FILES)
+    first, source = next(iter(staging.missing)), master.root / "source"
+    staging.parts.append(first, 0, b"x" * staging.size(first))
+    assert not staging.settle(first)
+    assert staging.parts.length(first) == 0
+    (source / "link").symlink_to(found.folder / staging.missing[first][0])
+    with pytest.raises(OSError, match="link"):
+        staging.copy(first, source / "link")
+
+
+def test_files_have_the_modes_of_the_source(master: Master) -> None:
+    master.read(FILES)
+    (master.root / "source" / "a" / "0").chmod(0o755)
+    master.deploy(FILES)
+    assert (master.root / "live" / "a" / "0").stat().st_mode & 0o777 == 0o755
+
+
 def test_edits_of_equal_files_are_kept(master: Master) -> None:
     files = {"a": "same\n", "b": "same\n", "c": "1\n"}
     master.deploy(files)
