@@ -251,7 +251,8 @@ def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) ->
         f"etcd-ha-s3cret, {more['g.password']}"
     )
     text = reporting.text(opts, lambda: said, ["Salt: 3008"])
-    assert f"\n{HIDDEN}, {HIDDEN}, {HIDDEN}, 12345, /etc/no-s3cret, {HIDDEN}, {HIDDEN}, {HIDDEN}\n" in text
+    left = ", ".join([*[HIDDEN] * 3, "12345", "/etc/no-s3cret", *[HIDDEN] * 3])
+    assert f"\n{left}\n" in text
     assert "\nSalt: 3008\n" in text
 
 
