@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,24 @@ def test_an_error_ends_it_and_gives_the_screen_back() -> None:
     with pytest.raises(HaError, match="no such thing"):
         watching.Watch(ask, str, out).run()
     assert out.getvalue().endswith(watching.LEAVE)
+
+
+def test_the_first_line_has_the_time_of_the_answer() -> None:
+    work = watching.Watch(dict, str, io.StringIO())
+    work._at = 1.0
+    times = [time.time() - 4]
+    head = work._head(4.0)
+    times.append(time.time() - 4)
+    assert head.split()[0] in {time.strftime("%H:%M:%S", time.localtime(at)) for at in times}
+
+
+def test_a_table_that_just_fits_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Screen("row 1")
+    watched(lambda: answer("\n".join(f"row {number}" for number in range(8)), 0), out)
+    lines = drawn(out)
+    assert (len(lines), lines[-1]) == (10, "row 7")
 
 
 def test_a_long_table_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
