@@ -165,8 +165,9 @@ def _packed(repository: Path) -> Iterable[tuple[str, str]]:
         lines = (repository / "packed-refs").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    pairs = (line.split(" ", 1) for line in lines if line and line[0] not in "#^")
-    return [(pair[1].strip(), pair[0]) for pair in pairs if len(pair) == 2]
+    # Its header and the lines of what annotated tags lead to name nothing that :func:`_refs` takes.
+    rows = (line.partition(" ") for line in lines)
+    return [(name.strip(), commit) for commit, _, name in rows]
 
 
 def _loose(repository: Path) -> Iterator[tuple[str, str]]:

@@ -182,8 +182,6 @@ class FileStore:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
                     if entry.name not in self._seen and not _may_be_id(entry.name):
                         continue
                     try:

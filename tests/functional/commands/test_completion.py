@@ -85,6 +85,14 @@ def test_arguments_of_a_function(script: Path) -> None:
     assert completed(script, "leader", "") == []
 
 
+def test_arguments_without_a_name_are_not_completed() -> None:
+    def anything(*words: str, of: str = "", **more: str) -> None:
+        """Does it."""
+
+    (word,) = set(completion.words({"anything": anything})) - set(completion.OWN)
+    assert word.arguments == ("of=",)
+
+
 def test_no_token_is_an_argument(script: Path) -> None:
     assert "token=" not in completed(script, "join", "")
     assert completed(script, "join", "token") == ["NOSPACE", "token_file="]

@@ -240,13 +240,19 @@ def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) ->
         "a.password": "some-s3cret",
         "b.password": "some-s3cret-and-more",
         "c.password": "12345",
+        "f.password": "6chars",
         "d.password": "/etc/no-s3cret",
         "e": [{"passwd": ["listed-s3cret"]}],
+        "g.password": "/" + "k" * 199,  # too long for a path
     }
     opts = master_config(str(make(tmp_path, **more) / "master"))
-    said = "some-s3cret-and-more, some-s3cret, 12345, /etc/no-s3cret, listed-s3cret, etcd-ha-s3cret"
+    said = (
+        "6chars, some-s3cret-and-more, some-s3cret, 12345, /etc/no-s3cret, listed-s3cret, "
+        f"etcd-ha-s3cret, {more['g.password']}"
+    )
     text = reporting.text(opts, lambda: said, ["Salt: 3008"])
-    assert f"\n{HIDDEN}, {HIDDEN}, 12345, /etc/no-s3cret, {HIDDEN}, {HIDDEN}\n" in text
+    left = ", ".join([*[HIDDEN] * 3, "12345", "/etc/no-s3cret", *[HIDDEN] * 3])
+    assert f"\n{left}\n" in text
     assert "\nSalt: 3008\n" in text
 
 

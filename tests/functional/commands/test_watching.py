@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,17 @@ def test_the_last_answer_is_the_exit_status() -> None:
     assert watched(lambda: answer("drift", 1), Screen("drift")) == 1
 
 
+def test_before_the_first_answer_it_says_for_how_long_it_asks() -> None:
+    hangs = threading.Event()
+    out = Screen("asking the engine, for ")
+    try:
+        assert watched(lambda: {"late": hangs.wait()}, out) == 2
+    finally:
+        hangs.set()
+    left = out.getvalue().split(watching.LEAVE)[-1]
+    assert re.fullmatch(r"asking the engine, for \d+ s\n\n", left)
+
+
 def test_an_error_ends_it_and_gives_the_screen_back() -> None:
     def ask() -> dict[str, Any]:
         raise HaError("no such thing")
@@ -167,6 +179,24 @@ def test_an_error_ends_it_and_gives_the_screen_back() -> None:
     with pytest.raises(HaError, match="no such thing"):
         watching.Watch(ask, str, out).run()
     assert out.getvalue().endswith(watching.LEAVE)
+
+
+def test_the_first_line_has_the_time_of_the_answer() -> None:
+    work = watching.Watch(dict, str, io.StringIO())
+    work._at = 1.0
+    times = [time.time() - 4]
+    head = work._head(4.0)
+    times.append(time.time() - 4)
+    assert head.split()[0] in {time.strftime("%H:%M:%S", time.localtime(at)) for at in times}
+
+
+def test_a_table_that_just_fits_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "10")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Screen("row 1")
+    watched(lambda: answer("\n".join(f"row {number}" for number in range(8)), 0), out)
+    lines = drawn(out)
+    assert (len(lines), lines[-1]) == (10, "row 7")
 
 
 def test_a_long_table_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +242,8 @@ def test_nothing_is_erased_behind_a_full_row(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_interval_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(HaError, match="is no interval; write seconds"):
         watching.interval_of(text)
+    for least_and_most in ("0.5", "interval=3600"):
+        watching.interval_of(least_and_most)
 
 
 def test_without_a_terminal_it_names_status(

@@ -409,11 +409,12 @@ def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
     remote = repositories.repository(tmp_path / "remote")
     first = repositories.head(remote)
     repositories.git("tag", "v1", cwd=remote)
+    repositories.git("tag", "-a", "-m", "of its own", "v2", cwd=remote)
     repositories.git("branch", "dev", cwd=remote)
     options = {
         "fileserver_backend": ["roots", "gitfs"],
         "gitfs_remotes": [{str(remote): [{"root": "x"}]}, "https://user:pw@git.example/other"],
-        "ext_pillar": [{"git": [f"main {remote}"]}],
+        "ext_pillar": ["no mapping", {"git": [f"main {remote}"]}],
     }
     one, two = (opts(tmp_path / name, **options) for name in ("one", "two"))
     fetched(remote, Path(one["cachedir"], "gitfs", "b64=", "_"), packed)
@@ -429,6 +430,7 @@ def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
         f"gitfs:{remote}:main": first,
         f"gitfs:{remote}:dev": first,
         f"gitfs:{remote}:v1": first,
+        f"gitfs:{remote}:v2": repositories.git("rev-parse", "v2", cwd=remote),
         "gitfs:https://git.example/other": git.NOT_FETCHED,
     }
     assert git.pillars(one) == {

@@ -117,6 +117,19 @@ def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
     assert salt.order == [M3, M1, M2]
 
 
+@pytest.mark.parametrize("up", [{M1}, set()], ids=["it is back", "it is nowhere"])
+def test_a_move_that_leads_nowhere_is_not_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up: set[str]
+) -> None:
+    salt = Salt(monkeypatch, cachedir=str(tmp_path))
+    salt.up = up
+    if not up:
+        monkeypatch.setattr(salt.site.mover, "move", lambda *values: None)
+    request.execute(salt.site, salt.opts, M3)
+    assert Journal(tmp_path).last() is None
+    assert "salt/ha/minion/web1/failover" not in [data.get("tag") for _, data in salt.fired]
+
+
 def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,6 +214,19 @@ async def test_masters_that_reach_each_other_over_a_third_have_one_leader() -> N
 
 
 @in_a_loop
+async def test_one_whose_engine_does_not_run_is_followed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (election, group_leader, view_rows):
+        monkeypatch.setattr(module, "FRESH", 3600.0)
+    async with world("m1", "m2") as group:
+        await group.leads("m1")
+        group.stop("m1")
+        await group.leads("m2")
+        assert REFUSED in group.masters["m2"].standing.apart["m1"]
+
+
+@in_a_loop
 async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
     async with world("m1", "m2") as group:
         group.old.add("m1")

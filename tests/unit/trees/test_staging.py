@@ -12,7 +12,7 @@ import pytest
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.source import Source, take
+from saltext_ha.trees.source import LISTED, Source, take
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
 
@@ -116,6 +116,34 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
+def test_what_was_fetched_and_is_another_content_is_thrown_away(master: Master) -> None:
+    staging, found, _ = master.begun(FILES)
+    first, source = next(iter(staging.missing)), master.root / "source"
+    staging.parts.append(first, 0, b"x" * staging.size(first))
+    assert not staging.settle(first)
+    assert staging.parts.length(first) == 0
+    (source / "link").symlink_to(found.folder / staging.missing[first][0])
+    with pytest.raises(OSError, match="link"):
+        staging.copy(first, source / "link")
+
+
+def test_files_have_the_modes_of_the_source(master: Master) -> None:
+    master.read(FILES)
+    (master.root / "source" / "a" / "0").chmod(0o755)
+    master.deploy(FILES)
+    assert (master.root / "live" / "a" / "0").stat().st_mode & 0o777 == 0o755
+
+
+def test_edits_of_equal_files_are_kept(master: Master) -> None:
+    files = {"a": "same\n", "b": "same\n", "c": "1\n"}
+    master.deploy(files)
+    for name in "ab":
+        (master.root / "live" / name).write_text("by hand")
+    master.deploy({**files, "c": "2\n"})
+    before = master.root / ".live.ha" / "versions" / master.kept[0].hex()
+    assert [(before / name).read_text() for name in "ab"] == ["by hand"] * 2
+
+
 def test_links_are_put_and_what_somebody_made_of_them_is_told(master: Master) -> None:
     (master.root / "source").mkdir()
     (master.root / "source" / "link").symlink_to("a")
@@ -196,12 +224,41 @@ def test_owners_and_modes(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(source / "run", 12345, 12345)
     found = take(source, (), False, tmp_path / "digests")
+    assert found.words == str(source), "it is no git checkout"
     modes = {path: node.mode for path, node in found.manifest.items()}
     # Who serves it must be able to read it.
     assert modes == {"run": 0o755, "group": 0o440, "setuid": 0o711}
     assert found.owners == (["12345"] if os.geteuid() == 0 else [])
     closed = take(source, (), True, tmp_path / "digests")
     assert {node.mode & 0o077 for node in closed.manifest.values()} == {0}
+
+
+def test_all_that_is_wrong_with_a_source_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+
+    def refused() -> str:
+        with pytest.raises(HaError) as caught:
+            take(source, (), False, tmp_path / "digests")
+        return str(caught.value)
+
+    assert refused() == f"{source}: there is no such folder"
+    source.mkdir()
+    (source / ("x" * 255)).touch()
+    (source / "\u00fc").touch()
+    (source / "odd").symlink_to("\udcff")
+    (source / "\udcff").touch()
+    (source / "out").symlink_to("/etc")
+    os.mkfifo(source / "pipe")
+    assert refused() == (
+        f"{source}: cannot be deployed: '\\udcff': a name is UTF-8, of at most 255 bytes; odd: a "
+        "link that leads out of the tree; out: a link that leads out of the tree; pipe: neither a "
+        "file, a folder nor a link; mend it, or leave it out by ignore:"
+    )
+    for number in range(LISTED):
+        os.mkfifo(source / f"pipe{number}")
+    assert "; pipe0: neither" in refused()
+    assert f"{LISTED - 1}: neither" not in refused()
+    assert ", and 4 more; mend it" in refused()
 
 
 def test_a_source_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
