@@ -172,6 +172,20 @@ def test_a_spare_that_somebody_wrote_into_is_cleaned(master: Master) -> None:
     master.deploy(changed(1))
 
 
+def test_what_a_crash_left_over_is_removed_and_nothing_else(master: Master) -> None:
+    master.deploy(FILES)
+    top = master.root / ".live.ha"
+    there = sorted(top.rglob("*"))
+    kept = [top / "versions" / name for name in ("of somebody", f"{'a' * 64}.edited-1")]
+    left = [top / "versions" / name for name in ("b" * 64, f"{'c' * 64}.manifest")]
+    left += [top / "versions" / f"{'c' * 64}.marks", top / "staging" / ("d" * 64)]
+    for folder in (*kept, *left):
+        folder.mkdir()
+    (top / "staging" / "parts" / ("e" * 64)).touch()
+    master.store.keep(set(master.kept))
+    assert sorted(top.rglob("*")) == sorted([*there, *kept])
+
+
 def test_whole_files_of_an_attempt_that_was_cut_are_not_fetched_again(master: Master) -> None:
     staging, found, version = master.begun(FILES)
     first = next(iter(staging.missing))
