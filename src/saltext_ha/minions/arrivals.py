@@ -61,6 +61,7 @@ class Arrivals:
         self._came: OrderedDict[str, _Asked] = OrderedDict()
         self._asked: dict[str, _Asked] = {}
         self._silent: dict[str, float] = {}
+        """Minions that did not refresh, and since when they are not asked any more."""
         self._looked = 0.0  # when these were looked at
         self._why = ""
         self.refreshed = 0
@@ -78,6 +79,7 @@ class Arrivals:
         if "," in minion_id:
             return  # it cannot be named in a list
         if len(self._came) < MOST and minion_id not in self._asked:
+            self._silent.pop(minion_id, None)  # it is asked anew
             self._came.setdefault(minion_id, _Asked(self._clock(), 0))
 
     def notes(self) -> Iterator[str]:
@@ -109,7 +111,6 @@ class Arrivals:
             if written.get(minion_id, 0.0) >= int(asked.since):
                 self.refreshed += 1
                 del self._asked[minion_id]
-                self._silent.pop(minion_id, None)
             elif now - asked.since > PATIENCE:
                 del self._asked[minion_id]
                 if asked.tries < TRIES:
@@ -120,7 +121,7 @@ class Arrivals:
         await self._ask_next()
 
     async def _look_at_late(self, now: float) -> None:
-        """A pillar may take longer than the patience for it."""
+        """Look which minions have refreshed after all: a pillar may take long to render."""
         if not self._silent or now - self._looked < PATIENCE:
             return
         self._looked = now
@@ -141,8 +142,6 @@ class Arrivals:
             for minion_id, came in chosen.items()
             if written.get(minion_id, 0.0) < came.since - RECENT
         }
-        for minion_id in chosen.keys() - old.keys():
-            self._silent.pop(minion_id, None)
         if not old:
             return
         now = self._clock()
