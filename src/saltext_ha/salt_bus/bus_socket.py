@@ -48,17 +48,16 @@ class BusSocket:
         return framed
 
     def send(self, framed: bytes) -> bool:
-        """Whether the bus took it. A connection that is broken is made anew."""
-        for _ in range(2):
-            try:
-                if self._socket is None or _is_closed(self._socket):
-                    self._disconnect()
-                    self._socket = self._connect()
-                self._socket.sendall(framed)
-                return True
-            except OSError:
+        """Whether the bus took it; if not, the next call connects anew."""
+        try:
+            if self._socket is None or _is_closed(self._socket):
                 self._disconnect()
-        return False
+                self._socket = self._connect()
+            self._socket.sendall(framed)
+        except OSError:
+            self._disconnect()
+            return False
+        return True
 
     def close(self) -> None:
         """Close the connection."""
