@@ -13,11 +13,14 @@ from proving import harness
 from proving.benchmarks import rivals
 from proving.benchmarks.rsync import Shot
 
-RIVALS = ("rsync", "lsyncd", "unison", "Salt's cluster")
+RIVALS = ("rsync", "rsync --fsync", "lsyncd", "unison", "Salt's cluster")
+DURABLE = RIVALS[1]
+"""The one that makes durable what it writes, as an engine does."""
 COLUMNS = (
     "work",
     "keys",
     "times faster",
+    "times faster, durable",
     "times smaller",
     "median",
     "p99",
@@ -126,6 +129,7 @@ class Row:
             self.work,
             harness.spaced(self.keys),
             _ratio(fastest, self.median),
+            _ratio(self.theirs(DURABLE), self.median),
             _ratio(size, self.bytes),
             _ms(self.median),
             _ms(self.p99),
@@ -167,7 +171,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return harness.markdown(COLUMNS, [row.cells() for row in rows])
 
 
-GROWTH = ("work", "keys", "grows", *RIVALS[:3])
+GROWTH = ("work", "keys", "grows", *RIVALS[:-1])
 
 
 def growth(rows: Sequence[Row]) -> str:
@@ -183,7 +187,7 @@ def growth(rows: Sequence[Row]) -> str:
     for work, found in by_work.items():
         small, large = (pick(found, key=lambda row: row.keys) for pick in (min, max))
         if small.keys < large.keys:
-            others = [_times(small.theirs(name), large.theirs(name)) for name in RIVALS[:3]]
+            others = [_times(small.theirs(name), large.theirs(name)) for name in RIVALS[:-1]]
             keys = f"{harness.spaced(small.keys)} → {harness.spaced(large.keys)}"
             lines.append([work, keys, _times(small.median, large.median), *others])
     return harness.markdown(GROWTH, lines) if lines else ""

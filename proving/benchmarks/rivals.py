@@ -72,6 +72,9 @@ class Compared:
     delete: Shots
 
 
+Tool = Callable[[Path, Path], Shot]
+
+
 def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
     """
     What the tools need for the key folders of *pki_dir*.
@@ -99,7 +102,7 @@ def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
 
     works = (nothing, accept, delete)
     found: dict[str, list[Shot]] = {}
-    for name, tool in (("rsync", rsync.copy), ("unison", unison)):
+    for name, tool in COPIES.items():
         target = root / name
         tool(source, target)
         found[name] = [_shots(tool, source, target, runs, change) for change in works]
@@ -117,7 +120,7 @@ def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
 
 
 def _shots(
-    tool: Callable[[Path, Path], Shot],
+    tool: Tool,
     source: Path,
     target: Path,
     runs: int,
@@ -142,6 +145,14 @@ def unison(source: Path, target: Path) -> Shot:
     began = time.perf_counter()
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return Shot((time.perf_counter() - began) * 1000)
+
+
+COPIES: Mapping[str, Tool] = {
+    "rsync": rsync.copy,
+    "rsync --fsync": rsync.durable,
+    "unison": unison,
+}
+"""What makes one folder the other in one shot."""
 
 
 @contextlib.contextmanager

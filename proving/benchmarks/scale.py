@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lab import key_folders
 from lab.engines import EngineProcess, Place, befriend, level
 from lab.wait import wait_for
-from proving.benchmarks import rivals, rsync
+from proving.benchmarks import rsync
 from proving.benchmarks.report import Budget, Row
+from proving.benchmarks.rivals import COPIES, Tool
 
 COLD = Budget(median=10_000)
 WARM = Budget(median=2_000)
 AT_REST = Budget(memory=150 * 2**20, idle=1.0)
 MANY = Budget(median=5_000)
 PATIENCE = 300.0
-
-Tool = Callable[[Path, Path], rsync.Shot]
-TOOLS: Mapping[str, Tool] = {"rsync": rsync.copy, "unison": rivals.unison}
 
 
 def start(root: Path, size: int, idle: float | None) -> list[Row]:
@@ -65,7 +62,7 @@ def newcomer(root: Path, size: int) -> list[Row]:
         took = (joining.start_seconds + time.perf_counter() - began) * 1000
     source = root / "source"
     rsync.copy(old.pki_dir, source)
-    others = {name: tool(source, root / name) for name, tool in TOOLS.items()}
+    others = {name: tool(source, root / name) for name, tool in COPIES.items()}
     return [Row("a new master takes all keys", size, [took], rivals=others)]
 
 
@@ -83,8 +80,8 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
     level(places, pending, key_folders.PENDING)
     source = root / "source"
     rsync.copy(first.pki_dir, source)
-    copies = {name: [root / f"{name}-{place.name}" for place in places[1:]] for name in TOOLS}
-    for name, tool in TOOLS.items():
+    copies = {name: [root / f"{name}-{place.name}" for place in places[1:]] for name in COPIES}
+    for name, tool in COPIES.items():
         _all(tool, source, copies[name])
     engines = [EngineProcess(place) for place in places]
     try:
@@ -109,7 +106,7 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
         for engine in engines:
             engine.stop()
     rsync.copy(first.pki_dir, source)
-    others = {name: _all(tool, source, copies[name]) for name, tool in TOOLS.items()}
+    others = {name: _all(tool, source, copies[name]) for name, tool in COPIES.items()}
     name = f"accepts on m1 → on all {masters}"
     return [
         Row(name, size, [took], rivals=others, budget=MANY),
@@ -118,7 +115,9 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
 
 
 def _in_sync(engine: EngineProcess) -> bool:
-    return bool(engine.control("status")["state"] == "ok")
+    masters = engine.control("status")["masters"]
+    digests = {master["digest"] for master in masters}
+    return len(digests) == 1 and all(m["state"] == "running" and not m["behind"] for m in masters)
 
 
 def _accepted(place: Place, size: int) -> bool:
@@ -127,7 +126,7 @@ def _accepted(place: Place, size: int) -> bool:
     return not waiting and key_folders.count(place.pki_dir) == size
 
 
-def _all(tool: Callable[[Path, Path], rsync.Shot], source: Path, targets: list[Path]) -> rsync.Shot:
+def _all(tool: Tool, source: Path, targets: list[Path]) -> rsync.Shot:
     shots = [tool(source, target) for target in targets]
     sizes = [shot.bytes for shot in shots if shot.bytes is not None]
     return rsync.Shot(sum(shot.ms for shot in shots), sum(sizes) if sizes else None)

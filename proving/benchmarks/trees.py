@@ -11,7 +11,7 @@ from statistics import median
 
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
-from proving.benchmarks.report import Budget, Row
+from proving.benchmarks.report import DURABLE, Budget, Row
 from proving.benchmarks.rsync import Shot, bytes_in
 
 FILES = (1_000, 20_000)
@@ -90,7 +90,7 @@ def _row(
         files,
         times,
         bytes=int(median(sizes)) if sizes else None,
-        rivals={"rsync": rival} if rival else {},
+        rivals={DURABLE: rival} if rival else {},
         budget=budget,
     )
 

@@ -70,6 +70,6 @@ def test_how_it_grows_is_said_from_the_fewest_keys_to_the_most() -> None:
         for size, ms in ((1000, 2.0), (10_000, 3.0), (100_000, 5.0))
     ]
     assert growth([*rows, Row("other", 1000, [1.0])]).splitlines()[2:] == [
-        "| work | 1 000 → 100 000 | × 2.5 | × 2.5 | - | - |"
+        "| work | 1 000 → 100 000 | × 2.5 | × 2.5 | - | - | - |"
     ]
     assert growth(rows[:1]) == ""
