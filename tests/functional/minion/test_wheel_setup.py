@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -100,3 +101,26 @@ def test_without_pip_it_says_so(python: Path, tmp_path: Path, wheel: OwnWheel) -
     finally:
         pip.with_name("hidden").rename(pip)
     assert "No module named pip" in answer["problem"]
+
+
+def test_in_the_packages_of_salt_it_goes_where_salt_pip_installs(
+    tmp_path: Path, wheel: OwnWheel
+) -> None:
+    """As in a onedir of Salt's packages: relenv marks its Python, and a .pth names the extras."""
+    onedir = tmp_path / "onedir"
+    python = salt_venv.make(onedir)
+    extras = onedir / f"extras-{sys.version_info.major}.{sys.version_info.minor}"
+    (site,) = onedir.glob("lib/*/site-packages")
+    (site / "relenv.pth").write_text(
+        f"import sys, pathlib; sys.RELENV = pathlib.Path({str(onedir)!r})\n{extras}\n", "utf-8"
+    )
+    extras.mkdir()
+    other = extras / "saltext_ha-0.0.1.dist-info"
+    for _ in range(2):
+        answer = run(python, tmp_path / "sent", wheel)
+        assert (answer["problem"], answer["path"]) == ("", str(extras))
+        assert version(python) == wheel.version
+        assert not (site / "saltext_ha").exists()
+        assert not other.exists()
+        other.mkdir()
+        (other / "METADATA").write_text("Name: saltext-ha\nVersion: 0.0.1\n", "utf-8")
