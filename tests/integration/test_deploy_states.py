@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from lab import Lab, Master, wait_for
 from lab.cli import Result, run
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
+from tests.tools import program
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -80,6 +83,77 @@ def test_two_plain_masters_become_a_group(make_lab: MakeLab) -> None:
         m1.plant("minions", "web1", lab.key_pair()[1])
         wait_for(lambda: "web1" in m2.keys()["minions"], SOON, "m2 has it")
         assert (Path(m2.pki_dir) / "master.pub").read_text() == pub[0]
+
+
+def test_by_salt_ssh(make_lab: MakeLab) -> None:
+    """As from an operator's machine: the hosts have sshd, and no minion."""
+    with make_lab() as lab:
+        m1, m2 = (lab.add_master(name, engine=False) for name in ("m1", "m2"))
+        lab.start_all()
+        masters = {m.name: m.address for m in (m1, m2)}
+        with hosts_by_ssh(lab, masters) as salt_ssh:
+            for master in (m1, m2):
+                pillar = described(lab, master, masters)
+                done = salt_ssh(master, "state.apply", "ha_group", pillar={"ha_group": pillar})
+                found = {each["__id__"]: each for each in done.data[master.name].values()}
+                assert all(each["result"] is True for each in found.values()), found
+                assert SECRET not in json.dumps(found)
+                master.stop()
+                master.start()
+        wait_for(lambda: level(m1), SOON, "the group has met")
+        pub = [(Path(m.pki_dir) / "master.pub").read_text() for m in (m1, m2)]
+        assert pub[0] == pub[1]
+
+
+@contextmanager
+def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..., Result]]:
+    """A real sshd at the address of each master; calls salt-ssh for a master."""
+    folder = lab.root / "ssh"
+    conf = folder / "conf"
+    conf.mkdir(parents=True)
+    for name in ("host", "operator"):
+        keygen = [program("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f"]
+        subprocess.run([*keygen, str(folder / name)], check=True)
+    port = lab.ports.cluster
+    lines = [f"ListenAddress {address}" for address in addresses.values()]
+    lines += [f"Port {port}", f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/operator.pub"]
+    lines += ["StrictModes no", "UsePAM no", f"PidFile {folder}/sshd.pid"]
+    # Whatever the shell of this user sets, as that of pyenv.
+    path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    command = f'env -i HOME={folder} PATH={path} /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
+    lines += [f"ForceCommand {command}", "Subsystem sftp /usr/lib/openssh/sftp-server"]
+    (folder / "sshd_config").write_text("\n".join(lines) + "\n", "utf-8")
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it
+    settings: dict[str, Any] = {"root_dir": str(folder), "cachedir": str(folder)}
+    settings["pki_dir"] = str(folder / "pki")
+    settings["file_roots"] = {"base": [str(STATES)]}
+    settings["known_hosts_file"] = str(folder / "known")
+    (folder / "known").touch()  # else Salt leaves it to ssh
+    (conf / "master").write_text(json.dumps(settings), "utf-8")
+    roster = {
+        name: {
+            "host": address,
+            "port": port,
+            "user": "root",
+            "priv": str(folder / "operator"),
+            "thin_dir": str(folder / f"thin-{name}"),
+        }
+        for name, address in addresses.items()
+    }
+    (conf / "roster").write_text(json.dumps(roster), "utf-8")
+
+    def salt_ssh(master: Master, *args: str, pillar: Mapping[str, Any]) -> Result:
+        command = [str(Path(sys.executable).with_name("salt-ssh")), "-c", str(conf), "-i"]
+        command += ["--roster-file", str(conf / "roster"), "--out=json", master.name, *args]
+        command.append(f"pillar={json.dumps(pillar)}")
+        return run(command, env=master.env, cwd=folder, timeout=200, parse=True)
+
+    sshd = subprocess.Popen([program("sshd"), "-D", "-e", "-f", folder / "sshd_config"])
+    try:
+        yield salt_ssh
+    finally:
+        sshd.terminate()
+        sshd.wait(20)
 
 
 def test_what_is_missing_is_said_and_nothing_written(make_lab: MakeLab) -> None:
