@@ -267,7 +267,7 @@ class Bound:
             "counts": counts,
             "online": locator.online(counts, not unknown, sum(gone.values())),
             "unknown": unknown,
-            "retcode": _retcode(rows, unknown, live) or (2 if gone else 0),
+            "retcode": _retcode(rows, unknown, live, glob) or (2 if gone else 0),
         }
 
     def _masters(
@@ -363,8 +363,11 @@ def _versions(asked: Mapping[str, Answers]) -> dict[str, str]:
     }
 
 
-def _retcode(rows: Iterable[Mapping[str, Any]], unknown: Mapping[str, str], live: bool) -> int:
+def _retcode(
+    rows: Iterable[Mapping[str, Any]], unknown: Mapping[str, str], live: bool, glob: str
+) -> int:
     states = {row["state"] for row in rows} - {BOUND}
     if unknown or (states and not live):
         return 2
-    return 1 if states else 0
+    nobody = glob != "*" and not rows  # who names some expects them
+    return 1 if states or nobody else 0

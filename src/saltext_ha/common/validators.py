@@ -135,6 +135,11 @@ def wrong(key: str, given: Any, why: object) -> str:
     return f"{key}: {shown}{why}"
 
 
+def kind(value: Any) -> str:
+    """What *value* is, for people; Salt's own lists have names of their own (``ListProxy``)."""
+    return "list" if isinstance(value, list) else type(value).__name__
+
+
 def hidden(text: str) -> str:
     """*text* without user and password in URLs."""
     return re.sub(r"//[^\s\'\"]*@", "//***@", text)

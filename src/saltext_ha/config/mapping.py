@@ -254,7 +254,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     if raw is None:
         raw = {}
     if not isinstance(raw, Mapping):
-        raise ConfigError(f"{source}: ha: takes a mapping, not {type(raw).__name__}")
+        raise ConfigError(f"{source}: ha: takes a mapping, not {validators.kind(raw)}")
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key == "lint":

@@ -118,5 +118,5 @@ def _mapping(source: str, where: str, value: Any) -> Mapping[Any, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{source}: {where} takes a mapping, not {type(value).__name__}")
+        raise ConfigError(f"{source}: {where} takes a mapping, not {validators.kind(value)}")
     return value

@@ -204,6 +204,8 @@ def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
                 assert (answer["retcode"], answer["counts"]) == (2, {"bound": 2, "unknown": 1})
             some = await run(m1(there), "minions", "web1")
             assert (states(some), some["retcode"]) == ({"web1": "bound"}, 0)
+            nobody = await run(m1(there), "minions", "stranger")
+            assert (nobody["minions"], nobody["retcode"]) == ([], 1)
             assert there.published == []
             for wrong in ("G@os:Linux", "", "*" * 9):
                 refused = await run(m1(there), "minions", wrong)

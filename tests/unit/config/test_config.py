@@ -129,9 +129,16 @@ def test_a_mistake_is_named_with_file_key_value_and_what_it_takes(
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("raw", [[], ["m1"], "m1", 3])
-def test_ha_must_be_a_mapping(raw: Any) -> None:
-    with pytest.raises(ConfigError, match="ha: takes a mapping, not"):
+class SaltsOwn(list[str]):
+    """As Salt 3008 gives its lists."""
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [([], "list"), (["m1"], "list"), (SaltsOwn(["m1"]), "list"), ("m1", "str"), (3, "int")],
+)
+def test_ha_must_be_a_mapping(raw: Any, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"ha: takes a mapping, not {kind}$"):
         parse({**OPTS, "ha": raw})
 
 
