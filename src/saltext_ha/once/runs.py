@@ -159,7 +159,7 @@ class Runs:
         except HaError as exc:
             failed = exc
         if not why and not failed:
-            log.info("ha once: name=%s runs %s by=%s", name, function, by)
+            log.info("ha once: name=%s runs %s by=%s", name, ascii(function), ascii(by))
             return run, ""
         async with self._writing:
             self._processes.pop((name, run.start), None)

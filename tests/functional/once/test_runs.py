@@ -233,6 +233,17 @@ async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_what_it_runs_stands_in_the_log_without_control_characters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    once = Once(Leader("m1", "m1"), Group(tmp_path).runs["m1"])
+    with running() as pid, caplog.at_level("INFO"):
+        await once.once({"function": "f.g\nadmin", "pid": pid, "name": "n", "by": "a\x1b[2J"})
+    (line,) = [one.getMessage() for one in caplog.records if "runs" in one.getMessage()]
+    assert line.isprintable(), line
+
+
+@in_a_loop
 async def test_nonsense_is_refused(tmp_path: Path) -> None:
     once = Once(Leader("m1", "m1"), Group(tmp_path).runs["m1"])
     for wrong in (

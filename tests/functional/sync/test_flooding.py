@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.web_protocol import RequestHandler
 
 from lab.engines import Place
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
@@ -162,6 +163,27 @@ def test_a_handshake_that_is_over_holds_no_memory(m1: Master, how: str) -> None:
             await until(lambda: unfinished() == 0)
             for caller in callers:
                 caller.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("line", ["POST /v1/join HTTP/9.9", "POST / HTTP/1.1\r\nContent-Length: 0"])
+def test_a_request_that_is_not_http_holds_no_memory(m1: Master, line: str) -> None:
+    """aiohttp keeps the error, and with it what it came through: the same buffers."""
+
+    def served() -> int:
+        return sum(isinstance(there, RequestHandler) for there in gc.get_objects())
+
+    async def main() -> None:
+        async with m1.running():
+            for _ in range(5):
+                assert b" 400 " in await raw_call(m1, f"{line}\r\n\r\n".encode())
+            await until(lambda: served() == 0)
 
     gc.collect()
     gc.disable()
