@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, engine
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health.fitness import unfit
 
@@ -60,6 +60,8 @@ def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: 
     """Restart one, and wait until it could take over; else why not."""
     try:
         _ask(settings, name, begin=True)
+    except EngineUnavailable:
+        pass  # it may have been ended before it could answer
     except HaError as exc:
         return str(exc)
     end, why = time.monotonic() + timeout, ""

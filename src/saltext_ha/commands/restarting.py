@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.minion.restarting import detached
 from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
@@ -49,7 +49,8 @@ class Restarting:
     async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
         For the master ``name``: ``start`` (a new one after each start of its engine), ``command``,
-        ``problem`` (why the last restart failed). With ``begin`` it is restarted.
+        ``problem`` (why the last restart failed). With ``begin`` it is restarted, and may be ended
+        before it answers.
         """
         name, begin = str(payload.get("name")), payload.get("begin") is True
         if name == self._group.name:
@@ -57,7 +58,12 @@ class Restarting:
         link = self._group.links.get(name)
         if link is None:
             raise HaError(f"there is no master {name} in the group")
-        return await link.call("restart", {"begin": begin})
+        try:
+            return await link.call("restart", {"begin": begin})
+        except PeerUnreachable:
+            if not begin:
+                raise
+            return {}  # it may have been ended before it could answer
 
     async def _own(self, begin: bool) -> dict[str, Any]:
         if not self._command:

@@ -1,0 +1,66 @@
+"""``ha.restart_masters``: a master that is ended before it can answer that it begins."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from saltext_ha.commands import restart_masters
+from saltext_ha.commands.restarting import Restarting
+from saltext_ha.common.errors import EngineUnavailable, HaError, PeerRefused, PeerUnreachable
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.sync.group import Group
+
+SERVES = {
+    "state": "running",
+    "behind": 0,
+    "held": 0,
+    "doubt": "",
+    "health": {"healthy": True, "ready": True},
+}
+
+
+class Link:
+    """To a peer that fails with *problem*."""
+
+    def __init__(self, problem: HaError) -> None:
+        self._problem = problem
+
+    async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise self._problem
+
+
+def ask(problem: HaError, **payload: Any) -> dict[str, Any]:
+    group = cast(Group, SimpleNamespace(name="m1", links={"m2": Link(problem)}))
+    return asyncio.run(Restarting(group, ["true"], Path()).restart({"name": "m2", **payload}))
+
+
+def test_no_answer_to_the_order_is_no_failure() -> None:
+    assert ask(PeerUnreachable("m2 hung up"), begin=True) == {}
+    with pytest.raises(PeerUnreachable):
+        ask(PeerUnreachable("m2 hung up"))
+    with pytest.raises(PeerRefused):
+        ask(PeerRefused("it was asked to restart just now"), begin=True)
+
+
+def test_it_is_looked_at_whether_it_has_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this master itself: its engine ends while it answers."""
+    asked: list[str] = []
+
+    def engine(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append(command)
+        if payload.get("begin"):
+            raise EngineUnavailable("the engine hung up")
+        if command == "status":
+            return {"masters": [{"name": "m1", **SERVES}]}
+        return {"start": f"start {len(asked)}", "command": "true", "problem": ""}
+
+    monkeypatch.setattr(restart_masters, "engine", engine)
+    monkeypatch.setattr(restart_masters, "POLL", 0.001)
+    settings = cast(HaConfig, SimpleNamespace(name="m1"))
+    (row,) = restart_masters.run(settings, False, 5)["masters"]
+    assert (row["restarted"], row["problem"]) == (True, "")
