@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -123,7 +125,8 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
     command = f'env -i HOME={folder} PATH={path} /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
     lines += [f"ForceCommand {command}", "Subsystem sftp /usr/lib/openssh/sftp-server"]
     (folder / "sshd_config").write_text("\n".join(lines) + "\n", "utf-8")
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd of root insists on it
     settings: dict[str, Any] = {"root_dir": str(folder), "cachedir": str(folder)}
     settings["pki_dir"] = str(folder / "pki")
     settings["file_roots"] = {"base": [str(STATES)]}
@@ -134,7 +137,7 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
         name: {
             "host": address,
             "port": port,
-            "user": "root",
+            "user": getpass.getuser(),
             "priv": str(folder / "operator"),
             "thin_dir": str(folder / f"thin-{name}"),
         }
