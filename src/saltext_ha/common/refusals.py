@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from saltext_ha.common.errors import forget_frames
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +138,4 @@ class HttpLog(logging.Logger):
         kind = type(error).__name__ if isinstance(error, BaseException) else "error"
         self._refuse(f"HTTP: {kind}", str(args[0]) if args else "?")
         if isinstance(error, BaseException):
-            # Where it was caught aiohttp keeps it: a cycle for the garbage collector, which counts
-            # objects, and with the TLS session below these few hold 0.3 MB.
-            traceback.clear_frames(error.__traceback__)
+            forget_frames(error)  # aiohttp keeps it where it caught it

@@ -16,6 +16,7 @@ from saltext_ha.common.errors import (
     PeerMistrust,
     PeerRefused,
     PeerUnreachable,
+    forget_frames,
     reason_of,
 )
 from saltext_ha.transport import succession, tls, wire
@@ -168,7 +169,9 @@ class Exchange:
                 status, answer = await self._post(method, body)
         except (aiohttp.ClientError, OSError) as exc:
             kind = PeerMistrust if _is_changed(exc) or _hung_up(exc) else PeerUnreachable
-            raise kind(f"{self._address} {_reason(exc)}") from None
+            why = _reason(exc)
+            forget_frames(exc)  # asyncio keeps it
+            raise kind(f"{self._address} {why}") from None
         try:
             content = wire.unpack(answer)
         except ValueError:

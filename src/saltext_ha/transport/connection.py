@@ -18,14 +18,13 @@ import contextlib
 import errno
 import socket
 import ssl
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from saltext_ha.common.errors import TrustError
+from saltext_ha.common.errors import TrustError, forget_frames
 from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
 from saltext_ha.transport.framing import Framing, Unframed
 from saltext_ha.transport.tls import fingerprint
@@ -276,9 +275,7 @@ class Connection(asyncio.Protocol):
                 lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
             )
         except BaseException as exc:
-            # The error refers to frames of asyncio, and these to the error: a cycle for the garbage
-            # collector, which counts objects, and these few hold 0.3 MB.
-            traceback.clear_frames(exc.__traceback__)
+            forget_frames(exc)  # asyncio keeps it
             raise
 
     def _admit(self, secured: asyncio.Transport, der: bytes | None) -> None:

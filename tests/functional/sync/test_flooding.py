@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from asyncio import sslproto
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ import pytest
 from aiohttp.web_protocol import RequestHandler
 
 from lab.engines import Place
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, TokenError, TrustError
+from saltext_ha.common.errors import (
+    HaError,
+    InvalidRecord,
+    PeerMistrust,
+    PeerRefused,
+    TokenError,
+    TrustError,
+)
 from saltext_ha.keystore import minion_key
 from saltext_ha.membership import admission, membership
 from saltext_ha.membership.group_secret import STANDING
@@ -28,7 +36,7 @@ from saltext_ha.membership.invites import make_token
 from saltext_ha.replica.replica import Replica
 from saltext_ha.sync import answers, antientropy, retention
 from saltext_ha.transport import control_client, identity, succession, trust, wire
-from saltext_ha.transport.client import call_once
+from saltext_ha.transport.client import PeerClient, call_once
 from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
@@ -163,6 +171,36 @@ def test_a_handshake_that_is_over_holds_no_memory(m1: Master, how: str) -> None:
             await until(lambda: unfinished() == 0)
             for caller in callers:
                 caller.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("how", ["it shows another certificate", "it trusts us no more"])
+def test_a_peer_that_cannot_be_called_holds_no_memory(
+    m1: Master, m2: Master, tmp_path: Path, how: str
+) -> None:
+    """It is tried again and again, and each try has a TLS session."""
+    expected = m1.peer
+    if how == "it shows another certificate":
+        befriend(m1, m2)
+        expected = replace(Master(tmp_path, "m3").peer, url=m1.peer.url)
+
+    def callers() -> int:
+        return sum(isinstance(there, sslproto.SSLProtocol) for there in gc.get_objects())
+
+    async def main() -> None:
+        async with m1.running():
+            client = PeerClient(m2.identity, expected)
+            for _ in range(5):
+                with pytest.raises(PeerMistrust):
+                    await client.call("echo")
+            await client.close()
+            await until(lambda: callers() == 0)
 
     gc.collect()
     gc.disable()
