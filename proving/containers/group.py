@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,8 @@ from proving.containers.docker import Docker, program, run
 from proving.containers.image import BASE_IMAGE, IMAGE, ROOT
 
 M1, M2 = MASTERS = ("salt-master-1", "salt-master-2")
-SUBNET = "172.30.45"
 NETWORK = "deploy_salt"
-ADDRESS = {M1: f"{SUBNET}.11", M2: f"{SUBNET}.12"}
+HOST_OF = {M1: 11, M2: 12}  # the last number of their addresses, as compose.yaml gives them
 SECRET, PASSWORD = secrets.token_hex(32), secrets.token_hex(16)
 # A start with its join, two masters at a time on two busy cores.
 START = 240.0
@@ -38,6 +39,20 @@ acceptance_wait_time: 2
 auth_timeout: 10
 log_level: info
 """
+
+
+def free_subnet() -> str:
+    """
+    The first three numbers of a network that this host has no route to: of two with the same
+    addresses, as where a killed run left a bridge behind, one is unreachable.
+    """
+    command = ["ip", "-json", "-4", "route", "show", "table", "all"]
+    routes = json.loads(run(command, dict(os.environ), ROOT))
+    taken = [ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
+    for number in range(45, 255):
+        if not any(map(ip_network(f"172.30.{number}.0/24").overlaps, taken)):
+            return f"172.30.{number}"
+    raise RuntimeError("this host has routes to all of 172.30.45.0 to 172.30.254.0")
 
 
 class ComposedGroup:
@@ -60,11 +75,12 @@ class ComposedGroup:
         (self.folder / "srv" / "salt" / "there.sls").write_text("there:\n  test.nop: []\n")
         # Loopback only, and of that an address of its own for each.
         at = {name: self._network.address() for name in (*MASTERS, "api")}
+        self._subnet = free_subnet()
         self._env = {
             **docker.env,
             "SALT_HA_IMAGE": IMAGE,
             "SALT_BALANCER_IMAGE": BASE_IMAGE,
-            "SALT_SUBNET": SUBNET,
+            "SALT_SUBNET": self._subnet,
             "SALT_MASTER_1_BIND": at[M1],
             "SALT_MASTER_2_BIND": at[M2],
             "SALT_API_BIND": at["api"],
@@ -196,4 +212,5 @@ class ComposedGroup:
 
     def connect(self, name: str) -> None:
         """Back, at the address that compose.yaml gives it."""
-        self.docker("network", "connect", "--ip", ADDRESS[name], NETWORK, name)
+        address = f"{self._subnet}.{HOST_OF[name]}"
+        self.docker("network", "connect", "--ip", address, NETWORK, name)
