@@ -27,7 +27,6 @@ Those of the salt-api pool are a tree of their own (``api/errors.py``): it is us
 """
 
 import asyncio
-import traceback
 
 from salt.exceptions import SaltException
 
@@ -49,20 +48,19 @@ _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def forget_frames(error: BaseException) -> None:
+def drop_tracebacks(error: BaseException) -> None:
     """
-    Let go of what the functions hold that *error*, which is dealt with, came through.
+    Drop the tracebacks of *error*, which is dealt with, and of its causes.
 
-    A function that keeps its error is a cycle for the garbage collector. That one counts objects,
-    and a few hold 0.3 MB where there is a TLS session among them.
+    A function that keeps the error that came through it is a cycle for the garbage collector. That
+    one counts objects, and a few hold 0.3 MB where a TLS session is among them.
     """
     left: list[BaseException | None] = [error]
     while left:
         cause = left.pop()
         if cause is not None and cause.__traceback__ is not None:
-            left += [cause.__cause__, cause.__context__]
-            traceback.clear_frames(cause.__traceback__)
             cause.__traceback__ = None
+            left += [cause.__cause__, cause.__context__]
 
 
 def reason_of(exc: BaseException) -> str:

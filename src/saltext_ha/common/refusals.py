@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.common.errors import forget_frames
+from saltext_ha.common.errors import drop_tracebacks
 
 log = logging.getLogger(__name__)
 
@@ -138,4 +138,4 @@ class HttpLog(logging.Logger):
         kind = type(error).__name__ if isinstance(error, BaseException) else "error"
         self._refuse(f"HTTP: {kind}", str(args[0]) if args else "?")
         if isinstance(error, BaseException):
-            forget_frames(error)  # aiohttp keeps it where it caught it
+            drop_tracebacks(error)  # aiohttp keeps it where it caught it

@@ -16,7 +16,7 @@ from saltext_ha.common.errors import (
     PeerMistrust,
     PeerRefused,
     PeerUnreachable,
-    forget_frames,
+    drop_tracebacks,
     reason_of,
 )
 from saltext_ha.transport import succession, tls, wire
@@ -170,7 +170,7 @@ class Exchange:
         except (aiohttp.ClientError, OSError) as exc:
             kind = PeerMistrust if _is_changed(exc) or _hung_up(exc) else PeerUnreachable
             why = _reason(exc)
-            forget_frames(exc)  # asyncio keeps it
+            drop_tracebacks(exc)  # asyncio keeps it
             raise kind(f"{self._address} {why}") from None
         try:
             content = wire.unpack(answer)

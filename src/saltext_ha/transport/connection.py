@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from saltext_ha.common.errors import TrustError, forget_frames
+from saltext_ha.common.errors import TrustError, drop_tracebacks
 from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
 from saltext_ha.transport.framing import Framing, Unframed
 from saltext_ha.transport.tls import fingerprint
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
                 lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
             )
         except BaseException as exc:
-            forget_frames(exc)  # asyncio keeps it
+            drop_tracebacks(exc)  # asyncio keeps it
             raise
 
     def _admit(self, secured: asyncio.Transport, der: bytes | None) -> None:
