@@ -27,6 +27,7 @@ Those of the salt-api pool are a tree of their own (``api/errors.py``): it is us
 """
 
 import asyncio
+import traceback
 
 from salt.exceptions import SaltException
 
@@ -50,17 +51,17 @@ _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
 
 def drop_tracebacks(error: BaseException) -> None:
     """
-    Drop the tracebacks of *error*, which is dealt with, and of its causes.
+    Drop the traceback of *error*, which is dealt with, and what its frames hold; that of what it
+    was raised from, too. Not of its contexts: somebody else may be about to deal with these.
 
     A function that keeps the error that came through it is a cycle for the garbage collector. That
     one counts objects, and a few hold 0.3 MB where a TLS session is among them.
     """
-    left: list[BaseException | None] = [error]
-    while left:
-        cause = left.pop()
-        if cause is not None and cause.__traceback__ is not None:
-            cause.__traceback__ = None
-            left += [cause.__cause__, cause.__context__]
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause.__traceback__ = None
+        cause = cause.__cause__
 
 
 def reason_of(exc: BaseException) -> str:
