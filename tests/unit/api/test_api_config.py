@@ -135,7 +135,7 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(InsecureConnection, match=r"192\.0\.2\.1:8002 sends the password"):
         SaltApiPool().close()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", InsecureConnection)
         SaltApiPool(allow_insecure=True).close()
         SaltApiPool(["http://127.0.0.1:1"], username="ops", password="x").close()
     with pytest.raises(BadConfiguration, match="or allow_insecure=True"):
