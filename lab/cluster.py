@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from lab.node import START_TIMEOUT
 
 CLUSTER_ID = "lab"
 ANSWERED = 25.0  # seconds after which a member that asked to be taken in has been, also under load
-QUESTIONS = 2  # that a member may ask more
+RESTARTS = 2  # of members that wait in vain
 HANDED = 2.0  # seconds after which nobody makes a key of his own any more
 POLL = 0.2
 
@@ -65,7 +64,8 @@ def add_cluster(
 
 def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> None:
     """
-    Start *masters*, of which the first one founds the cluster, and wait until all serve.
+    Start *masters*, of which the first one founds the cluster, and wait until all serve; *timeout*
+    is for their starts.
 
     Salt 3008 opens a master to minions when it has become a voter. A new member asks once to be
     taken in, so the founder has to be there by then; nor may it be alone for long: every event
@@ -105,18 +105,21 @@ def take_in(first: Master, others: Iterable[Master]) -> None:
     """
     Wait until Salt has opened *first*, the founder, and *others* to minions.
 
-    :raises TimeoutError: a member was started again :data:`QUESTIONS` times, and is still closed.
+    :raises TimeoutError: one is still closed after :data:`RESTARTS` restarts of closed members.
     """
     masters = [first, *others]
-    for _ in range(QUESTIONS):
-        with suppress(TimeoutError):
-            wait_for(lambda: all(map(ready, masters)), ANSWERED, "Salt opens all members")
+    for left in reversed(range(RESTARTS + 1)):
+        try:
+            wait_for(lambda: all(map(ready, masters)), ANSWERED, "Salt opens all to minions")
+        except TimeoutError:
+            if not left:
+                raise
+        else:
             return
         for master in masters[1:]:
             if not ready(master):
                 master.stop()
                 master.start()
-    wait_for(lambda: all(map(ready, masters)), ANSWERED, "Salt opens all members to minions")
 
 
 def cluster_key(master: Master) -> dict[str, str]:

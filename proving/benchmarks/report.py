@@ -11,11 +11,9 @@ from typing import Any
 
 from proving import harness
 from proving.benchmarks import rivals
-from proving.benchmarks.rsync import Shot
+from proving.benchmarks.rsync import DURABLE, Shot
 
-RIVALS = ("rsync", "rsync --fsync", "lsyncd", "unison", "Salt's cluster")
-DURABLE = RIVALS[1]
-"""The one that makes durable what it writes, as an engine does."""
+RIVALS = ("rsync", DURABLE, "lsyncd", "unison", "Salt's cluster")
 COLUMNS = (
     "work",
     "keys",

@@ -149,7 +149,7 @@ def unison(source: Path, target: Path) -> Shot:
 
 COPIES: Mapping[str, Tool] = {
     "rsync": rsync.copy,
-    "rsync --fsync": rsync.durable,
+    rsync.DURABLE: rsync.durable,
     "unison": unison,
 }
 """What makes one folder the other in one shot."""

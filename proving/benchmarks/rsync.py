@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lab.key_folders import FOLDERS
 
+DURABLE = "rsync --fsync"
+"""It makes durable what it writes, as an engine does."""
 _BYTES = re.compile(r"^Total bytes (?:sent|received): ([\d,]+)$", re.MULTILINE)
 
 

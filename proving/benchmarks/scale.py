@@ -117,7 +117,9 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
 def _in_sync(engine: EngineProcess) -> bool:
     masters = engine.control("status")["masters"]
     digests = {master["digest"] for master in masters}
-    return len(digests) == 1 and all(m["state"] == "running" and not m["behind"] for m in masters)
+    return len(digests) == 1 and all(
+        master["state"] == "running" and not master["behind"] for master in masters
+    )
 
 
 def _accepted(place: Place, size: int) -> bool:

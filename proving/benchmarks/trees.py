@@ -11,8 +11,8 @@ from statistics import median
 
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
-from proving.benchmarks.report import DURABLE, Budget, Row
-from proving.benchmarks.rsync import Shot, bytes_in
+from proving.benchmarks.report import Budget, Row
+from proving.benchmarks.rsync import DURABLE, Shot, bytes_in
 
 FILES = (1_000, 20_000)
 IN_ONE_FOLDER = 100

@@ -43,10 +43,12 @@ log_level: info
 
 def free_subnet() -> str:
     """
-    The first three numbers of a network that this host has no route to: of two with the same
-    addresses, as where a killed run left a bridge behind, one is unreachable.
+    The first three numbers of a network that this host has no route to.
+
+    A killed run may leave a bridge behind. Of two networks with the same addresses, one cannot be
+    reached.
     """
-    command = ["ip", "-json", "-4", "route", "show", "table", "all"]
+    command = [program("ip"), "-json", "-4", "route", "show", "table", "all"]
     routes = json.loads(run(command, dict(os.environ), ROOT))
     taken = [ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
     for number in range(45, 255):

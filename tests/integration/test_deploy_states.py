@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from lab import Lab, Master, wait_for
 from lab.cli import Result, run
+from lab.master import listens
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 from tests.tools import program
@@ -137,7 +139,7 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
         name: {
             "host": address,
             "port": port,
-            "user": getpass.getuser(),
+            "user": pwd.getpwuid(os.geteuid()).pw_name,
             "priv": str(folder / "operator"),
             "thin_dir": str(folder / f"thin-{name}"),
         }
@@ -153,6 +155,8 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
 
     sshd = subprocess.Popen([program("sshd"), "-D", "-e", "-f", folder / "sshd_config"])
     try:
+        for address in addresses.values():
+            wait_for(partial(listens, (address, port)), SOON, f"sshd listens at {address}")
         yield salt_ssh
     finally:
         sshd.terminate()

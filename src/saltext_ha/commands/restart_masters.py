@@ -59,11 +59,13 @@ def run(settings: HaConfig, test: bool, timeout: float) -> Answer:
 def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: float) -> str:
     """Restart one, and wait until it could take over; else why not."""
     try:
-        _ask(settings, name, begin=True)
-    except EngineUnavailable:
-        pass  # it may have been ended before it could answer
+        unanswered = str(_ask(settings, name, begin=True).get("unanswered", ""))
     except HaError as exc:
-        return str(exc)
+        # The engine of this master may have been ended before it could answer.
+        if not (name == settings.name and isinstance(exc, EngineUnavailable)):
+            return str(exc)
+        unanswered = str(exc)
+    old = before.get("problem")  # stands there until an order comes through
     end, why = time.monotonic() + timeout, ""
     while time.monotonic() < end:
         time.sleep(POLL)
@@ -73,10 +75,10 @@ def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: 
                 why = unfit(_rows(settings).get(name, {}))
                 if not why:
                     return ""
-            elif now.get("problem"):
+            elif now.get("problem") and not (unanswered and now["problem"] == old):
                 return f"{before.get('command')}: {now['problem']}"
             else:
-                why = "it was not restarted yet"
+                why = unanswered or "it was not restarted yet"
         except HaError as exc:
             why = str(exc)
     return f"not within {timeout:g} s: {why}"

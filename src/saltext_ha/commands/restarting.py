@@ -49,8 +49,8 @@ class Restarting:
     async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
         For the master ``name``: ``start`` (a new one after each start of its engine), ``command``,
-        ``problem`` (why the last restart failed). With ``begin`` it is restarted, and may be ended
-        before it answers.
+        ``problem`` (why the last restart failed). With ``begin`` it is restarted; where it was
+        not heard of again, only why: ``unanswered``.
         """
         name, begin = str(payload.get("name")), payload.get("begin") is True
         if name == self._group.name:
@@ -60,10 +60,10 @@ class Restarting:
             raise HaError(f"there is no master {name} in the group")
         try:
             return await link.call("restart", {"begin": begin})
-        except PeerUnreachable:
+        except PeerUnreachable as exc:
             if not begin:
                 raise
-            return {}  # it may have been ended before it could answer
+            return {"unanswered": str(exc)}  # it may have been ended before it could answer
 
     async def _own(self, begin: bool) -> dict[str, Any]:
         if not self._command:

@@ -51,14 +51,17 @@ _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
 
 def drop_tracebacks(error: BaseException) -> None:
     """
-    Drop the traceback of *error*, which is dealt with, and what its frames hold; that of what it
-    was raised from, too. Not of its contexts: somebody else may be about to deal with these.
+    Drop the traceback of *error*, which is dealt with, and what its frames hold; the same for its
+    causes. Not for its contexts: others may still deal with these.
 
-    A function that keeps the error that came through it is a cycle for the garbage collector. That
-    one counts objects, and a few hold 0.3 MB where a TLS session is among them.
+    None of the frames may be suspended, as that of a task which caught it and waits for something
+    else: before Python 3.13, clearing such a frame closes its coroutine.
+
+    A function that keeps the error that came through it makes a cycle. Only the garbage collector
+    ends that. It counts objects, and a few hold 0.3 MB where a TLS session is among them.
     """
     cause: BaseException | None = error
-    while cause is not None:
+    while cause is not None and cause.__traceback__ is not None:  # one may be its own cause
         traceback.clear_frames(cause.__traceback__)
         cause.__traceback__ = None
         cause = cause.__cause__

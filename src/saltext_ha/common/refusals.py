@@ -139,3 +139,8 @@ class HttpLog(logging.Logger):
         self._refuse(f"HTTP: {kind}", str(args[0]) if args else "?")
         if isinstance(error, BaseException):
             drop_tracebacks(error)  # aiohttp keeps it where it caught it
+
+    def debug(self, msg: object, *args: object, **more: Any) -> None:
+        """The same: aiohttp 3.14 tells of an unknown method here."""
+        if more.get("exc_info"):
+            self.exception(msg, *args, **more)

@@ -713,8 +713,7 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     docs/minions.md says what the states mean.
 
     Exit code 0 when all are known to be bound, 2 where a master or a minion is unknown, or some are
-    ``gone``; with ``live`` 1 when a minion does not answer. 1 where no accepted minion matches what
-    ``tgt`` names.
+    ``gone``; 1 where no accepted minion matches ``tgt``, with ``live`` also where one is silent.
 
     CLI Example:
 

@@ -262,6 +262,7 @@ class Connection(asyncio.Protocol):
             if not self._over:
                 self._acceptor.refuse(_handshake_failure(exc), self.host)
                 self.drop()
+            drop_tracebacks(exc)  # asyncio keeps it
 
     async def _handshake(self, sock: socket.socket) -> None:
         try:
@@ -270,13 +271,9 @@ class Connection(asyncio.Protocol):
             sock.close()
             raise
         timeout = None if context is None else self._acceptor.limits.handshake
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
-            )
-        except BaseException as exc:
-            drop_tracebacks(exc)  # asyncio keeps it
-            raise
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: self, sock, ssl=context, ssl_handshake_timeout=timeout
+        )
 
     def _admit(self, secured: asyncio.Transport, der: bytes | None) -> None:
         limits = self._acceptor.limits

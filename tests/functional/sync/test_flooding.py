@@ -190,7 +190,7 @@ def test_a_peer_that_cannot_be_called_holds_no_memory(
         befriend(m1, m2)
         expected = replace(Master(tmp_path, "m3").peer, url=m1.peer.url)
 
-    def callers() -> int:
+    def sessions() -> int:
         return sum(isinstance(there, sslproto.SSLProtocol) for there in gc.get_objects())
 
     async def main() -> None:
@@ -200,7 +200,7 @@ def test_a_peer_that_cannot_be_called_holds_no_memory(
                 with pytest.raises(PeerMistrust):
                     await client.call("echo")
             await client.close()
-            await until(lambda: callers() == 0)
+            await until(lambda: sessions() == 0)
 
     gc.collect()
     gc.disable()
@@ -210,7 +210,14 @@ def test_a_peer_that_cannot_be_called_holds_no_memory(
         gc.enable()
 
 
-@pytest.mark.parametrize("line", ["POST /v1/join HTTP/9.9", "POST / HTTP/1.1\r\nContent-Length: 0"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "POST /v1/join HTTP/9.9",
+        "POST / HTTP/1.1\r\nContent-Length: 0",
+        "NOSUCH / HTTP/1.1\r\nHost: m1\r\nContent-Length: 0",
+    ],
+)
 def test_a_request_that_is_not_http_holds_no_memory(m1: Master, line: str) -> None:
     """aiohttp keeps the error, and with it what it came through: the same buffers."""
 
@@ -218,10 +225,11 @@ def test_a_request_that_is_not_http_holds_no_memory(m1: Master, line: str) -> No
         return sum(isinstance(there, RequestHandler) for there in gc.get_objects())
 
     async def main() -> None:
-        async with m1.running():
+        async with m1.running() as listener:
             for _ in range(5):
                 assert b" 400 " in await raw_call(m1, f"{line}\r\n\r\n".encode())
             await until(lambda: served() == 0)
+            assert sum(listener.refused.values()) == 5
 
     gc.collect()
     gc.disable()

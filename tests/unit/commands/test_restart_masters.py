@@ -40,7 +40,7 @@ def ask(problem: HaError, **payload: Any) -> dict[str, Any]:
 
 
 def test_no_answer_to_the_order_is_no_failure() -> None:
-    assert ask(PeerUnreachable("m2 hung up"), begin=True) == {}
+    assert ask(PeerUnreachable("m2 hung up"), begin=True) == {"unanswered": "m2 hung up"}
     with pytest.raises(PeerUnreachable):
         ask(PeerUnreachable("m2 hung up"))
     with pytest.raises(PeerRefused):
@@ -49,18 +49,47 @@ def test_no_answer_to_the_order_is_no_failure() -> None:
 
 def test_it_is_looked_at_whether_it_has_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this master itself: its engine ends while it answers."""
-    asked: list[str] = []
+    orders: list[str] = []
 
     def engine(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-        asked.append(command)
         if payload.get("begin"):
+            orders.append(payload["name"])
             raise EngineUnavailable("the engine hung up")
         if command == "status":
             return {"masters": [{"name": "m1", **SERVES}]}
-        return {"start": f"start {len(asked)}", "command": "true", "problem": ""}
+        return {"start": f"start {len(orders)}", "command": "true", "problem": ""}
 
     monkeypatch.setattr(restart_masters, "engine", engine)
     monkeypatch.setattr(restart_masters, "POLL", 0.001)
     settings = cast(HaConfig, SimpleNamespace(name="m1"))
     (row,) = restart_masters.run(settings, False, 5)["masters"]
     assert (row["restarted"], row["problem"]) == (True, "")
+    assert orders == ["m1"]
+
+
+@pytest.mark.parametrize(
+    ("after", "problem"),
+    [
+        ("it failed last week", "not within 0.05 s: m2 hung up"),
+        ("no such unit", "restart it: no such unit"),
+    ],
+)
+def test_why_it_did_not_restart(monkeypatch: pytest.MonkeyPatch, after: str, problem: str) -> None:
+    """What was wrong the last time says nothing of an order that may not have come through."""
+    orders: list[str] = []
+
+    def engine(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload.get("begin"):
+            orders.append(payload["name"])
+            return {"unanswered": "m2 hung up"}
+        if command == "status":
+            return {"masters": [{"name": name, **SERVES} for name in ("m1", "m2")]}
+        failed = after if orders else "it failed last week"
+        return {"start": "the same", "command": "restart it", "problem": failed}
+
+    monkeypatch.setattr(restart_masters, "engine", engine)
+    monkeypatch.setattr(restart_masters, "POLL", 0.001)
+    settings = cast(HaConfig, SimpleNamespace(name="m1"))
+    rows = restart_masters.run(settings, False, 0.05)["masters"]
+    assert [(row["name"], row["restarted"]) for row in rows] == [("m2", False), ("m1", None)]
+    assert rows[0]["problem"] == problem
