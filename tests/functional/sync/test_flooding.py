@@ -12,7 +12,8 @@ import resource
 import socket
 import ssl
 import threading
-from asyncio import sslproto
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,24 @@ def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path
     asyncio.run(main())
 
 
+def in_memory(kind: type) -> int:
+    """How many objects of *kind* there are."""
+    return sum(isinstance(there, kind) for there in gc.get_objects())
+
+
+def run_uncollected(work: Coroutine[Any, Any, None]) -> None:
+    """Run *work* without the garbage collector: what is in a cycle stays."""
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(work)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("how", ["is pushed out", "hangs up", "speaks no TLS", "says nothing"])
 def test_a_handshake_that_is_over_holds_no_memory(m1: Master, how: str) -> None:
     """Each has 0.3 MB of buffers, and the garbage collector counts objects, not bytes."""
-
-    def unfinished() -> int:
-        return sum(isinstance(there, sslproto.SSLProtocol) for there in gc.get_objects())
 
     async def main() -> None:
         limits = Limits(max_handshakes=2 if how == "is pushed out" else 64, handshake=0.2)
@@ -161,23 +174,18 @@ def test_a_handshake_that_is_over_holds_no_memory(m1: Master, how: str) -> None:
             callers = []
             for _ in range(10):
                 callers.append((await asyncio.open_connection("127.0.0.1", m1.port))[1])
-                await until(lambda: unfinished() > 0 or bool(listener.refused))
+                await until(lambda: in_memory(SSLProtocol) > 0 or bool(listener.refused))
                 if how == "speaks no TLS":
                     callers[-1].write(b"GET / HTTP/1.1\r\n\r\n")
                 if how == "hangs up":
                     callers[-1].close()
             await until(lambda: sum(listener.refused.values()) == 10)
             # Once more around for what asyncio does last.
-            await until(lambda: unfinished() == 0)
+            await until(lambda: in_memory(SSLProtocol) == 0)
             for caller in callers:
                 caller.close()
 
-    gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    run_uncollected(main())
 
 
 @pytest.mark.parametrize("how", ["it shows another certificate", "it trusts us no more"])
@@ -190,9 +198,6 @@ def test_a_peer_that_cannot_be_called_holds_no_memory(
         befriend(m1, m2)
         expected = replace(Master(tmp_path, "m3").peer, url=m1.peer.url)
 
-    def sessions() -> int:
-        return sum(isinstance(there, sslproto.SSLProtocol) for there in gc.get_objects())
-
     async def main() -> None:
         async with m1.running():
             client = PeerClient(m2.identity, expected)
@@ -200,14 +205,9 @@ def test_a_peer_that_cannot_be_called_holds_no_memory(
                 with pytest.raises(PeerMistrust):
                     await client.call("echo")
             await client.close()
-            await until(lambda: sessions() == 0)
+            await until(lambda: in_memory(SSLProtocol) == 0)
 
-    gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    run_uncollected(main())
 
 
 @pytest.mark.parametrize(
@@ -221,22 +221,14 @@ def test_a_peer_that_cannot_be_called_holds_no_memory(
 def test_a_request_that_is_not_http_holds_no_memory(m1: Master, line: str) -> None:
     """aiohttp keeps the error, and with it what it came through: the same buffers."""
 
-    def served() -> int:
-        return sum(isinstance(there, RequestHandler) for there in gc.get_objects())
-
     async def main() -> None:
         async with m1.running() as listener:
             for _ in range(5):
                 assert b" 400 " in await raw_call(m1, f"{line}\r\n\r\n".encode())
-            await until(lambda: served() == 0)
+            await until(lambda: in_memory(RequestHandler) == 0)
             assert sum(listener.refused.values()) == 5
 
-    gc.collect()
-    gc.disable()
-    try:
-        asyncio.run(main())
-    finally:
-        gc.enable()
+    run_uncollected(main())
 
 
 # -- the log
