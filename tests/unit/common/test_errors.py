@@ -57,3 +57,31 @@ def test_all_errors_of_this_package_are_in_one_tree() -> None:
     for name, each in vars(errors).items():
         if isinstance(each, type) and issubclass(each, errors.HaError):
             assert f" {name} " in str(errors.__doc__)
+
+
+def test_tracebacks_are_dropped_of_an_error_and_its_causes_and_of_nothing_else() -> None:
+    def failed(context: Exception | None = None) -> ValueError:
+        try:
+            if context:
+                raise context
+            raise KeyError
+        except (KeyError, OSError) as cause:
+            try:
+                raise ValueError from (None if context else cause)
+            except ValueError as exc:
+                return exc
+
+    error = failed()
+    cause = error.__cause__
+    assert cause and cause.__traceback__
+    errors.drop_tracebacks(error)
+    assert (error.__traceback__, cause.__traceback__) == (None, None)
+
+    other = OSError()
+    errors.drop_tracebacks(failed(other))
+    assert other.__traceback__, "somebody else deals with it"
+
+    own = failed()
+    own.__cause__ = own
+    errors.drop_tracebacks(own)
+    assert own.__traceback__ is None

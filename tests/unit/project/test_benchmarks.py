@@ -10,7 +10,7 @@ import pytest
 from proving.benchmarks.__main__ import main
 from proving.benchmarks.report import COLUMNS, Budget, Row, about, growth, markdown, table
 from proving.benchmarks.rivals import TOOLS
-from proving.benchmarks.rsync import Shot
+from proving.benchmarks.rsync import DURABLE, Shot
 
 
 def test_without_the_tools_to_compare_with_nothing_is_measured(
@@ -53,6 +53,11 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     assert table([row]).splitlines()[1].split() == " ".join(row.cells()).split()
     assert markdown([row]).splitlines()[2] == f"| {' | '.join(row.cells())} |"
     assert Row("work", 1, [0.5], rivals={"rsync": Shot(617.0)}).cells()[2] == "1 234"
+    assert shown["times faster, durable"] == "-"
+    durable = Row("work", 1, [10.0], rivals={**rivals, DURABLE: Shot(65.0)})
+    shown_durable = dict(zip(COLUMNS, durable.cells(), strict=True))
+    assert shown_durable["times faster, durable"] == "6.5"
+    assert (shown_durable["times faster"], shown_durable[DURABLE]) == ("4", "65 ms")
     assert row.ok  # the 99th of 100 is still fast
     assert Row("work", 1, [10.1], budget=Budget(median=10)).ok is False
     late = Row("work", 3, [10.0, 11.0, 16.0], budget=Budget(median=15, worst=15))
