@@ -73,7 +73,8 @@ def test_tracebacks_are_dropped_of_an_error_and_its_causes_and_of_nothing_else()
 
     error = failed()
     cause = error.__cause__
-    assert cause and cause.__traceback__
+    assert cause
+    assert cause.__traceback__
     errors.drop_tracebacks(error)
     assert (error.__traceback__, cause.__traceback__) == (None, None)
 
