@@ -1,22 +1,17 @@
 """
 What runs in the process of one engine: the product as salt-master would start it.
 
-Three things are put in place of what a salt-master gives it: events of Salt's bus come from a
-datagram socket, the engine's own events go into a file, and the clock may be wrong. A mutant, when
-one is asked for, takes a guard out of the product.
+Put in place of what a salt-master gives it are its bus and its reactor (:mod:`.bus`); and the clock
+may be wrong. A mutant, when one is asked for, takes a guard out of the product.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
-import socket
-import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import aiohttp.web  # noqa: F401  # imported once, before engines are forked
@@ -24,21 +19,24 @@ import salt.key  # noqa: F401
 
 from lab.engines import Place
 from proving.torture import clock, mutants
+from proving.torture.bus import Announcer, Bus
 from proving.torture.mutants import vars_of
 from saltext_ha.engine import service, startup
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
+from saltext_ha.once import election, group_leader, view_rows
 from saltext_ha.reconciler import scanner, work_queue
 from saltext_ha.salt_bus.events import EventBus
+from saltext_ha.salt_bus.reactor import Reactor
 from saltext_ha.sync import retention
 
-BUS = "bus.sock"
-EVENTS = "events.jsonl"
 AUDITOR = "auditor"
 LEGACY = "legacy"
 """The key store of 3006 and 3007; on 3008 it is what its file driver keeps, read otherwise."""
 DRIVER_OPTION = "keys.cache_driver"
+FRESH = 2.0
+"""Seconds for which a master counts as there; a busy machine must not take that for a fault."""
 
 
 def run(spec: Mapping[str, Any]) -> None:
@@ -76,42 +74,20 @@ def _put_in_place(place: Place, layout: str) -> None:
         return open_store(options)
 
     vars(startup)["open_store"] = open_as_configured
-    vars(service)["Announcer"] = _Announcer
-    vars_of(EventBus)("listen", _listen)
+    bus = Bus(place.opts)
+    vars(service)["Announcer"] = lambda opts, proofs: Announcer(opts, bus)
+    vars_of(EventBus)("listen", lambda self, stop: bus.receive(self, stop))
+    vars_of(Reactor)("_listen", lambda self: bus.follow(self))
     # A history has many silences to wait for; these are seconds in production.
     vars(scanner)["FOLDER_INTERVAL"] = 0.1
     vars(work_queue)["SETTLE"] = 0.15
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
+    for module in (election, group_leader, view_rows):
+        vars(module)["FRESH"] = FRESH
+    vars(group_leader)["TURN"], vars(group_leader)["PATIENCE"] = FRESH / 4, FRESH / 2
     # The judge's own certificate is pinned, so that it can ask; it is no master that could agree.
     others = retention.Retention.others
     vars_of(retention.Retention)(
         "others", lambda self: [name for name in others(self) if name != AUDITOR]
     )
     vars(ha)["RETRY"] = 0.2
-
-
-def _listen(self: EventBus, stop: threading.Event) -> None:
-    path = Path(self.opts["sock_dir"]) / BUS
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
-        bus.bind(str(path))
-        bus.settimeout(1.0)
-        while not stop.is_set():
-            with contextlib.suppress(TimeoutError, socket.timeout):
-                event = json.loads(bus.recv(65536))
-                self.tell(event["tag"], event["data"])
-
-
-class _Announcer:
-    """Writes the engine's events to a file, one JSON line each."""
-
-    def __init__(self, opts: Mapping[str, Any], proofs: object) -> None:
-        self._path = Path(opts["root_dir"]) / EVENTS
-
-    def __call__(self, tag: str, data: Mapping[str, Any]) -> None:
-        with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"tag": tag, "data": dict(data)}) + "\n")
-
-    def stop(self) -> None:
-        """Nothing is kept open."""

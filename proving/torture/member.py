@@ -16,8 +16,9 @@ from typing import Any
 
 from lab.engines import Place
 from lab.wait import wait_for
+from proving.torture.bus import EVENTS, SOCKET
 from proving.torture.caches import Caches
-from proving.torture.engine import BUS, EVENTS, LEGACY
+from proving.torture.engine import LEGACY
 from proving.torture.faults import Disk
 from proving.torture.keys import Folders
 from proving.torture.nursery import Nursery
@@ -131,15 +132,21 @@ class Member:
             self.place.config.control_socket, command, payload, timeout=30.0
         )
 
-    def tell(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Fire events on the master's bus; like Salt's, it does not care who listens."""
+    def tell(self, events: Sequence[Mapping[str, Any]]) -> bool:
+        """
+        Fire events on the master's bus; like Salt's, it does not care who listens.
+
+        :return: whether all of them are on it.
+        """
+        path, there = str(Path(self.place.opts["sock_dir"]) / SOCKET), True
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
             bus.setblocking(False)
             for event in events:
-                with contextlib.suppress(OSError):
-                    bus.sendto(
-                        json.dumps(event).encode(), str(Path(self.place.opts["sock_dir"]) / BUS)
-                    )
+                try:
+                    bus.sendto(json.dumps(event).encode(), path)
+                except OSError:
+                    there = False
+        return there
 
     def announced(self) -> list[dict[str, Any]]:
         """The events that its engine fired."""

@@ -14,6 +14,10 @@ from typing import Any
 from proving.torture.history import History
 from saltext_ha.engine import startup
 from saltext_ha.keystore import revoke as revoking
+from saltext_ha.once import group_leader
+from saltext_ha.once.election import Election, MasterView
+from saltext_ha.once.reactions import Reactions
+from saltext_ha.once.same_event import Occurrence, Occurrences
 from saltext_ha.reconciler import merging, provenance
 from saltext_ha.reconciler.observer import LocalChange, Observer, Sighting, contexts
 from saltext_ha.reconciler.reconcile import Reconciler
@@ -21,7 +25,7 @@ from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.dropped import Dropped
 from saltext_ha.replica.replica import Records, Replica
-from saltext_ha.replication import guard, placement
+from saltext_ha.replication import guard, placement, runs
 from saltext_ha.replication.record import ACCEPTED, DELETED, Record
 
 
@@ -131,6 +135,35 @@ def idle_apply() -> None:
     vars_of(Reconciler)("apply", again)
 
 
+def every_leader() -> None:
+    """Every master leads."""
+
+    def lead(me: MasterView, *known: Any) -> Election:
+        return Election(me.name, True, frozenset({me.name}), "")
+
+    vars(group_leader)["decide"] = lead
+
+
+def hand_over() -> None:
+    """What a master heard that does not lead counts as handed over, and is not."""
+
+    async def taken(self: Reactions, leader: str) -> bool:
+        self._pop()
+        return True
+
+    vars_of(Reactions)("_hand_over", taken)
+
+
+def same_event() -> None:
+    """Each copy of an event counts as another event."""
+    vars_of(Occurrences)("note", lambda self, key, by, at, now: Occurrence(at, {by}))
+
+
+def remembered_runs() -> None:
+    """What ran is not looked at when something is to run under that name."""
+    vars(runs)["why_not"] = lambda *known: ""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """
@@ -160,6 +193,10 @@ MUTANTS: dict[str, Mutant] = {
     "caches": Mutant(caches),
     "quiet-conflicts": Mutant(quiet_conflicts),
     "idle-apply": Mutant(idle_apply),
+    "every-leader": Mutant(every_leader),
+    "hand-over": Mutant(hand_over),
+    "same-event": Mutant(same_event),
+    "remembered-runs": Mutant(remembered_runs),
 }
 
 

@@ -13,6 +13,7 @@ from proving.torture.history import BULK, History, Step
 from proving.torture.keys import ACCEPTED, DENIED, PENDING
 from proving.torture.ledger import DELETE, GRANT, KNOCK, REJECT
 from proving.torture.member import Copy, Member
+from proving.torture.once_acts import OnceActs
 from proving.torture.people import People
 from proving.torture.proxy import OPEN
 from proving.torture.watch import Operation
@@ -26,6 +27,8 @@ from saltext_ha.transport.trust import Trust
 
 LONG = 50_000
 """Seconds that an invitation holds: longer than any clock is off."""
+HARMLESS = {"event", "once", "settle", "record", "replay", "held", "had", "await_dropping"}
+"""Beside what people do, what is no trouble for who leads."""
 HELD = 10.0
 DROPPED = 3.0
 """Seconds in which a group that is level drops its tombstones: it looks every 0.4 s."""
@@ -37,6 +40,7 @@ class Player(People):
     def __init__(self, world: World, history: History) -> None:
         super().__init__(world)
         self._history = history
+        self.once = OnceActs(world)
         self._recordings: list[tuple[list[Any], set[int]]] = []
         self._wiped = 0
 
@@ -48,8 +52,10 @@ class Player(People):
         """
         self.ledger.step = number
         handler: Callable[[Step], bool | None] = getattr(self, f"_{step['do']}", self._act)
+        harmless = handler == self._act or step["do"] in HARMLESS
         self.world.flow()
-        happened = handler(step)
+        with contextlib.nullcontext() if harmless else self.once.trouble():
+            happened = handler(step)
         self.world.flow()
         name = str(step["do"]) + (f" {step['mode']}" if "mode" in step else "")
         self.counts[name if happened is not False else f"{name} (nothing to do)"] += 1
@@ -443,13 +449,26 @@ class Player(People):
 
     # -- all together
 
+    def _event(self, step: Step) -> bool:
+        return self.once.event(step)
+
+    def _once(self, step: Step) -> bool:
+        return self.once.once(step)
+
     def _settle(self, step: Step) -> None:
         for group in self.world.reach():
             self.world.settle(group)
+        self.once.look()
 
     def finish(self) -> None:
         """Heal everything that is still wrong, and wait until all masters agree."""
         self.ledger.step += 1
+        with self.once.trouble():
+            self._heal_all()
+        self.world.settle(self.world.group())
+        self.once.look()
+
+    def _heal_all(self) -> None:
         for relay in self.world.relays.values():
             relay.set(OPEN)
         for name in self.world.group():
@@ -462,7 +481,6 @@ class Player(People):
             self._put_back({"do": "put_back", "on": name})
             member.start()
         self.world.flow()
-        self.world.settle(self.world.group())
 
     def _member(self, step: Step) -> Member:
         member = self.world.members.get(step["on"])

@@ -21,7 +21,7 @@ from proving.torture.play import Player
 from proving.torture.world import Violation, World
 
 TAIL = 15
-INVARIANT = re.compile(r"I\d(?:/I\d)*\b")
+INVARIANT = re.compile(r"[IL]\d(?:/I\d)*\b")
 DROPPED = re.compile(r"ha tombstones dropped: keys=(\d+)")
 
 
@@ -88,7 +88,7 @@ def run(history: History, setting: Setting) -> Result:
         for number, step in enumerate(history.steps):
             player.play(step, number)
         player.finish()
-        result.flaws = checker.check(world, history.seed)
+        result.flaws = player.once.check() + checker.check(world, history.seed)
     except Violation as exc:
         result.flaws = [str(exc)]
     except Exception:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from proving.torture import once_schedule
 from proving.torture.history import BULK, HOT, KEY_NAMES, MAX_OFFSET, History, MasterSpec, Step
 from proving.torture.proxy import DEAF, REFUSE, SILENT, SLOW
 
@@ -25,7 +26,7 @@ UNDONE_BY = {
 
 def history(seed: int) -> History:
     """The history of *seed*."""
-    return _Author(seed).write()
+    return once_schedule.woven(_Author(seed).write())
 
 
 class _Author:

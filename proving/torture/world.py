@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 from lab.engines import befriend
 from lab.network import Network
 from proving.torture.auditor import Auditor, Report
+from proving.torture.bus import TAG
 from proving.torture.history import BULK, History, MasterSpec
 from proving.torture.keys import ACCEPTED, DENIED, KEYS, Entry, Slot, slot_of
 from proving.torture.ledger import GRANT, Ledger
 from proving.torture.member import Member
 from proving.torture.nursery import Nursery
 from proving.torture.proxy import OPEN, REFUSE, SILENT, SLOW, Loop, Relay
+from proving.torture.reactions import Reactions
 from proving.torture.watch import Operation, Watcher
 from saltext_ha.commands.summary import ADOPTING
 
@@ -63,6 +65,7 @@ class World:
         self._network = Network()
         self._loop = Loop()
         self.watcher = Watcher()
+        self.reactions = Reactions(root)
         port = self._network.ports.peer
         self.auditor = Auditor(self._loop, root / "auditor", self._network.address(), port)
         try:
@@ -102,13 +105,17 @@ class World:
                 "root": str(self._root),
                 "name": spec.name,
                 "port": self._port,
-                "options": {"interface": self._homes[spec.name]},
+                "options": {
+                    "interface": self._homes[spec.name],
+                    "reactor": [{f"{TAG}*": ["/srv/reactor/any.sls"]}],
+                },
                 "ha": {
                     "state_dir": str(self._root / spec.name / "ha"),
                     "sync_interval": 0.2,
                     "scan_interval": 2,
                     "peer_timeout": 1,
                     "keep_tombstones": 0 if self.drops else 30,
+                    "once": {"reactor": True},
                     "peers": [
                         {"name": b, "url": "https://{}:{}".format(*relay.address)}
                         for (a, b), relay in self.relays.items()
@@ -139,6 +146,7 @@ class World:
             self.watcher.stop()
         for member in self.members.values():
             member.close()
+        self.reactions.close()
         self.auditor.close()
         for relay in self.relays.values():
             relay.close()
@@ -154,12 +162,12 @@ class World:
     def may_reach(self) -> list[list[str]]:
         """Groups of masters among which word may get about by any way."""
         alive = [name for name, member in self.members.items() if member.pid]
-        return list(_components(alive, lambda a, b: self.relays[a, b].mode not in (REFUSE, SILENT)))
+        return list(components(alive, lambda a, b: self.relays[a, b].mode not in (REFUSE, SILENT)))
 
     def reach(self) -> list[list[str]]:
         """Groups of healthy members among which word gets about."""
         healthy = [name for name in self.group() if self.members[name].healthy]
-        return list(_components(healthy, lambda a, b: self.relays[a, b].mode in (OPEN, SLOW)))
+        return list(components(healthy, lambda a, b: self.relays[a, b].mode in (OPEN, SLOW)))
 
     def flow(self) -> None:
         """Enter in the ledger what may be known where by now."""
@@ -262,7 +270,8 @@ def pairs_of(minion_id: str) -> Iterator[tuple[str, str]]:
     return ((minion_id, key) for key in KEYS)
 
 
-def _components(names: Iterable[str], linked: Callable[[str, str], bool]) -> Iterator[list[str]]:
+def components(names: Iterable[str], linked: Callable[[str, str], bool]) -> Iterator[list[str]]:
+    """Those of *names* that are linked, directly or by others, and in any direction."""
     left = list(names)
     while left:
         found = [left.pop(0)]

@@ -26,7 +26,8 @@ def test_short_histories_are_green_and_things_really_happened() -> None:
     assert "12 histories, 12 green, 0 failed" in done.stdout
     assert done.stdout.startswith("Salt ")
     revoked = ("keys revoked by an engine", "caches to be cleared")
-    for what in ("kill", "accept", "delete", "heal", "wipe", "keys held back", *revoked):
+    once = ("runs by ha.once", "reactions to events", "events told in calm halves")
+    for what in ("kill", "accept", "delete", "heal", "wipe", "keys held back", *revoked, *once):
         assert f"  {what}\n" in done.stdout, done.stdout
 
 

@@ -1,0 +1,103 @@
+"""
+The bus of one master of a history, and the reactor of its salt-master.
+
+Events of others come as datagrams, as JSON; the engine's own come by :class:`Announcer`. All of
+them have one order. The reactor has the switch of Salt's (``salt/utils/reactor.py``, the same on
+3006 to 3008): on when it starts, set by an event that bears the key of the master. It reacts by
+telling the judge before the next event comes, so that nothing is on its way when its master is
+killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from proving.torture import reactions
+from saltext_ha.salt_bus import reactor
+from saltext_ha.salt_bus.events import EventBus
+
+SOCKET = "bus.sock"
+EVENTS = "events.jsonl"
+TAG = "torture/"
+"""The events that its reactor is configured for begin with it; their number follows."""
+OF_SALT = "salt/"
+KEY = "the key of this master"
+
+Event = tuple[str, Mapping[str, Any]]
+
+
+class Bus:
+    """The bus of the master with *opts*."""
+
+    def __init__(self, opts: Mapping[str, Any]) -> None:
+        self._id, self._socket = opts["id"], Path(opts["sock_dir"]) / SOCKET
+        self._judge = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._judge.connect(str(Path(opts["root_dir"]).parent / reactions.SOCKET))
+        self._name = Path(opts["root_dir"]).name
+        self._lock = threading.RLock()
+        self._reacts = True
+        self._listening: list[queue.SimpleQueue[Event]] = []
+        (Path(opts["cachedir"]) / ".root_key").write_text(KEY, encoding="utf-8")
+
+    def publish(self, tag: str, data: Mapping[str, Any]) -> None:
+        """The next event; returns when the reactor has reacted."""
+        with self._lock:
+            for listener in self._listening:
+                listener.put((tag, data))
+            self._react(tag, data)
+
+    def _react(self, tag: str, data: Mapping[str, Any]) -> None:
+        if tag.startswith(reactor.MANAGE):
+            if tag == reactor.VALUE or data.get("key") != KEY:
+                return
+            if tag == reactor.SET and data.get("id") == self._id:
+                self._reacts = bool(data["value"])
+            self.publish(reactor.VALUE, {"result": self._reacts})
+        elif self._reacts and tag.startswith(TAG):
+            number = int(tag.removeprefix(TAG))
+            reaction = [number, self._name, time.monotonic()]
+            self._judge.send(json.dumps(reaction).encode())  # waits while it has no room
+
+    def receive(self, events: EventBus, stop: threading.Event) -> None:
+        """As :meth:`.EventBus.listen`."""
+        with contextlib.suppress(FileNotFoundError):
+            self._socket.unlink()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
+            bus.bind(str(self._socket))
+            bus.settimeout(1.0)
+            while not stop.is_set():
+                with contextlib.suppress(TimeoutError, socket.timeout):
+                    event = json.loads(bus.recv(65536))
+                    self.publish(event["tag"], event["data"])
+                    if event["tag"].startswith(OF_SALT):
+                        events.tell(event["tag"], event["data"])
+
+    def follow(self, follower: reactor.Reactor) -> None:
+        """As :meth:`.Reactor._listen`: hears what the reactor of this master hears."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        with self._lock:
+            self._listening.append(events)
+        while True:
+            follower.take(*events.get())
+
+
+class Announcer:
+    """Writes the engine's events to a file, one JSON line each; what it fires is on *bus*."""
+
+    def __init__(self, opts: Mapping[str, Any], bus: Bus) -> None:
+        self._path, self.fire = Path(opts["root_dir"]) / EVENTS, bus.publish
+
+    def __call__(self, tag: str, data: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"tag": tag, "data": dict(data)}) + "\n")
+
+    def stop(self) -> None:
+        """Nothing is kept open."""

@@ -1,0 +1,126 @@
+"""
+What ran once, and who leads, as seen from outside: each reaction and each run leaves a mark here.
+
+A half is a set of masters that reach each other and, when it was last looked at, were agreed on who
+leads; from then on until the next fault it is *calm*, and there are promises:
+
+- L1: exactly one leads in each half, and all of it name that one.
+- L2: what runs by ``ha.once`` runs in each half that calls it: once, and not again under that name.
+- L3: an event is reacted to, unless all masters that heard it ended.
+- L4: each half reacts to it once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Half = frozenset[str]
+
+
+@dataclass(frozen=True)
+class Event:
+    """
+    What a minion told the masters *heard*.
+
+    :ivar halves: those that were calm, among which all of these are; empty: there were others.
+    """
+
+    number: int
+    heard: Half
+    at: float
+    halves: frozenset[Half]
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """The reactor of the master *on* reacted to the event *number*."""
+
+    number: int
+    on: str
+    at: float
+
+
+@dataclass
+class OnceBook:
+    """
+    :ivar calm: the halves that are calm now.
+    :ivar ended: master → when it ended, or was taken out of the group, last.
+    :ivar ran: name → the masters on which it ran.
+    :ivar troubles: when faults began and were over.
+    """
+
+    calm: list[Half] = field(default_factory=list)
+    ended: dict[str, float] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    ran: dict[str, list[str]] = field(default_factory=dict)
+    troubles: list[tuple[float, float]] = field(default_factory=list)
+
+    def halves_of(self, names: Iterable[str]) -> frozenset[Half]:
+        """The calm halves of these masters; empty if one of them is in none."""
+        found = {name: half for half in self.calm for name in half}
+        masters = set(names)
+        return frozenset(found[n] for n in masters) if masters <= found.keys() else frozenset()
+
+
+def leading(told: Mapping[str, Mapping[str, object]]) -> str:
+    """
+    What is wrong with who leads in a half; empty when it is as promised (L1).
+
+    :param told: what each master of it says, see ``ha.leader``.
+    """
+    leaders = sorted(name for name, each in told.items() if each["leads"])
+    named = {name: each["leader"] for name, each in told.items()}
+    if len(leaders) != 1:
+        why = {name: each["why"] for name, each in told.items()}
+        return f"{', '.join(leaders) or 'nobody'} leads among {', '.join(sorted(told))}: {why}"
+    return "" if set(named.values()) == set(leaders) else f"{leaders[0]} leads, named: {named}"
+
+
+def reacting(told: Mapping[str, Mapping[str, object]]) -> str:
+    """Whose reactor is not as it should be in a half that has a leader; empty when none."""
+    for name, each in told.items():
+        reactor = each["reactor"]
+        assert isinstance(reactor, Mapping)
+        if reactor["reacts"] is not each["leads"] or reactor["waiting"]:
+            return f"the reactor of {name}: {dict(reactor)}"
+    return ""
+
+
+def wrong_runs(name: str, half: Half, ran: Sequence[str], earlier: Iterable[str]) -> str:
+    """
+    What is wrong with a call of ``ha.once`` on all masters of a calm *half* (L2); empty if nothing.
+
+    :param ran: on which masters it ran. :param earlier: where it ran in calls before.
+    """
+    before = set(earlier)
+    may = {0} if before & half else {0, 1} if before else {1}
+    if len(ran) in may:
+        return ""
+    where = f"{', '.join(ran) or 'no master'} of {_told([half])}"
+    return f"L2 {name} ran on {where}; before: {', '.join(sorted(before)) or 'never'}"
+
+
+def verdict(book: OnceBook, reactions: Iterable[Reaction]) -> list[str]:
+    """What is wrong with how events were reacted to (L3, L4), by the time that none waits."""
+    flaws: list[str] = []
+    found: dict[int, list[Reaction]] = {event.number: [] for event in book.events}
+    for reaction in reactions:
+        found.setdefault(reaction.number, []).append(reaction)
+    for event in book.events:
+        done = found[event.number]
+        where = ", ".join(each.on for each in done) or "no master"
+        text = f"event {event.number}, heard by {', '.join(sorted(event.heard))}: {where} reacted"
+        lived = any(book.ended.get(name, -math.inf) < event.at for name in event.heard)
+        if not done and lived:
+            flaws.append(f"L3 {text}")
+        last = max((each.at for each in done), default=event.at)
+        calm = not any(begun <= last and over >= event.at for begun, over in book.troubles)
+        if event.halves and calm and len(done) > len(event.halves):
+            flaws.append(f"L4 {text}, in {_told(event.halves)}")
+    return flaws
+
+
+def _told(halves: Iterable[Half]) -> str:
+    return " and ".join("{" + ", ".join(sorted(half)) + "}" for half in halves) or "trouble"
