@@ -40,7 +40,7 @@ def master_settings(
         "publish_port": ports.publish,
         "ret_port": ports.ret,
         "user": getpass.getuser(),
-        "worker_threads": 3,
+        "worker_threads": 1,
         "auto_accept": False,
         "open_mode": False,
         "timeout": 5,

@@ -57,6 +57,8 @@ class Container:
         self._program("id", '#!/bin/sh\n[ "$1" = -un ] && echo salt || echo 450\n')
         # Salt takes half a second to load, for each of these tests.
         self._program("python", "#!/bin/sh\necho http://127.0.0.1:4531\n")
+        # Seconds are short.
+        self._program("sleep", f"#!/bin/sh\nexec {shutil.which('sleep')} 0.05\n")
         self.ends("salt-ha", 0)
         self._running: list[subprocess.Popen[str]] = []
 
