@@ -155,7 +155,7 @@ lab: $(STAMP)  ## leave masters and minions running, print how to talk to them
 lab-stop: $(STAMP)
 	$(BIN)/python -m lab down
 
-bench: $(STAMP)  ## needs rsync, lsyncd and unison beside; KEYS="1000 10000" for other sizes
+bench: $(STAMP)  ## needs rsync, lsyncd, unison and etcd; KEYS="1000 10000" for other sizes
 	$(BIN)/python -m proving.benchmarks $(if $(KEYS),--keys $(KEYS))
 
 simulate: $(STAMP)  ## many masters in six regions; KEYS= MASTERS= SEED= OUT=path without ending

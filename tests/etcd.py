@@ -68,7 +68,7 @@ class Member:
         """Whether it answers, and its cluster has a leader."""
         try:
             with urllib.request.urlopen(f"{self.endpoint}/health", timeout=1) as answer:
-                return json.loads(answer.read())["health"] == "true"
+                return bool(json.loads(answer.read())["health"] == "true")
         except (OSError, ValueError, KeyError):
             return False
 

@@ -20,6 +20,7 @@ from proving.benchmarks import (
     events,
     exchange,
     failover,
+    leader,
     minions,
     propagate,
     rivals,
@@ -28,6 +29,7 @@ from proving.benchmarks import (
     trees,
 )
 from proving.benchmarks.report import Row, about, growth, markdown, table
+from saltext_ha.config.leader import ETCD, GROUP
 
 GROUPS = (
     "accept",
@@ -42,6 +44,7 @@ GROUPS = (
     "status",
     "minions",
     "failover",
+    "leader",
     "deploy",
 )
 SIZES = (1_000, 10_000, 100_000)
@@ -151,6 +154,8 @@ def _plan(
         yield "deploy", partial(trees.measure, files=files, runs=3 if quick else 5)
     for hung in (False, True):
         yield "failover", partial(failover.measure, hung=hung)
+    for store in (GROUP, ETCD):
+        yield "leader", partial(leader.measure, store=store, runs=runs)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from proving.benchmarks import rsync
 from proving.benchmarks.rsync import Shot
 
 TOOLS = ("rsync", "lsyncd", "unison")
+PACKAGES = {**{tool: tool for tool in TOOLS}, "etcd": "etcd-server"}
+"""What has to be there, and the Debian package that has it: the tools, and a store of ours."""
 VERSION = re.compile(r"\d+(\.\d+)+")
 PATIENCE = 120.0
 POLL = 0.0005
@@ -37,21 +39,21 @@ class ToolsMissing(Exception):
 
 def require() -> None:
     """
-    Make sure that all tools are there: a table with holes in it compares nothing.
+    Make sure that all programs are there: a table with holes in it compares nothing.
 
     :raises ToolsMissing: names those that are not.
     """
-    missing = [name for name in TOOLS if shutil.which(name) is None]
+    missing = [name for name in PACKAGES if shutil.which(name) is None]
     if missing:
         raise ToolsMissing(
-            f"{', '.join(missing)} not found; install what is compared with: "
-            f"apt-get install {' '.join(TOOLS)}"
+            f"{', '.join(missing)} not found; install what is compared with, and etcd: "
+            f"apt-get install {' '.join(PACKAGES.values())}"
         )
 
 
 def versions() -> dict[str, str]:
-    """What each tool says that it is: ``{"rsync": "3.2.7", …}``; ``?`` where one says nothing."""
-    asked = {"rsync": "--version", "lsyncd": "--version", "unison": "-version"}
+    """What each says that it is: ``{"rsync": "3.2.7", …}``; ``?`` where one says nothing."""
+    asked = {**dict.fromkeys(PACKAGES, "--version"), "unison": "-version"}
     return {tool: _version([tool, option]) for tool, option in asked.items()}
 
 

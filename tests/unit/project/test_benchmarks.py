@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lab.engines import EngineProcess, Place
+from proving.benchmarks import leader
 from proving.benchmarks.__main__ import main
 from proving.benchmarks.report import COLUMNS, Budget, Row, about, growth, markdown, table
 from proving.benchmarks.rivals import TOOLS
@@ -19,7 +23,7 @@ def test_without_the_tools_to_compare_with_nothing_is_measured(
     monkeypatch.setenv("PATH", "")
     assert main(["--only", "start"]) == 2
     said = capsys.readouterr()
-    assert "apt-get install rsync lsyncd unison" in said.err
+    assert "apt-get install rsync lsyncd unison etcd-server" in said.err
     assert said.out == ""
 
 
@@ -78,3 +82,32 @@ def test_how_it_grows_is_said_from_the_fewest_keys_to_the_most() -> None:
         "| work | 1 000 → 100 000 | × 2.5 | × 2.5 | - | - | - |"
     ]
     assert growth(rows[:1]) == ""
+
+
+class Told(EngineProcess):
+    """Of an engine only what ``ha.once`` is answered."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.says: dict[str, Any] = {}
+
+    def control(self, command: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return self.says
+
+
+def test_a_master_that_leads_when_another_one_has_begun_to_is_counted(tmp_path: Path) -> None:
+    engines = [Told(Place(tmp_path, name)) for name in leader.MASTERS]
+    group = leader.Group(engines)
+
+    def lead(**fences: int) -> str:
+        for engine in engines:
+            fence = fences.get(engine.place.name)
+            do = "wait" if fence is None else "run"
+            engine.says = {"leader": next(iter(fences), None), "do": do, "fence": fence}
+        return group.followed(leader.MASTERS)
+
+    assert lead(m1=7) == "m1"
+    assert lead() == ""
+    assert (lead(m2=9), group.twice) == ("m2", 0)
+    assert lead(m2=9, m3=8) == "", "two lead"
+    assert (lead(m1=7), group.twice) == ("m1", 2)
