@@ -23,6 +23,7 @@ from proving.benchmarks import (
     leader,
     minions,
     propagate,
+    reactor,
     rivals,
     scale,
     status,
@@ -45,6 +46,7 @@ GROUPS = (
     "minions",
     "failover",
     "leader",
+    "reactor",
     "deploy",
 )
 SIZES = (1_000, 10_000, 100_000)
@@ -156,6 +158,7 @@ def _plan(
         yield "failover", partial(failover.measure, hung=hung)
     for store in (GROUP, ETCD):
         yield "leader", partial(leader.measure, store=store, runs=runs)
+    yield "reactor", partial(reactor.measure, runs=runs)
 
 
 if __name__ == "__main__":
