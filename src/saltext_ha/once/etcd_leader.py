@@ -52,8 +52,7 @@ class EtcdLeader:
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit
         self._settings, self._clock = settings, clock
-        self._own = f"{me.name} {secrets.token_hex(8)}"
-        """What this start of this master puts there."""
+        self._start = f"{me.name} {secrets.token_hex(8)}"
         self._prefix = f"{settings.prefix}/{group}"
         self._key = f"{self._prefix}/leader"
         # Two members that do not answer must not cost the lease.
@@ -66,6 +65,11 @@ class EtcdLeader:
         self._problem = "etcd is being asked"
         self._shown = ""
         self._since = time.time()
+
+    @property
+    def _own(self) -> str:
+        """What this start of this master puts there under the lease that it has now."""
+        return f"{self._start} {self._lease}"
 
     # -- what others ask
 
@@ -142,8 +146,8 @@ class EtcdLeader:
                 self._tell()
                 await asyncio.sleep(TURN)
         finally:
-            with contextlib.suppress(EtcdError, asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(self._give_up()), 1.0)
+            with contextlib.suppress(EtcdError, asyncio.CancelledError, asyncio.TimeoutError):
+                await asyncio.wait_for(self._give_up(), 1.0)
             await self.client.close()
 
     async def _look(self) -> str:

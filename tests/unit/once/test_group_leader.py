@@ -1,96 +1,24 @@
-"""Masters that ask each other who leads, in one process: the way between them is cut at will."""
+"""Masters that ask each other who leads."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from saltext_ha.common.errors import PeerRefused, PeerUnreachable
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import election, group_leader, view_rows
-from saltext_ha.once.candidate import Candidate
-from saltext_ha.once.group_leader import GroupLeader
-from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.peer import Peer
 from tests.engines import in_a_loop, until
+from tests.unit.once.world import World
 
 QUICK = 0.5
 """Seconds for which a view counts here."""
-
-
-class Link:
-    """From one master to another; it is its own client."""
-
-    def __init__(self, world: World, me: str, to: str) -> None:
-        self._world, self._me, self._to = world, me, to
-
-    @property
-    def client(self) -> Link:
-        return self
-
-    async def call(
-        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
-    ) -> dict[str, Any]:
-        world, pair = self._world, {self._me, self._to}
-        if self._to in world.down:
-            raise PeerUnreachable(f"{self._to} {REFUSED}")
-        if self._to in world.old:
-            raise PeerRefused(f"{self._to} refused {method}: no such method")
-        if pair & world.hung or frozenset(pair) in world.cut:
-            await asyncio.sleep(timeout or 1)
-            raise PeerUnreachable(f"{self._to} timed out")
-        handler = world.masters[self._to].for_peers()[method]
-        asked = wire.unpack(wire.pack(payload or {}))
-        peer = Peer(self._me, "https://x:1", "", "")
-        return wire.unpack(wire.pack(dict(await handler(peer, asked))))
-
-
-class World:
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = list(names)
-        self.down: set[str] = set()
-        self.hung: set[str] = set()
-        self.old: set[str] = set()
-        self.cut: set[frozenset[str]] = set()
-        self.unfit: dict[str, str] = {}
-        self.events: list[tuple[str, str | None]] = []
-        self.masters: dict[str, GroupLeader] = {}
-        self.tasks: dict[str, asyncio.Task[None]] = {}
-        for name in self.names:
-            self.start(name)
-
-    def start(self, name: str) -> None:
-        def unfit() -> str:
-            return self.unfit.get(name, "")
-
-        def announce(tag: str, data: Mapping[str, Any]) -> None:
-            self.events.append((name, data["leader"]))
-
-        links = {other: Link(self, name, other) for other in self.names if other != name}
-        self.masters[name] = GroupLeader(Candidate(name, unfit, announce), LeaderSettings(), links)
-        self.tasks[name] = asyncio.ensure_future(self.masters[name].run())
-        self.down.discard(name)
-
-    def stop(self, name: str) -> None:
-        self.tasks[name].cancel()
-        self.down.add(name)
-
-    def leading(self) -> set[str]:
-        up = set(self.names) - self.down
-        return {name for name in up if self.masters[name].standing.leads}
-
-    async def leads(self, name: str, *but: str) -> None:
-        def known() -> bool:
-            asked = set(self.names) - self.down - set(but)
-            return {self.masters[each].standing.leader for each in asked} == {name}
-
-        await until(known, f"{name or 'nobody'} leads")
 
 
 @pytest.fixture(autouse=True)
@@ -196,9 +124,9 @@ async def test_orders_that_differ_and_nobody_who_leads_for_long_are_told(
 async def test_in_a_partition_each_half_has_one() -> None:
     async with world("m1", "m2", "m3") as group:
         await group.leads("m1")
-        group.cut = {frozenset({"m1", other}) for other in ("m2", "m3")}
+        group.part(("m1", "m2"), ("m1", "m3"))
         await until(lambda: group.leading() == {"m1", "m2"}, "both halves act")
-        group.cut = set()
+        group.part()
         await group.leads("m1")
         assert group.leading() == {"m1"}
 
@@ -206,7 +134,7 @@ async def test_in_a_partition_each_half_has_one() -> None:
 @in_a_loop
 async def test_masters_that_reach_each_other_over_a_third_have_one_leader() -> None:
     async with world("m1", "m2", "m3") as group:
-        group.cut = {frozenset({"m1", "m3"})}
+        group.part(("m1", "m3"))
         await group.leads("m1")
         group.unfit["m1"] = "drained"
         await group.leads("m2")
