@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lab.engines import free_port
 from lab.wait import wait_for
+from tests.tools import program
 
 READY = 60.0
 
@@ -19,11 +20,13 @@ READY = 60.0
 class Member:
     """One etcd process."""
 
-    def __init__(self, folder: Path, name: str, *more: str) -> None:
+    def __init__(self, folder: Path, name: str, *more: str, disk: bool = False) -> None:
         self.name, self._folder, self._more = name, folder / name, more
         self.client, self.peer = free_port(), free_port()
         self.scheme = "http"
+        self.disk = disk
         self._process: subprocess.Popen[bytes] | None = None
+        self._slowed: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
@@ -45,7 +48,8 @@ class Member:
                     *("--advertise-client-urls", self.endpoint),
                     *("--listen-peer-urls", self.peer_url),
                     *("--initial-advertise-peer-urls", self.peer_url),
-                    *("--initial-cluster", cluster, "--unsafe-no-fsync"),
+                    *("--initial-cluster", cluster),
+                    *(() if self.disk else ("--unsafe-no-fsync",)),
                     *self._more,
                 ],
                 stdout=log,
@@ -56,7 +60,33 @@ class Member:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def slow_down(self, seconds: float) -> None:
+        """Let its disk take so many seconds longer for what is to be kept."""
+        assert self._process is not None
+        delay = f"fdatasync,fsync:delay_enter={round(seconds * 1e6)}"
+        self._slowed = subprocess.Popen(
+            [
+                *(program("strace"), "-f", "-qq", "-o", str(self._folder / "strace")),
+                *("-e", "trace=fdatasync,fsync", "-e", f"inject={delay}"),
+                *("-p", str(self._process.pid)),
+            ]
+        )
+        wait_for(self._is_traced, READY, "strace has it")
+
+    def _is_traced(self) -> bool:
+        assert self._process is not None
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/status")
+        return all("TracerPid:\t0\n" not in each.read_text() for each in threads)
+
+    def speed_up(self) -> None:
+        """Its disk is as quick as it was."""
+        if self._slowed is not None:
+            self._slowed.terminate()
+            self._slowed.wait()
+            self._slowed = None
+
     def kill(self) -> None:
+        self.speed_up()
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -72,11 +102,19 @@ class Member:
         except (OSError, ValueError, KeyError):
             return False
 
+    @property
+    def leads(self) -> bool:
+        """Whether it is the leader of its cluster."""
+        url = f"{self.endpoint}/v3/maintenance/status"
+        with urllib.request.urlopen(url, data=b"{}", timeout=5) as answer:
+            said = json.loads(answer.read())
+        return bool(said["leader"] == said["header"]["member_id"])
+
 
 @contextlib.contextmanager
-def cluster(folder: Path, count: int, *more: str) -> Iterator[list[Member]]:
-    """Members that have found each other."""
-    members = [Member(folder, f"etcd{number}", *more) for number in range(count)]
+def cluster(folder: Path, count: int, *more: str, disk: bool = False) -> Iterator[list[Member]]:
+    """Members that have found each other; with *disk* they wait for theirs."""
+    members = [Member(folder, f"etcd{number}", *more, disk=disk) for number in range(count)]
     try:
         for member in members:
             member.start(members)

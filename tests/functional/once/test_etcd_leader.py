@@ -26,6 +26,7 @@ pytestmark = pytest.mark.timeout(180)
 
 TTL = 4
 SOON = 30.0
+SLOW = 3.0
 
 
 class Masters:
@@ -139,6 +140,42 @@ async def test_members_of_etcd_are_killed_and_stopped(tmp_path: Path) -> None:
             for member in members[1:]:
                 member.send(signal.SIGCONT)
             await group.one_leads()
+            assert not group.twice
+
+
+@in_a_loop
+async def test_the_disks_of_etcd_become_slow(tmp_path: Path) -> None:
+    """To prolong a lease, and to look, etcd needs no disk; what is written waits for two."""
+    with cluster(tmp_path, 3, disk=True) as members:
+        async with masters(members, "m1", "m2") as group:
+
+            async def goes_on(name: str) -> None:
+                end = time.monotonic() + 2 * TTL
+                await until(lambda: time.monotonic() > end, "time goes by", 3 * TTL)
+                assert group.leading() == [name]
+
+            first = await group.one_leads()
+            slow = [next(each for each in members if not each.leads)]
+            slow[0].slow_down(SLOW)
+            await goes_on(first)
+            group.unfit[first] = "drained"
+            second = await group.one_leads(first)
+            for each in members:
+                if each not in slow:
+                    each.slow_down(SLOW)
+            await goes_on(second)
+            group.unfit = {first: "", second: "drained"}
+            why: Callable[[], str] = lambda: group.leaders[first].standing.why  # noqa: E731
+            await until(
+                lambda: all(f"{each.endpoint}: timed out" in why() for each in members),
+                "it is said",
+                SOON,
+            )
+            assert group.leading() == []
+            for member in members:
+                member.speed_up()
+            assert await group.one_leads() == first
+            await until(lambda: group.known() == {first}, "all know", SOON)
             assert not group.twice
 
 
