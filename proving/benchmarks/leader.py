@@ -16,7 +16,7 @@ from proving.benchmarks.report import Budget, Row
 from saltext_ha.commands.once import RUN
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_leader import TURN
-from tests import etcd
+from lab import etcd
 
 MASTERS = ("m1", "m2", "m3")
 MEMBERS = 3

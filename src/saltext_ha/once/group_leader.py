@@ -1,8 +1,9 @@
 """
 ``store: group``: masters tell each other whom they see, and each elects the leader by that.
 
-Every master asks every peer, about twice in three seconds. Only answers count: how old they are at
-most is known by when they were asked for, whatever the clocks say and however slow the way is.
+Every master asks every peer, about twice in three seconds, whether or not it has answered yet. Only
+answers count: how old they are at most is known by when they were asked for, whatever the clocks say
+and however slow the way is.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class GroupLeader:
         self._asked: set[str] = set()
         """Peers that have answered or failed to, since this master looks without a break."""
         self._apart: dict[str, str] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._asking: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
         self._looked = self._since = float("-inf")
         self._known = Leadership(GROUP, why="the masters are being asked", since=time.time())
@@ -135,8 +136,9 @@ class GroupLeader:
             while True:
                 self._news.clear()
                 for name in self._links:
-                    if name not in self._asking:
-                        self._asking[name] = asyncio.ensure_future(self._ask(name))
+                    asking = asyncio.ensure_future(self._ask(name))
+                    self._asking.add(asking)
+                    asking.add_done_callback(self._asking.discard)
                 end = self._clock() + TURN
                 while (left := end - self._clock()) > 0:
                     self._look()
@@ -146,7 +148,7 @@ class GroupLeader:
                         break
                     self._news.clear()
         finally:
-            for task in self._asking.values():
+            for task in self._asking:
                 task.cancel()
 
     async def _ask(self, name: str) -> None:
@@ -161,14 +163,15 @@ class GroupLeader:
             _, told, why = str(exc).partition(APART)
             self._gone(name, why if told else f"{OLDER} ({exc})")
         except (PeerError, InvalidRecord) as exc:
-            if str(exc).endswith(REFUSED):
+            if asked < self._direct.get(name, asked):
+                pass  # it has answered a later question
+            elif str(exc).endswith(REFUSED):
                 self._gone(name, str(exc))  # nobody runs there: that is known at once
             else:
                 self._apart[name] = reason_of(exc)  # from when its last view counts no more
         except KeyError:
             pass  # it left
         finally:
-            self._asking.pop(name, None)
             if asked >= self._since:  # not what was on its way when this process was stopped
                 self._asked.add(name)
             self._news.set()
@@ -190,7 +193,7 @@ class GroupLeader:
             before = self._views.get(each.name)
             if each.name in self._links and (before is None or before.at < each.at):
                 self._views[each.name] = each
-        self._direct[name] = asked
+        self._direct[name] = max(asked, self._direct.get(name, asked))
         self._apart.pop(name, None)
 
     def _sees(self, now: float) -> frozenset[str]:

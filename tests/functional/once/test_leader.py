@@ -16,7 +16,7 @@ from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
 from saltext_ha.common.errors import PeerUnreachable
 from saltext_ha.engine import wiring
-from tests import etcd
+from lab import etcd
 from tests.engines import QUICK, in_a_loop, met, places, run, until
 
 pytestmark = pytest.mark.timeout(180)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from tests import etcd
+from lab import etcd
 from tests.engines import in_a_loop, met, places, run, running, until
 from tests.functional.once.salt_run import begun, once, options
 

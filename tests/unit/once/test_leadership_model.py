@@ -46,7 +46,7 @@ SOON = FRESH + PATIENCE + TURN
 HOP = 2 * TURN
 """Seconds more for each master that is between two others."""
 
-LONGEST_WAY = 0.5
+LONGEST_WAY = 1.4
 """Seconds that a message may take for the masters not to take each other for lost."""
 
 some = st.integers(0, len(NAMES) - 1)
