@@ -136,6 +136,7 @@ def methods(known: Known) -> dict[str, Sample]:
         "job_run": lambda rng: {"jid": jids(rng)[0], "order": order(rng), "timeout": 0.1},
         "job_more": lambda rng: {"jid": jids(rng)[0], "timeout": 0.1},
         "job_strays": lambda rng: {"jids": jids(rng), "counts": rng.random() < 0.5},
+        "mine_ages": lambda rng: {"ids": ids(rng, rng.choice((3, 600)))},
         "trees": lambda rng: {"have": {"states": rng.randbytes(16)}},
         "tree_state": lambda rng: {"trees": ["states"]},
         "tree_manifest": lambda rng: {**tree(rng), "base": rng.randbytes(32), "after": "a"},

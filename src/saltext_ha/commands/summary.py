@@ -35,6 +35,7 @@ class Summary:
     :param opts: its configuration.
     :param bound: counts the minions that are connected to it.
     :param unused: masters that no minion is configured with, as last found here.
+    :param mines: how many minions that came here have an older mine here than elsewhere.
     :param notes: returns further notes for operators.
     :param timeout: seconds within which the caller needs the answer.
     """
@@ -48,12 +49,14 @@ class Summary:
         *,
         bound: Callable[[], Awaitable[int | None]],
         unused: Callable[[], Mapping[str, Any]],
+        mines: Callable[[], Mapping[str, int] | None],
         notes: Callable[[], Iterable[str]],
         timeout: float,
     ) -> None:
         self._opts, self._core = opts, core
         self._hello, self._health = hello, health
         self._bound, self._unused, self._notes = bound, unused, notes
+        self._mines = mines
         self._patience = min(PATIENCE, timeout / 2)
         self._numbers: tuple[float, dict[str, Any]] | None = None
         """When the keeper was asked for the numbers of the last summary, and these."""
@@ -108,6 +111,7 @@ class Summary:
             "busy": busy,
             "bound": await self._bound(),
             "unused": dict(self._unused()),
+            "mines": self._mines(),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
             "doubt": keeper.mode.doubt,

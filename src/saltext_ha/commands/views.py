@@ -197,6 +197,7 @@ class Views:
             "doubt": doubt if isinstance(doubt, str) else "",
             "busy": fitness.seconds(answer.get("busy")),
             "bound": answer.get("bound"),
+            "mines": _mines(answer.get("mines")),
             "seen": seen,
             "health": dict(health),
             "master_key": answer.get("master_key"),
@@ -288,6 +289,13 @@ class Views:
             "peers": rows,
             "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
         }
+
+
+def _mines(told: Any) -> dict[str, int] | None:
+    """How many mines are older on a master than elsewhere; None: it does not say."""
+    counts = told if isinstance(told, Mapping) else {}
+    found = {key: counts[key] for key in ("older", "unknown") if type(counts.get(key)) is int}
+    return found if len(found) == 2 else None
 
 
 def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str]:

@@ -126,6 +126,7 @@ class Service:
             ("expired invitations", parts.admission.tidy()),
             ("seek masters", seeking.run()),
             *([("arrivals", made.arrivals.run())] if made.arrivals else []),
+            ("mines", made.mines.run()),
             ("minions that were heard", made.bound.settle_regularly()),
             ("consistency", parts.watch.run(made.checking.answer)),
             ("health", parts.health.run()),

@@ -33,10 +33,11 @@ from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
-from saltext_ha.minions.arrivals import Arrivals, grains_cache
+from saltext_ha.minions.arrivals import Arrivals, grains_cache, mine_cache
 from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.job_specs import REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.mines import Mines
 from saltext_ha.minions.own_jobs import OwnJobs
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
@@ -59,6 +60,7 @@ class Answering(NamedTuple):
     pages: Pages
     jobs: Jobs
     arrivals: Arrivals | None
+    mines: Mines
     bound: Bound
     checking: ConsistencyCheck
     summary: Summary
@@ -73,6 +75,7 @@ def make(parts: Parts) -> Answering:
     own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
     jobs = Jobs(group, own_jobs, parts.presence.hot)
     arrivals = _arrivals(parts, own_jobs) if opts.get("minion_data_cache", True) else None
+    mines = _mines(parts, own_jobs, arrivals)
     bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     summary = Summary(
         opts,
@@ -81,6 +84,7 @@ def make(parts: Parts) -> Answering:
         health,
         bound=bound.count,
         unused=lambda: safe.unused,
+        mines=mines.told if arrivals else lambda: None,
         notes=parts.all_notes,
         timeout=config.peer_timeout,
     )
@@ -180,6 +184,7 @@ def make(parts: Parts) -> Answering:
         removal,
         own_facts,
         own_jobs,
+        mines,
         bound,
         drain,
         endpoints,
@@ -210,6 +215,7 @@ def make(parts: Parts) -> Answering:
         Pages(snapshots, health, bound.minions, own),
         jobs,
         arrivals,
+        mines,
         bound,
         checking,
         summary,
@@ -223,6 +229,20 @@ def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
     parts.bus.add(arrivals)
     parts.noted.append(arrivals.notes)
     return arrivals
+
+
+def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
+    """Answers peers in any case; it compares what this master caches."""
+    mines = Mines(
+        parts.links,
+        mine_cache(parts.opts),
+        busy=arrivals.asks if arrivals else lambda _: False,
+        publish=lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)),
+    )
+    if arrivals:
+        parts.bus.add(mines)
+        parts.noted.append(mines.notes)
+    return mines
 
 
 def _together(tables: Iterable[Mapping[str, T]]) -> dict[str, T]:

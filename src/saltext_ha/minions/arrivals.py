@@ -69,11 +69,8 @@ class Arrivals:
 
     def __call__(self, tag: str, data: Any) -> None:
         """An event of the bus."""
-        parts = tag.split("/")
-        if len(parts) != 4 or parts[:2] != ["salt", "minion"] or parts[3] != "start":
-            return
-        if data.get("cmd") == FROM_MINION and data.get("id") == parts[2]:
-            self._loop.call_soon_threadsafe(self._add, parts[2])
+        if minion_id := arrived(tag, data):
+            self._loop.call_soon_threadsafe(self._add, minion_id)
 
     def _add(self, minion_id: str) -> None:
         if "," in minion_id:
@@ -89,6 +86,10 @@ class Arrivals:
                 f"{len(late)} minions came here and have old grains, pillar or mine here: "
                 f"{self._why or 'they were asked and did not refresh'} ({', '.join(late[:3])} …)"
             )
+
+    def asks(self, minion_id: str) -> bool:
+        """Whether that minion is being asked, or is to be."""
+        return minion_id in self._came or minion_id in self._asked
 
     async def run(self) -> None:
         """For as long as the engine runs."""
@@ -155,15 +156,33 @@ class Arrivals:
             log.info("ha arrivals: asked=%d to refresh mine, grains and pillar", len(old))
 
 
+def arrived(tag: str, data: Any) -> str:
+    """The minion whose start this event of the bus is; empty: it is none."""
+    parts = tag.split("/")
+    if len(parts) != 4 or parts[:2] != ["salt", "minion"] or parts[3] != "start":
+        return ""
+    genuine = data.get("cmd") == FROM_MINION and data.get("id") == parts[2]
+    return parts[2] if genuine else ""
+
+
 def grains_cache(opts: Mapping[str, Any]) -> Updated:
     """When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`."""
+    return _cached(opts, "data", "grains")
+
+
+def mine_cache(opts: Mapping[str, Any]) -> Updated:
+    """The same of their mines."""
+    return _cached(opts, "mine", "mine")
+
+
+def _cached(opts: Mapping[str, Any], key: str, bank: str) -> Updated:
+    """:param key: of what is cached, in the bank of the minion. :param bank: its own, in 3008."""
     cache = salt.cache.factory(dict(opts))
 
     def updated(ids: Iterable[str]) -> dict[str, float]:
         found = {}
         for minion_id in ids:
-            # 3008 keeps grains in a bank of their own.
-            places = ((f"minions/{minion_id}", "data"), ("grains", minion_id))
+            places = ((f"minions/{minion_id}", key), (bank, minion_id))
             found[minion_id] = max((_written(cache, *place) for place in places), default=0.0)
         return found
 

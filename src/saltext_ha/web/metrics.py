@@ -109,6 +109,15 @@ class _Collector:
         yield _by_master(
             "bound_minions", "Minions connected to it.", rows, lambda r: r.get("bound")
         )
+        mines = GaugeMetricFamily(
+            "saltext_ha_arrived_mines",
+            "Minions that came to it lately, whose mine is older there than elsewhere.",
+            labels=["master", "state"],
+        )
+        for row in rows:
+            for state, count in (row.get("mines") or {}).items():
+                mines.add_metric([row["name"], state], count)
+        yield mines
         yield _by_master("seen_seconds", "Since it last answered.", rows, lambda r: r["seen"])
 
     def _own(self) -> Iterator[Metric]:

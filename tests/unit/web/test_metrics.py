@@ -36,6 +36,7 @@ M1 = row(
     behind=0,
     held=15,
     bound=16,
+    mines={"older": 17, "unknown": 18},
     health={"healthy": True, "ready": False},
 )
 M2 = row("m2", accepted=21, behind=22, held=0, seen=2.5, health={"healthy": False, "ready": False})
@@ -124,6 +125,7 @@ def test_every_master_and_nothing_of_one_that_is_unknown(own: Any) -> None:
     assert of(found, "behind_keys") == {("m1",): 0, ("m2",): 22}
     assert of(found, "held_keys") == {("m1",): 15, ("m2",): 0}
     assert of(found, "bound_minions") == {("m1",): 16}
+    assert of(found, "arrived_mines") == {("m1", "older"): 17, ("m1", "unknown"): 18}
     assert of(found, "seen_seconds") == {("m2",): 2.5, ("m3",): 99}
 
 

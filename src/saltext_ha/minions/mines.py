@@ -1,0 +1,268 @@
+"""
+Whose mine is older here than on the master that they left, of the minions that came lately.
+
+They are asked to refresh (:mod:`.arrivals`), and nearly all have done so when their mine is looked
+at here: then no peer is asked. Of the others the peers say how old the mine is that they have, not
+when it was written, as clocks differ. What a peer was told after the minion came here does not
+count: that one is connected to both, or has moved back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from saltext_ha.common.batches import BATCH, batches
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, reason_of
+from saltext_ha.minions.arrivals import AT_ONCE, MOST, TOLD, Updated, arrived
+from saltext_ha.salt_bus.intake import is_id
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.peer import Peer
+
+log = logging.getLogger(__name__)
+
+ASK = "mine_ages"
+EVERY = 10.0
+GRACE = 10.0
+"""Seconds that a minion has to refresh before its mine is looked at."""
+ANSWERING = 5.0  # for a peer to look at so many files
+TOLERANCE = 5.0
+"""Seconds: files have whole ones, and an answer takes its time."""
+NAMED = 3
+
+
+class Client(Protocol):
+    """As :class:`.transport.client.PeerClient`."""
+
+    async def call(
+        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
+    ) -> dict[str, Any]: ...
+
+
+class MineLink(Protocol):
+    """As :class:`.sync.link.Link`."""
+
+    @property
+    def up(self) -> bool | None: ...
+
+    @property
+    def client(self) -> Client: ...
+
+
+@dataclass
+class _Came:
+    at: float
+    there: dict[str, float] = field(default_factory=dict)
+    """Peer → when the mine there was written, by the clock of this master; 0: it has none."""
+    asked: bool = False
+    """Whether it was asked to refresh once more."""
+
+    def left(self, peers: Collection[str]) -> tuple[float, str]:
+        """The latest that was written on one of *peers* before it came here, and on which."""
+        found = [(at, name) for name, at in self.there.items() if name in peers]
+        return max((each for each in found if each[0] <= self.at + TOLERANCE), default=(0.0, ""))
+
+
+class _Older(NamedTuple):
+    peer: str
+    there: float
+    here: float
+
+
+class Mines:
+    """
+    Compares the mines in the cache of one master with those of its peers.
+
+    :param links: to the peers, by name.
+    :param written: id → when this master's cache of its mine was written (Unix time; 0: never);
+        blocks.
+    :param busy: whether a minion is being asked to refresh anyway.
+    :param publish: has these minions refresh; raises HaError.
+    """
+
+    def __init__(
+        self,
+        links: Mapping[str, MineLink],
+        written: Updated,
+        *,
+        busy: Callable[[str], bool],
+        publish: Callable[[tuple[str, ...]], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._links, self._written, self._clock = links, written, clock
+        self._busy, self._publish = busy, publish
+        self._loop = asyncio.get_running_loop()
+        self._looking = asyncio.Lock()  # where the cache hangs, one thread hangs with it
+        self._came: dict[str, _Came] = {}
+        """Minions of which it is not known that their mine here is none the worse."""
+        self._older: dict[str, _Older] = {}
+        self._refused: dict[str, float] = {}
+        """Peers that do not answer this question, as those of an older release; since when."""
+
+    def __call__(self, tag: str, data: Any) -> None:
+        """An event of the bus."""
+        if minion_id := arrived(tag, data):
+            self._loop.call_soon_threadsafe(self._add, minion_id)
+
+    def _add(self, minion_id: str) -> None:
+        if minion_id in self._came or len(self._came) < MOST:
+            self._came[minion_id] = _Came(self._clock())
+            self._older.pop(minion_id, None)
+
+    # -- what is shown
+
+    def told(self) -> dict[str, int]:
+        """How many are older here, and of how many it is not known; plain data."""
+        return {"older": len(self._older), "unknown": len(self._came.keys() - self._older.keys())}
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        if not self._older:
+            return
+        now = self._clock()
+        named = [f"{name} ({_ages(each, now)})" for name, each in list(self._older.items())[:NAMED]]
+        more = " …" if len(self._older) > NAMED else ""
+        they = (
+            f"{len(self._older)} minions came here and their mine is older here than on the master "
+            "that they left"
+            if len(self._older) > 1
+            else "1 minion came here and its mine is older here than on the master that it left"
+        )
+        yield f"{they}: {', '.join(named)}{more}"
+
+    # -- what peers ask
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        return {ASK: self._answer}
+
+    async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        """How old the mines of these minions are here; one without a mine is left out."""
+        ids = wire.texts(payload, "ids")
+        if len(ids) > BATCH:
+            raise InvalidRecord(f"takes at most {BATCH} ids")
+        written = await self._look(minion_id for minion_id in ids if is_id(minion_id))
+        now = self._clock()
+        return {"ages": {name: max(0.0, now - at) for name, at in written.items() if at}}
+
+    # -- comparing
+
+    async def run(self) -> None:
+        """For as long as the engine runs."""
+        while True:
+            if self._came:
+                await self.step()
+            await asyncio.sleep(EVERY)
+
+    async def step(self) -> None:
+        """Look whose mine has come, and ask the peers about the others."""
+        now = self._clock()
+        busy = {minion_id for minion_id in self._came if self._busy(minion_id)}
+        for minion_id, came in list(self._came.items()):
+            if now - came.at > TOLD and minion_id not in busy:
+                del self._came[minion_id]
+        due = {
+            minion_id: came
+            for minion_id, came in self._came.items()
+            if now - came.at >= GRACE and minion_id not in busy
+        }
+        here = await self._look(due)
+        for minion_id in [name for name, came in due.items() if here[name] >= int(came.at)]:
+            self._settle(minion_id, due.pop(minion_id))
+        await asyncio.gather(*(self._ask(name, link, due) for name, link in self._asked()))
+        self._compare(due, here)
+        await self._ask_again()
+
+    async def _look(self, ids: Iterable[str]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for batch in batches(ids):
+            async with self._looking:
+                found |= await asyncio.to_thread(self._written, batch)
+        return found
+
+    def _settle(self, minion_id: str, came: _Came) -> None:
+        """Its mine is as it should be, unless it came anew meanwhile."""
+        if self._came.get(minion_id) is came:
+            del self._came[minion_id]
+
+    def _asked(self) -> list[tuple[str, MineLink]]:
+        """The peers that are asked now: those that are up, and know the question."""
+        now = self._clock()
+        up = {name: link for name, link in self._links.items() if link.up}
+        # One that was down may have been upgraded.
+        self._refused = {
+            name: at for name, at in self._refused.items() if name in up and now - at <= TOLD
+        }
+        return [(name, link) for name, link in up.items() if name not in self._refused]
+
+    async def _ask(self, peer: str, link: MineLink, due: Mapping[str, _Came]) -> None:
+        """Ask *peer* about those that it was not asked about yet, and again where it matters."""
+        ids = [name for name, came in due.items() if peer not in came.there or name in self._older]
+        for batch in batches(ids):
+            now = self._clock()
+            try:
+                answer = await link.client.call(ASK, {"ids": batch}, ANSWERING)
+                written = _read(answer, batch, now)
+            except PeerUnreachable:
+                return  # it is asked the next time
+            except HaError as exc:
+                self._refused[peer] = now
+                log.info("ha mines: not compared with %s: %s", peer, reason_of(exc))
+                return
+            for minion_id, at in written.items():
+                due[minion_id].there[peer] = at
+
+    def _compare(self, due: Mapping[str, _Came], here: Mapping[str, float]) -> None:
+        peers, older = set(self._links), {}
+        for minion_id, came in due.items():
+            at, peer = came.left(peers)
+            if at > here[minion_id] + TOLERANCE:
+                older[minion_id] = _Older(peer, at, here[minion_id])
+            elif came.there.keys() >= peers:
+                self._settle(minion_id, came)
+        self._older = {
+            name: each for name, each in older.items() if self._came.get(name) is due[name]
+        }
+
+    async def _ask_again(self) -> None:
+        """Ask them once more: their grains may have been fresh, so that nobody has asked yet."""
+        names = (name for name in self._older if not self._came[name].asked and "," not in name)
+        chosen = tuple(islice(names, AT_ONCE))
+        if not chosen:
+            return
+        for minion_id in chosen:
+            self._came[minion_id].asked = True
+        try:
+            await self._publish(chosen)
+        except HaError as exc:
+            log.info("ha mines: could not ask %d minions to refresh: %s", len(chosen), exc)
+        else:
+            log.info("ha mines: asked=%d once more to refresh", len(chosen))
+
+
+def _read(answer: Mapping[str, Any], ids: Iterable[str], now: float) -> dict[str, float]:
+    """
+    When the mines of these minions were written on a peer, by the clock of this master.
+
+    :raises InvalidRecord: its answer makes no sense.
+    """
+    ages = wire.field(answer, "ages", dict)
+    found = {}
+    for minion_id in ids:
+        age = ages.get(minion_id)
+        if age is not None and not (type(age) is float and math.isfinite(age) and age >= 0):
+            raise InvalidRecord("malformed ages: seconds were expected")
+        found[minion_id] = 0.0 if age is None else now - age
+    return found
+
+
+def _ages(older: _Older, now: float) -> str:
+    here = f"{max(0.0, now - older.here):.0f} s" if older.here else "none"
+    return f"{older.peer}: {max(0.0, now - older.there):.0f} s old, here: {here}"

@@ -1,0 +1,425 @@
+"""Masters with caches in folders, minions that move between them, and whose mine is older where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import salt.cache
+
+from saltext_ha.commands.views import _mines
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
+from saltext_ha.minions import mines
+from saltext_ha.minions.arrivals import AT_ONCE, TOLD, mine_cache
+from saltext_ha.minions.mines import EVERY, GRACE, Mines
+from saltext_ha.transport import wire
+from saltext_ha.transport.peer import Peer
+
+NOW = 1_700_000_000.0
+AHEAD = 5000.0
+"""By so much the clocks of m2 and m3 are ahead of that of m1."""
+PEER = Peer("m1", "https://x:1", "", "")
+
+
+class Master:
+    """A master with its cache, its engine's part, and its own idea of the time."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.site, self.name = site, name
+        self.asked: list[tuple[str, ...]] = []
+        self.questions: list[list[str]] = []
+        self.busy: set[str] = set()
+        self.up: bool | None = True
+        self.old, self.hangs, self.says = False, False, dict[str, Any]()
+        self.refreshes = self.unpublished = False
+        folder = site.root / name
+        self._opts = {"cachedir": str(folder), "cache": "localfs", "extension_modules": str(folder)}
+        self._folder, self._cache = folder, salt.cache.factory(self._opts)
+
+    def start(self, links: Mapping[str, Any]) -> None:
+        self.mines = Mines(
+            links,
+            mine_cache(self._opts),
+            busy=self.busy.__contains__,
+            publish=self._publish,
+            clock=self.clock,
+        )
+
+    def clock(self) -> float:
+        return self.site.now + (0 if self.name == "m1" else AHEAD)
+
+    async def _publish(self, ids: tuple[str, ...]) -> None:
+        if self.unpublished:
+            raise HaError("salt-master did not take the job")
+        self.asked.append(ids)
+        for minion_id in ids if self.refreshes else ():
+            self.mined(minion_id)
+
+    def mined(self, minion_id: str, ago: float = 0.0, of_3008: bool = True) -> None:
+        """Salt writes the mine of that minion, so many seconds ago."""
+        bank, key = ("mine", minion_id) if of_3008 else (f"minions/{minion_id}", "mine")
+        self._cache.store(bank, key, {"test.arg": 1})
+        at = self.clock() - ago
+        os.utime(self._folder / bank / f"{key}.p", (at, at))
+
+    # -- as its link
+
+    @property
+    def client(self) -> Master:
+        return self
+
+    async def call(
+        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
+    ) -> dict[str, Any]:
+        asked = wire.unpack(wire.pack(payload or {}))
+        self.questions.append(asked["ids"])
+        if self.hangs:
+            raise PeerUnreachable(f"{self.name} timed out")
+        if self.old:
+            raise PeerRefused(f"{self.name} refused {method}: there is no '/v1/{method}' here")
+        answer = self.says or await self.mines.for_peers()[method](PEER, asked)
+        return wire.unpack(wire.pack(answer))
+
+    # -- what happens
+
+    async def comes(self, *ids: str) -> None:
+        for minion_id in ids:
+            data = {"cmd": "_minion_event", "id": minion_id}
+            self.mines(f"salt/minion/{minion_id}/start", data)
+        await asyncio.sleep(0)
+
+    def counts(self) -> tuple[int, int]:
+        return self.mines.told()["older"], self.mines.told()["unknown"]
+
+    def notes(self) -> list[str]:
+        return list(self.mines.notes())
+
+
+class Site:
+    def __init__(self, root: Path) -> None:
+        self.root, self.now = root, NOW
+        self.m1, self.m2, self.m3 = self.masters = [Master(self, f"m{n}") for n in (1, 2, 3)]
+        for master in self.masters:
+            master.start({other.name: other for other in self.masters if other is not master})
+
+    async def later(self, seconds: float = GRACE) -> None:
+        self.now += seconds
+        for master in self.masters:
+            await master.mines.step()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Callable[[Callable[[Site], Awaitable[None]]], None]:
+    def run(play: Callable[[Site], Awaitable[None]]) -> None:
+        async def played() -> None:
+            await play(Site(tmp_path))
+
+        asyncio.run(played())
+
+    return run
+
+
+Scene = Callable[[Callable[[Site], Awaitable[None]]], None]
+
+
+@pytest.mark.parametrize("of_3008", [True, False], ids=["3008", "3006"])
+def test_one_whose_mine_is_older_here_is_named_until_it_is_refreshed(
+    scene: Scene, of_3008: bool
+) -> None:
+    async def play(site: Site) -> None:
+        site.m1.mined("web1", ago=3600, of_3008=of_3008)
+        site.m2.mined("web1", ago=20, of_3008=of_3008)
+        await site.m1.comes("web1")
+        assert site.m1.counts() == (0, 1)
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+        assert site.m1.notes() == [
+            "1 minion came here and its mine is older here than on the master that it left: "
+            "web1 (m2: 30 s old, here: 3610 s)"
+        ]
+        site.m1.mined("web1", of_3008=of_3008)
+        await site.later(EVERY)
+        assert (site.m1.counts(), site.m1.notes()) == ((0, 0), [])
+
+    scene(play)
+
+
+def test_one_that_is_missing_here_is_older_and_one_that_nobody_has_is_not(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m3.mined("web1", ago=20)
+        await site.m1.comes("web1", "bare")
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+        assert "web1 (m3: 30 s old, here: none)" in site.m1.notes()[0]
+
+    scene(play)
+
+
+def test_those_that_have_refreshed_are_not_asked_about(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=1)
+        await site.m1.comes("web1")
+        site.now += 2
+        site.m1.mined("web1")
+        await site.later()
+        assert site.m1.counts() == (0, 0)
+        assert site.m2.questions == []
+
+    scene(play)
+
+
+def test_a_few_seconds_do_not_count(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m1.mined("web1", ago=14)
+        site.m2.mined("web1", ago=10)
+        await site.m1.comes("web1")
+        await site.later()
+        assert (site.m1.counts(), site.m2.questions) == ((0, 0), [["web1"]])
+
+    scene(play)
+
+
+def test_what_is_written_elsewhere_after_it_came_does_not_count(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m1.mined("hot", ago=3600)
+        site.m1.mined("gone", ago=3600)
+        site.m2.mined("gone", ago=20)
+        await site.m1.comes("hot", "gone")
+        site.now += GRACE
+        site.m2.mined("hot")
+        await site.later(0)
+        assert site.m1.counts() == (1, 0)
+        assert "gone" in site.m1.notes()[0]
+        site.m2.mined("gone")
+        await site.later(EVERY)
+        assert site.m1.counts() == (0, 0)
+
+    scene(play)
+
+
+def test_one_that_is_asked_to_refresh_anyway_has_time(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=20)
+        site.m1.busy.add("web1")
+        await site.m1.comes("web1")
+        await site.later(TOLD + 1)
+        assert (site.m1.counts(), site.m2.questions) == ((0, 1), [])
+
+    scene(play)
+
+
+def test_it_is_asked_once_more(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1")
+        for _ in range(3):
+            await site.later()
+        assert (site.m1.asked, site.m1.counts()) == ([("web1",)], (1, 0))
+        site.m1.refreshes = True
+        await site.m1.comes("web1")
+        assert site.m1.notes() == []
+        await site.later()
+        await site.later()
+        assert (len(site.m1.asked), site.m1.counts()) == (2, (0, 0))
+
+    scene(play)
+
+
+def test_what_cannot_be_published_is_no_error(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m1.unpublished = True
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1")
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+
+    scene(play)
+
+
+def test_peers_that_are_down_are_not_asked_and_what_they_have_is_unknown(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.up = None
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1", "bare")
+        await site.later()
+        assert (site.m1.counts(), site.m1.notes()) == ((0, 2), [])
+        assert (site.m2.questions, len(site.m3.questions)) == ([], 1)
+        site.m2.up = True
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+        assert len(site.m3.questions) == 1, "it has answered"
+        await site.later(TOLD)
+        assert site.m1.counts() == (0, 0)
+
+    scene(play)
+
+
+def test_a_peer_that_does_not_answer_in_time_is_asked_again(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.hangs = True
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1")
+        await site.later()
+        assert site.m1.counts() == (0, 1)
+        site.m2.hangs = False
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+
+    scene(play)
+
+
+def test_an_older_peer_is_asked_once_and_after_it_was_upgraded(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(site: Site) -> None:
+        site.m2.old = True
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1")
+        for _ in range(5):
+            await site.later()
+        assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
+        site.m2.up = False
+        await site.later()
+        site.m2.up, site.m2.old = True, False
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+
+    scene(play)
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"no": "ages"},
+        {"ages": []},
+        {"ages": {"web1": "20"}},
+        {"ages": {"web1": 20}},
+        {"ages": {"web1": True}},
+        {"ages": {"web1": -1.0}},
+        {"ages": {"web1": float("nan")}},
+        {"ages": {"web1": float("inf")}},
+    ],
+    ids=str,
+)
+def test_an_answer_without_sense_is_none(scene: Scene, answer: dict[str, Any]) -> None:
+    async def play(site: Site) -> None:
+        site.m2.says = answer
+        await site.m1.comes("web1")
+        await site.later()
+        await site.later()
+        assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
+
+    scene(play)
+
+
+@pytest.mark.parametrize(
+    "payload", [{}, {"ids": "web1"}, {"ids": [1]}, {"ids": ["web1"] * 501}], ids=len
+)
+def test_a_question_without_sense_is_refused(scene: Scene, payload: dict[str, Any]) -> None:
+    async def play(site: Site) -> None:
+        with pytest.raises(InvalidRecord):
+            await site.m1.mines.for_peers()["mine_ages"](PEER, payload)
+
+    scene(play)
+
+
+def test_a_peer_is_told_ages_of_minions_and_of_no_other_files(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=20)
+        site.m2.mined("early", ago=-20)
+        outside = site.root / "m2" / "mine" / ".." / "other.p"
+        outside.write_text("")
+        ids = ["web1", "early", "none", "../other", "", "a/b", "\x00"]
+        answer = await site.m2.mines.for_peers()["mine_ages"](PEER, {"ids": ids})
+        assert answer == {"ages": {"web1": 20.0, "early": 0.0}}
+
+    scene(play)
+
+
+def test_thousands(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        ids = [f"web{n}" for n in range(1200)]
+        site.m1.refreshes = True
+        for minion_id in ids:
+            site.m2.mined(minion_id, ago=20)
+        await site.m1.comes(*ids)
+        await site.later()
+        assert [*map(len, site.m2.questions)] == [500, 500, 200]
+        assert site.m1.counts() == (1200, 0)
+        (note,) = site.m1.notes()
+        assert note.startswith("1200 minions came here and their mine is older here than on the ")
+        assert note.count("here: none") == 3
+        assert note.endswith(" …")
+        assert [*map(len, site.m1.asked)] == [AT_ONCE]
+        await site.later()
+        assert site.m1.counts() == (1200 - AT_ONCE, 0)
+
+    scene(play)
+
+
+def test_there_are_never_too_many(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mines, "MOST", 2)
+
+    async def play(site: Site) -> None:
+        await site.m1.comes("web1", "web2", "web3", "web1")
+        assert site.m1.counts() == (0, 2)
+
+    scene(play)
+
+
+def test_one_that_comes_anew_while_it_is_looked_at(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1")
+        real = site.m2.call
+
+        async def call(*args: Any) -> dict[str, Any]:
+            await site.m1.comes("web1")
+            return await real(*args)
+
+        site.m2.call = call  # type: ignore[method-assign]
+        await site.later()
+        assert site.m1.counts() == (0, 1)
+
+    scene(play)
+
+
+def test_nothing_is_done_while_nobody_comes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mines, "EVERY", 0.01)
+
+    async def play(site: Site) -> None:
+        steps: list[Iterable[str]] = []
+
+        async def step() -> None:
+            steps.append("")
+
+        site.m1.mines.step = step  # type: ignore[method-assign]
+        running = asyncio.ensure_future(site.m1.mines.run())
+        await asyncio.sleep(0.05)
+        assert steps == []
+        await site.m1.comes("web1")
+        await asyncio.sleep(0.05)
+        running.cancel()
+        assert steps
+
+    scene(play)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({"older": 1, "unknown": 2, "more": 3}, {"older": 1, "unknown": 2}),
+        (None, None),
+        ([], None),
+        ({"older": 1}, None),
+        ({"older": True, "unknown": "2"}, None),
+    ],
+)
+def test_what_a_master_says_of_it_in_its_summary(told: Any, shown: Any) -> None:
+    assert _mines(told) == shown
