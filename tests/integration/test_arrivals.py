@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 import salt.cache
 
-from lab import Master, wait_for
+from lab import Master, Minion, wait_for
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, QUICK, SOON, level
+from tests.integration.group import LONG, QUICK, SOON, level, row
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
 
@@ -66,3 +68,51 @@ def test_what_the_new_master_knows_of_a_minion_that_moved(make_lab: MakeLab) -> 
         assert other.salt_run("cache.pillar", "web1").check().data["web1"]["role"] == "web"
         mine = other.salt_run("cache.mine", "web1").check().data["web1"]
         assert "mined" in str(mine)
+        first.start()
+        wait_for(lambda: level(first) and level(other), SOON, "the first is back")
+        its_mine_is_older_here(minion, other, first)
+
+
+def its_mine_is_older_here(minion: Minion, there: Master, here: Master) -> None:
+    """It moves to a master that takes it for fresh, and hangs when it is asked after all."""
+
+    def moves() -> bool:
+        written(here, "mine", time.time() - 3600)
+        written(here, "data", time.time())
+        answer = there.salt("web1", "ha.failover", f"to={here.address}").data["web1"]
+        assert answer["result"] is True, answer["comment"]
+        return True
+
+    assert there.salt("web1", "mine.update").data["web1"] is True
+    with heard(here, "salt/minion/web1/start") as events:
+        wait_for(moves, SOON, "it is on its way")
+        wait_for(lambda: events, SOON, "it has moved", poll=0.01)
+        wait_for(lambda: minion.bound_to() == [here.name], SOON, "it takes jobs", poll=0.01)
+        minion.suspend()
+    try:
+        (note,) = wait_for(lambda: notes(here), SOON, "its mine is older here")
+        assert note.startswith("1 minion came here and its mine is older here than on the master")
+        assert f"web1 ({there.name}: " in note
+        counts = {each["name"]: each["mines"] for each in here.control("status")["masters"]}
+        assert counts[here.name] == {"older": 1, "unknown": 0}
+        assert row(there, here)["mines"] == {"older": 1, "unknown": 0}
+        assert "web1" in row(there, here)["note"]
+    finally:
+        minion.resume()
+    wait_for(lambda: not notes(here), SOON, "it has refreshed its mine")
+    assert row(here, here)["mines"] == {"older": 0, "unknown": 0}
+
+
+def written(master: Master, what: str, at: float) -> None:
+    """The mine, or the data with the grains, of the minion are as if cached there at that time."""
+    folder = Path(master.opts["cachedir"])
+    of_3008 = folder / {"data": "grains"}.get(what, what) / "web1.p"
+    files = [each for each in (folder / "minions" / "web1" / f"{what}.p", of_3008) if each.exists()]
+    assert files
+    for file in files:
+        os.utime(file, (at, at))
+
+
+def notes(master: Master) -> list[str]:
+    """What *master* says of itself about mines."""
+    return [each for each in row(master, master)["note"].split("; ") if "mine is older" in each]

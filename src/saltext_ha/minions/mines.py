@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, reason_of
-from saltext_ha.minions.arrivals import AT_ONCE, MOST, TOLD, Updated, arrived
+from saltext_ha.minions.arrivals import AT_ONCE, MOST, TOLD, TRIES, Updated, arrived
 from saltext_ha.salt_bus.intake import is_id
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -61,8 +61,8 @@ class _Came:
     at: float
     there: dict[str, float] = field(default_factory=dict)
     """Peer → when the mine there was written, by the clock of this master; 0: it has none."""
-    asked: bool = False
-    """Whether it was asked to refresh once more."""
+    tries: int = 0
+    """How often it was asked to refresh, after this was found."""
 
     def left(self, peers: Collection[str]) -> tuple[float, str]:
         """The latest that was written on one of *peers* before it came here, and on which."""
@@ -232,19 +232,19 @@ class Mines:
         }
 
     async def _ask_again(self) -> None:
-        """Ask them once more: their grains may have been fresh, so that nobody has asked yet."""
-        names = (name for name in self._older if not self._came[name].asked and "," not in name)
+        """Ask them anew: their grains may have been fresh, so that nobody has asked yet."""
+        names = (n for n in self._older if self._came[n].tries < TRIES and "," not in n)
         chosen = tuple(islice(names, AT_ONCE))
         if not chosen:
             return
         for minion_id in chosen:
-            self._came[minion_id].asked = True
+            self._came[minion_id].tries += 1
         try:
             await self._publish(chosen)
         except HaError as exc:
             log.info("ha mines: could not ask %d minions to refresh: %s", len(chosen), exc)
         else:
-            log.info("ha mines: asked=%d once more to refresh", len(chosen))
+            log.info("ha mines: asked=%d anew to refresh", len(chosen))
 
 
 def _read(answer: Mapping[str, Any], ids: Iterable[str], now: float) -> dict[str, float]:

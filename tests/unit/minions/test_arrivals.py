@@ -207,7 +207,12 @@ def test_what_cannot_be_published_is_told_with_its_reason() -> None:
 def test_when_grains_were_cached_wherever_a_release_of_salt_keeps_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opts = {"cachedir": str(tmp_path), "cache": "localfs", "extension_modules": str(tmp_path)}
+    opts = {
+        "cachedir": str(tmp_path),
+        "cache": "localfs",
+        "extension_modules": str(tmp_path),
+        "optimization_order": [0, 1, 2],
+    }
     cache = salt.cache.factory(opts)
     now = int(time.time())
     cache.store("minions/web1", "data", {"grains": {}})
