@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from lab import etcd
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
 from proving.benchmarks.report import Budget, Row
 from saltext_ha.commands.once import RUN
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_leader import TURN
-from lab import etcd
 
 MASTERS = ("m1", "m2", "m3")
 MEMBERS = 3

@@ -1,9 +1,9 @@
 """
 ``store: group``: masters tell each other whom they see, and each elects the leader by that.
 
-Every master asks every peer, about twice in three seconds, whether or not it has answered yet. Only
-answers count: how old they are at most is known by when they were asked for, whatever the clocks say
-and however slow the way is.
+Every master asks every peer, twice in three seconds, without waiting for its last answer. Only
+answers count: how old they are at most is known by when they were asked for, whatever the clocks
+say and however slow the way is.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from lab.etcd import Member, cluster
 from saltext_ha.common.errors import EtcdError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from tests.engines import in_a_loop, until
-from lab.etcd import Member, cluster
 
 pytestmark = pytest.mark.timeout(180)
 

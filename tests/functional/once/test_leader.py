@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from lab import etcd
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
 from saltext_ha.common.errors import PeerUnreachable
 from saltext_ha.engine import wiring
-from lab import etcd
 from tests.engines import QUICK, in_a_loop, met, places, run, until
 
 pytestmark = pytest.mark.timeout(180)

@@ -15,11 +15,11 @@ import psutil
 import pytest
 import yaml
 
+from lab import etcd
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
 from saltext_ha.commands.locked import LOST, NOT_FOUND, NOT_GIVEN
 from saltext_ha.once.locks import TTL
-from lab import etcd
 from tests.engines import QUICK
 
 pytestmark = pytest.mark.timeout(180)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place, befriend
 from lab import etcd
+from lab.engines import Engine, Place, befriend
 from tests.engines import in_a_loop, met, places, run, running, until
 from tests.functional.once.salt_run import begun, once, options
 
