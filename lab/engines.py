@@ -260,7 +260,6 @@ class EngineProcess:
 
     :param environment: variables that it has beside this process's own.
     :param module: what is run, if not this one; it ends in :func:`main`.
-    :param enter: a command that becomes the one after it, somewhere else.
     """
 
     def __init__(
@@ -268,11 +267,10 @@ class EngineProcess:
         place: Place,
         environment: Mapping[str, str] | None = None,
         module: str = "lab.engines",
-        enter: Sequence[str] = (),
     ) -> None:
         self.place = place
         self.environment = dict(environment or {})
-        self.module, self._enter = module, enter
+        self.module = module
         self.start_seconds = 0.0
         """From the first line of the service to the open control socket; no imports."""
         self._process: subprocess.Popen[str] | None = None
@@ -290,7 +288,7 @@ class EngineProcess:
         with contextlib.suppress(FileNotFoundError):
             place.config.control_socket.unlink()  # a killed one leaves it behind
         self._process = subprocess.Popen(
-            [*self._enter, sys.executable, "-m", self.module, json.dumps(place.data())],
+            [sys.executable, "-m", self.module, json.dumps(place.data())],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent.parent,

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from lab.engines import START, EngineProcess
+from lab import hosts
+from lab.engines import START, EngineProcess, Place
 from lab.master import listens
 from lab.wait import wait_for
 from saltext_ha.common.fail_points import VARIABLE
@@ -25,9 +26,18 @@ FORKS.set_forkserver_preload(["tests.preloaded"])
 
 
 class ForkedEngine(EngineProcess):
-    """As :class:`EngineProcess`; a test sets its clock (``tests/shifted.py``) and its faults."""
+    """
+    As :class:`EngineProcess`; a test sets its clock (``tests/shifted.py``) and its faults.
 
-    _child: BaseProcess | None = None
+    :param host: where it lives, see :meth:`.Switch.host`; empty: where this process does.
+    """
+
+    def __init__(
+        self, place: Place, environment: Mapping[str, str] | None = None, host: str = ""
+    ) -> None:
+        super().__init__(place, environment)
+        self._host = host
+        self._child: BaseProcess | None = None
 
     @property
     def pid(self) -> int:
@@ -42,7 +52,7 @@ class ForkedEngine(EngineProcess):
             self.place.config.control_socket.unlink()  # a killed one leaves it behind
         # It ends with this process at the latest.
         self._child = FORKS.Process(
-            target=serve, args=(self.place.data(), self.environment), daemon=True
+            target=serve, args=(self.place.data(), self.environment, self._host), daemon=True
         )
         self._child.start()
 
@@ -93,9 +103,11 @@ class ForkedEngine(EngineProcess):
             child.join()
 
 
-def serve(place: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+def serve(place: Mapping[str, Any], environment: Mapping[str, str], host: str) -> None:
     """Be the engine of *place*, in a process that was forked."""
     os.environ.update(environment)
+    if host:
+        hosts.enter(host)
     from tests import preloaded
 
     # Read when it was imported, which was before.

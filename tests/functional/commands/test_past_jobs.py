@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine, EngineProcess, befriend
+from lab.engines import Engine, befriend
 from tests.engines import in_a_loop, met, places, run, running
+from tests.forked import ForkedEngine
 from tests.functional.minions.test_job_cache import JIDS, arrived, cached
 from tests.functional.minions.test_minions import Minion, World
 
@@ -38,7 +39,7 @@ async def test_jobs_of_all_masters_are_one_list(tmp_path: Path) -> None:
     cached(two, JIDS[1], {"w1": True}, minions=["w1", "w3"], fun="state.apply")
     befriend(one, two)
     # In a process of its own: Salt's loaders keep the options of one master in a process.
-    with EngineProcess(two):
+    with ForkedEngine(two):
         async with running(one) as (m1,):
             await m1.meets(two)
             world = Working(m1, runs={"w3": JIDS[1]})
@@ -64,7 +65,7 @@ async def test_a_job_is_looked_up_everywhere(tmp_path: Path) -> None:
     cached(two, JIDS[1], {"w1": {"a": 1}}, minions=["w1", "w2", "w3", "w4"], fun="state.apply")
     arrived(one, JIDS[1], {"w2": 2})
     befriend(one, two)
-    with EngineProcess(two):
+    with ForkedEngine(two):
         async with running(one) as (m1,):
             await m1.meets(two)
             world = Working(m1, runs={"w3": JIDS[1], "w4": JIDS[2]})

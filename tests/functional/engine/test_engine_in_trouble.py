@@ -30,6 +30,7 @@ from lab.wait import wait_for
 from saltext_ha.commands.engine_client import shaped
 from saltext_ha.runners import ha as runner
 from tests.engines import QUICK, wrong
+from tests.forked import ForkedEngine
 
 SOON = 60.0
 WATCHED = 6.0  # seconds for which lines of a log are counted
@@ -240,7 +241,7 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
         for folder in FOLDERS:
             (each.pki_dir / folder).mkdir(mode=0o700, exist_ok=True)
     keys = public_keys(3)
-    with EngineProcess(other):
+    with ForkedEngine(other):
         wait_for(lambda: is_fine(place), SOON, "they have met")
         before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))

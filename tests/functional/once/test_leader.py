@@ -13,11 +13,12 @@ import psutil
 import pytest
 
 from lab import etcd
-from lab.engines import EngineProcess, Place, befriend
+from lab.engines import Place, befriend
 from lab.wait import wait_for
 from saltext_ha.common.errors import PeerUnreachable
 from saltext_ha.engine import wiring
 from tests.engines import QUICK, in_a_loop, met, places, run, until
+from tests.forked import ForkedEngine
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,21 +27,21 @@ KNOWN = 10.0
 
 
 @contextmanager
-def processes(root: Path, *names: str, **ha: Any) -> Iterator[dict[str, EngineProcess]]:
+def processes(root: Path, *names: str, **ha: Any) -> Iterator[dict[str, ForkedEngine]]:
     """Engines in processes of their own, that have met."""
     found = [Place(root, name, {**QUICK, **ha}) for name in names]
     befriend(*found)
     with ExitStack() as stack:
-        engines = {place.name: stack.enter_context(EngineProcess(place)) for place in found}
+        engines = {place.name: stack.enter_context(ForkedEngine(place)) for place in found}
         yield engines
 
 
-def leader_of(engine: EngineProcess) -> str | None:
+def leader_of(engine: ForkedEngine) -> str | None:
     found: str | None = engine.control("leader")["leader"]
     return found
 
 
-def agreed(engines: dict[str, EngineProcess], name: str, *but: str) -> float:
+def agreed(engines: dict[str, ForkedEngine], name: str, *but: str) -> float:
     """Wait until all know that *name* leads; the seconds it took."""
     began = time.monotonic()
     asked = [engine for each, engine in engines.items() if each not in but]

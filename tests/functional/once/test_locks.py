@@ -16,11 +16,12 @@ import pytest
 import yaml
 
 from lab import etcd
-from lab.engines import EngineProcess, Place, befriend
+from lab.engines import Place, befriend
 from lab.wait import wait_for
 from saltext_ha.commands.locked import LOST, NOT_FOUND, NOT_GIVEN
 from saltext_ha.once.locks import TTL
 from tests.engines import QUICK
+from tests.forked import ForkedEngine
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -28,12 +29,12 @@ SOON = 60.0
 
 
 @contextmanager
-def masters(root: Path, **ha: Any) -> Iterator[dict[str, EngineProcess]]:
+def masters(root: Path, **ha: Any) -> Iterator[dict[str, ForkedEngine]]:
     """Two engines that know who leads, with configuration files for ``salt-ha``."""
     found = [Place(root, name, {**QUICK, **ha}) for name in ("m1", "m2")]
     befriend(*found)
     with ExitStack() as stack:
-        engines = {place.name: stack.enter_context(EngineProcess(place)) for place in found}
+        engines = {place.name: stack.enter_context(ForkedEngine(place)) for place in found}
         for place in found:
             keys = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
             given = {key: place.opts[key] for key in keys}
@@ -42,12 +43,12 @@ def masters(root: Path, **ha: Any) -> Iterator[dict[str, EngineProcess]]:
         yield engines
 
 
-def leader(engine: EngineProcess) -> str | None:
+def leader(engine: ForkedEngine) -> str | None:
     found: str | None = engine.control("leader")["leader"]
     return found
 
 
-def lock(engine: EngineProcess, *arguments: str) -> subprocess.Popen[str]:
+def lock(engine: ForkedEngine, *arguments: str) -> subprocess.Popen[str]:
     program = [sys.executable, "-m", "saltext_ha.cli", "-c", str(engine.place.folder), "lock"]
     return subprocess.Popen(
         [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -59,7 +60,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def held(engine: EngineProcess, root: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
+def held(engine: ForkedEngine, root: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
     """A program that has the lock, until the file that is returned is there."""
     begun, over = root / f"{name}.begun", root / f"{name}.over"
     script = f"touch {begun}; while [ ! -e {over} ]; do sleep 0.05; done"

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from lab.engines import EngineProcess, Place, befriend
-from lab.hosts import HostedEngine, Switch
+from lab.engines import Place, befriend
+from lab.hosts import Switch
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.fail_points import VARIABLE
 from tests.engines import QUICK
+from tests.forked import ForkedEngine
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -49,7 +50,9 @@ class Sites:
         ]
         befriend(*self.places)
         self.engines = {
-            place.name: HostedEngine(place, switch, {VARIABLE: str(self.faults[place.name])})
+            place.name: ForkedEngine(
+                place, {VARIABLE: str(self.faults[place.name])}, host=switch.host(place.name)
+            )
             for place in self.places
         }
 
@@ -78,7 +81,7 @@ class Sites:
         return {**answer["trees"][0], "retcode": answer["retcode"]}
 
 
-def deploy(engine: EngineProcess, command: str = "deploy", **options: Any) -> dict[str, Any]:
+def deploy(engine: ForkedEngine, command: str = "deploy", **options: Any) -> dict[str, Any]:
     """What ``ha.deploy`` is answered. :raises HaError: it failed."""
     came = ended(engine, engine.control(command, {"by": "root", **options})["job"])
     if isinstance(came, HaError):
@@ -86,7 +89,7 @@ def deploy(engine: EngineProcess, command: str = "deploy", **options: Any) -> di
     return came
 
 
-def ended(engine: EngineProcess, job: str) -> dict[str, Any] | HaError:
+def ended(engine: ForkedEngine, job: str) -> dict[str, Any] | HaError:
     """What came of it."""
     try:
         while "answer" not in (found := engine.control("deploy_progress", {"job": job})):

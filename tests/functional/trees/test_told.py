@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab.engines import EngineProcess, Place
+from lab.engines import Place
 from lab.wait import wait_for
 from tests.engines import QUICK, in_a_loop, met, run
+from tests.forked import ForkedEngine
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -100,7 +101,7 @@ def test_an_engine_that_reads_a_large_source_stops_at_once(tmp_path: Path) -> No
     one = place(tmp_path, "m1")
     with (tmp_path / "trees" / "m1" / "source" / "large").open("wb") as file:
         file.truncate(1 << 40)  # more than is read in an hour; it takes no space
-    with EngineProcess(one) as engine:
+    with ForkedEngine(one) as engine:
         job = engine.control("deploy", {"by": "root"})["job"]
         wait_for(
             lambda: "reading" in engine.control("deploy_progress", {"job": job}).get("text", ""),
@@ -117,7 +118,7 @@ def test_a_check_ends_with_the_engine(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     trees = one.opts["ha"]["trees"]
     trees["states"]["check"] = f"sh -c 'echo $$ > {mark}; exec sleep 600'"
-    with EngineProcess(Place(tmp_path, "m1", {**QUICK, "trees": trees}, {})) as engine:
+    with ForkedEngine(Place(tmp_path, "m1", {**QUICK, "trees": trees}, {})) as engine:
         engine.control("deploy", {"by": "root"})
         wait_for(lambda: mark.exists() and mark.read_text().strip(), 20, "the check runs")
     pid = int(mark.read_text())

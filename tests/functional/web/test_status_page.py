@@ -18,13 +18,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lab import key_folders
-from lab.engines import EngineProcess, Place, befriend, free_port
+from lab.engines import Place, befriend, free_port
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
 from saltext_ha.web import pages, snapshot
 from tests.engines import met, run, running, until
+from tests.forked import ForkedEngine
 from tests.functional.comparing import place
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
@@ -333,7 +334,7 @@ def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
     befriend(m1, m2)
     monkeypatch.setattr(snapshot, "PATIENCE", 0.05)
 
-    async def scene(peer: EngineProcess) -> None:
+    async def scene(peer: ForkedEngine) -> None:
         async with running(m1) as (one,):
             await one.meets(m2)
             await eventually(
@@ -361,7 +362,7 @@ def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
             finally:
                 os.kill(peer.pid, signal.SIGCONT)
 
-    with EngineProcess(m2) as peer:
+    with ForkedEngine(m2) as peer:
         asyncio.run(scene(peer))
 
 
