@@ -45,6 +45,7 @@ def master_settings(
         "open_mode": False,
         "timeout": 5,
         "gather_job_timeout": 5,
+        "grains_cache": True,  # each worker collects them twice
         **LOGGING,
         **CHEAP,
         **config,
