@@ -12,7 +12,6 @@ from pathlib import Path
 
 from lab.engines import free_port
 from lab.wait import wait_for
-from tests.tools import program
 
 READY = 60.0
 
@@ -66,7 +65,7 @@ class Member:
         delay = f"fdatasync,fsync:delay_enter={round(seconds * 1e6)}"
         self._slowed = subprocess.Popen(
             [
-                *(program("strace"), "-f", "-qq", "-o", str(self._folder / "strace")),
+                *("strace", "-f", "-qq", "-o", str(self._folder / "strace")),
                 *("-e", "trace=fdatasync,fsync", "-e", f"inject={delay}"),
                 *("-p", str(self._process.pid)),
             ]

@@ -97,7 +97,8 @@ class Announcer:
 
     def __call__(self, tag: str, data: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError), open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"tag": tag, "data": dict(data)}) + "\n")
+            event = {"tag": tag, "data": dict(data), "at": time.monotonic()}
+            file.write(json.dumps(event) + "\n")
 
     def stop(self) -> None:
         """Nothing is kept open."""

@@ -35,7 +35,7 @@ AUDITOR = "auditor"
 LEGACY = "legacy"
 """The key store of 3006 and 3007; on 3008 it is what its file driver keeps, read otherwise."""
 DRIVER_OPTION = "keys.cache_driver"
-FRESH = 2.0
+FRESH = 1.5
 """Seconds for which a master counts as there; a busy machine must not take that for a fault."""
 
 

@@ -50,7 +50,7 @@ class OnceActs:
             self.book.troubles.append((begun, now))
             for name, member in self._world.members.items():
                 if member.gone or member.pid != before.get(name, member.pid):
-                    self.book.ended[name] = now
+                    self.book.ended.setdefault(name, []).append(now)
 
     # -- acts
 
@@ -64,7 +64,8 @@ class OnceActs:
         there = [member for member in self._there(step["on"]) if member.tell([known])]
         heard = frozenset(member.name for member in there if member.tell([event]))
         halves = self.book.halves_of(heard)
-        self.book.events.append(once_book.Event(self._numbers, heard, now, halves))
+        event_of = once_book.Event(self._numbers, heard, now, halves, self.book.since)
+        self.book.events.append(event_of)
         return bool(heard)
 
     def once(self, step: Step) -> bool:
@@ -73,7 +74,7 @@ class OnceActs:
 
         :raises Violation: L2.
         """
-        name, halves = step["name"], list(self.book.calm)
+        name, halves, since = step["name"], list(self.book.calm), self.book.since
         members = self._there(list(self._world.members))
         ran: list[str] = []
 
@@ -98,12 +99,18 @@ class OnceActs:
         for thread in threads:
             thread.join()
         earlier = self.book.ran.setdefault(name, [])
-        for half in halves if not victim else ():
+        self._hear_of_changes()
+        as_promised = not victim and not self.book.changed(since, time.monotonic())
+        for half in halves if as_promised else ():
             flaw = once_book.wrong_runs(name, half, [m for m in ran if m in half], earlier)
             if flaw:
                 raise Violation(flaw)
         earlier += ran
         return bool(ran)
+
+    def _hear_of_changes(self) -> None:
+        told = (event for member in self._world.members.values() for event in member.announced())
+        self.book.changes = [event["at"] for event in told if event["tag"] == "leader"]
 
     def _there(self, names: Sequence[str]) -> list[Member]:
         members = [self._world.members[name] for name in names if name in self._world.members]
@@ -121,7 +128,7 @@ class OnceActs:
         while True:
             calm, flaw = self._halves()
             if not flaw:
-                self.book.calm = calm
+                self.book.agreed(calm, time.monotonic())
                 return
             if time.monotonic() > end:
                 raise Violation(f"L1 not agreed within {LEVEL:g} s: {flaw}")
@@ -152,6 +159,7 @@ class OnceActs:
 
     def check(self) -> list[str]:
         """What is wrong, once :meth:`look` has returned: nothing waits any more."""
+        self._hear_of_changes()
         reactions = self._world.reactions.all
         counts = self._world.counts
         counts["reactions to events"] += len(reactions)

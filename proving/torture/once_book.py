@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Half = frozenset[str]
+FOLLOWS = 3.0
+"""Seconds after which a change of leaders is told at the latest."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,14 @@ class Event:
     What a minion told the masters *heard*.
 
     :ivar halves: those that were calm, among which all of these are; empty: there were others.
+    :ivar since: since when.
     """
 
     number: int
     heard: Half
     at: float
     halves: frozenset[Half]
+    since: float
 
 
 @dataclass(frozen=True)
@@ -45,17 +49,34 @@ class Reaction:
 @dataclass
 class OnceBook:
     """
-    :ivar calm: the halves that are calm now.
-    :ivar ended: master → when it ended, or was taken out of the group, last.
+    :ivar calm: the halves that are calm now. :ivar since: since when.
+    :ivar ended: master → when it ended, or was taken out of the group.
+    :ivar due: event → by when it must have been reacted to: all that heard it were calm.
     :ivar ran: name → the masters on which it ran.
     :ivar troubles: when faults began and were over.
+    :ivar changes: when masters told of another leader. In calm, a busy machine has done that.
     """
 
     calm: list[Half] = field(default_factory=list)
-    ended: dict[str, float] = field(default_factory=dict)
+    since: float = math.inf
+    ended: dict[str, list[float]] = field(default_factory=dict)
+    due: dict[int, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     ran: dict[str, list[str]] = field(default_factory=dict)
     troubles: list[tuple[float, float]] = field(default_factory=list)
+    changes: list[float] = field(default_factory=list)
+
+    def agreed(self, halves: list[Half], now: float) -> None:
+        """These *halves* are calm from now on, and nothing waits in them."""
+        self.calm, self.since = halves, now
+        names = frozenset[str]().union(*halves)
+        for event in self.events:
+            if event.heard <= names:
+                self.due.setdefault(event.number, now)
+
+    def changed(self, since: float, until: float) -> bool:
+        """Whether leaders changed in that time."""
+        return any(since <= at <= until for at in self.changes)
 
     def halves_of(self, names: Iterable[str]) -> frozenset[Half]:
         """The calm halves of these masters; empty if one of them is in none."""
@@ -112,14 +133,20 @@ def verdict(book: OnceBook, reactions: Iterable[Reaction]) -> list[str]:
         done = found[event.number]
         where = ", ".join(each.on for each in done) or "no master"
         text = f"event {event.number}, heard by {', '.join(sorted(event.heard))}: {where} reacted"
-        lived = any(book.ended.get(name, -math.inf) < event.at for name in event.heard)
-        if not done and lived:
+        if not done and any(_lived(book, event, name) for name in event.heard):
             flaws.append(f"L3 {text}")
         last = max((each.at for each in done), default=event.at)
         calm = not any(begun <= last and over >= event.at for begun, over in book.troubles)
+        calm = calm and not book.changed(event.since, last + FOLLOWS)
         if event.halves and calm and len(done) > len(event.halves):
             flaws.append(f"L4 {text}, in {_told(event.halves)}")
     return flaws
+
+
+def _lived(book: OnceBook, event: Event, name: str) -> bool:
+    """Whether the master *name* did not end before it must have handed *event* over."""
+    due = book.due.get(event.number, math.inf)
+    return not any(event.at <= at <= due for at in book.ended.get(name, ()))
 
 
 def _told(halves: Iterable[Half]) -> str:

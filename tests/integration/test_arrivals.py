@@ -99,8 +99,9 @@ def its_mine_is_older_here(minion: Minion, there: Master, here: Master) -> None:
         assert "web1" in row(there, here)["note"]
     finally:
         minion.resume()
-    wait_for(lambda: not notes(here), SOON, "it has refreshed its mine")
-    assert row(here, here)["mines"] == {"older": 0, "unknown": 0}
+    fine = {"older": 0, "unknown": 0}
+    wait_for(lambda: row(here, here)["mines"] == fine, SOON, "it has refreshed its mine")
+    assert not notes(here)
 
 
 def written(master: Master, what: str, at: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from saltext_ha.commands.cmd import Commands
@@ -225,10 +225,15 @@ def make(parts: Parts) -> Answering:
 
 def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
     """Of a master that caches grains, pillar and mine of minions."""
-    arrivals = Arrivals(lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)), grains_cache(parts.opts))
+    arrivals = Arrivals(_refresh(jobs), grains_cache(parts.opts))
     parts.bus.add(arrivals)
     parts.noted.append(arrivals.notes)
     return arrivals
+
+
+def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
+    """Has minions refresh their mine, grains and pillar."""
+    return lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids))
 
 
 def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
@@ -237,7 +242,7 @@ def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
         parts.links,
         mine_cache(parts.opts),
         busy=arrivals.asks if arrivals else lambda _: False,
-        publish=lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids)),
+        publish=_refresh(jobs),
     )
     if arrivals:
         parts.bus.add(mines)

@@ -10,6 +10,7 @@ count: that one is connected to both, or has moved back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -19,7 +20,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from saltext_ha.common.batches import BATCH, batches
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, reason_of
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.minions.arrivals import AT_ONCE, MOST, TOLD, TRIES, Updated, arrived
 from saltext_ha.salt_bus.intake import is_id
 from saltext_ha.transport import wire
@@ -31,7 +32,9 @@ log = logging.getLogger(__name__)
 ASK = "mine_ages"
 EVERY = 10.0
 GRACE = 10.0
-"""Seconds that a minion has to refresh before its mine is looked at."""
+"""Seconds that a minion has to refresh, from when it came, or was asked to, on."""
+LASTING = 2 * 3600.0
+"""Seconds for which one is named at most: by then ``mine_interval`` (an hour) is over."""
 ANSWERING = 5.0  # for a peer to look at so many files
 TOLERANCE = 5.0
 """Seconds: files have whole ones, and an answer takes its time."""
@@ -59,6 +62,9 @@ class MineLink(Protocol):
 @dataclass
 class _Came:
     at: float
+    busy: float = 0.0
+    """When it was being asked to refresh anyway, last."""
+    looked: bool = False
     there: dict[str, float] = field(default_factory=dict)
     """Peer → when the mine there was written, by the clock of this master; 0: it has none."""
     tries: int = 0
@@ -158,33 +164,44 @@ class Mines:
         """For as long as the engine runs."""
         while True:
             if self._came:
-                await self.step()
+                with contextlib.suppress(StoreError):  # the cache hangs: the next time
+                    await self.step()
             await asyncio.sleep(EVERY)
 
     async def step(self) -> None:
         """Look whose mine has come, and ask the peers about the others."""
-        now = self._clock()
-        busy = {minion_id for minion_id in self._came if self._busy(minion_id)}
+        now, asked = self._clock(), self._asked()
+        due: dict[str, _Came] = {}
         for minion_id, came in list(self._came.items()):
-            if now - came.at > TOLD and minion_id not in busy:
+            older = minion_id in self._older
+            if self._busy(minion_id):
+                came.busy = now
+            elif now - came.at > (LASTING if older else TOLD):
                 del self._came[minion_id]
-        due = {
-            minion_id: came
-            for minion_id, came in self._came.items()
-            if now - came.at >= GRACE and minion_id not in busy
-        }
+            elif now - max(came.at, came.busy) >= GRACE and (
+                older or not came.looked or any(name not in came.there for name, _ in asked)
+            ):
+                came.looked = True
+                due[minion_id] = came
         here = await self._look(due)
         for minion_id in [name for name, came in due.items() if here[name] >= int(came.at)]:
             self._settle(minion_id, due.pop(minion_id))
-        await asyncio.gather(*(self._ask(name, link, due) for name, link in self._asked()))
+        await asyncio.gather(*(self._ask(name, link, due) for name, link in asked))
         self._compare(due, here)
         await self._ask_again()
 
     async def _look(self, ids: Iterable[str]) -> dict[str, float]:
+        """:raises StoreError: others have waited for the cache for too long."""
         found: dict[str, float] = {}
         for batch in batches(ids):
-            async with self._looking:
+            try:
+                await asyncio.wait_for(self._looking.acquire(), ANSWERING)
+            except asyncio.TimeoutError:
+                raise StoreError("the cache of minions hangs") from None
+            try:
                 found |= await asyncio.to_thread(self._written, batch)
+            finally:
+                self._looking.release()
         return found
 
     def _settle(self, minion_id: str, came: _Came) -> None:

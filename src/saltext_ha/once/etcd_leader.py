@@ -57,7 +57,8 @@ class EtcdLeader:
         self._key = f"{self._prefix}/leader"
         # Two members that do not answer must not cost the lease.
         self.client = EtcdClient(settings, max(0.5, settings.ttl / 6))
-        self._lease = ""
+        self._lease = self._former = ""
+        """Its lease; and one that it has given up, and could not give back yet."""
         self._until = float("-inf")
         """Until when the lease holds for certain."""
         self._held: KeyHolder | None = None
@@ -152,6 +153,8 @@ class EtcdLeader:
 
     async def _look(self) -> str:
         """Prolong, take, or give up the lease; returns why none leads, or empty."""
+        with contextlib.suppress(EtcdError):
+            await self._give_back()
         if why := self._unfit():
             await self._give_up()
             held = await self.client.get(self._key)
@@ -162,7 +165,7 @@ class EtcdLeader:
         held = await self.client.get(self._key) or await self._take()
         self._note(held)
         if held and _name(held) == self._name and held.value != self._own:
-            return "the lease of an earlier start of this master has not ended yet"
+            return "an earlier lease of this master has not ended yet"
         return ""
 
     async def _prolong(self) -> None:
@@ -190,10 +193,16 @@ class EtcdLeader:
         self._until = asked + min(ttl, self._settings.ttl) * (1 - EARLIER)
 
     async def _give_up(self) -> None:
-        lease, self._lease, self._until = self._lease, "", float("-inf")
-        if lease:
+        self._former, self._lease = self._lease or self._former, ""
+        self._until = float("-inf")
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Where etcd was away it begins leases anew: for a whole TTL nobody would lead."""
+        if self._former:
             with contextlib.suppress(LeaseGone):
-                await self.client.revoke(lease)
+                await self.client.revoke(self._former)
+            self._former = ""
 
     def _note(self, held: KeyHolder | None) -> None:
         self._held, self._seen = held, self._clock()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import (
+    HaError,
     InvalidRecord,
     PeerError,
     PeerRefused,
@@ -158,23 +159,25 @@ class GroupLeader:
             client = self._links[name].client
             answer = await client.call("leader", {"sees": sorted(sees)}, PATIENCE)
             self._take(name, answer, asked, sees)
-        except PeerRefused as exc:
-            # A release that does not know the question, or a master that is told to take no part.
-            _, told, why = str(exc).partition(APART)
-            self._gone(name, why if told else f"{OLDER} ({exc})")
         except (PeerError, InvalidRecord) as exc:
-            if asked < self._direct.get(name, asked):
-                pass  # it has answered a later question
-            elif str(exc).endswith(REFUSED):
-                self._gone(name, str(exc))  # nobody runs there: that is known at once
-            else:
-                self._apart[name] = reason_of(exc)  # from when its last view counts no more
+            if asked >= self._direct.get(name, asked):  # else it has answered a later question
+                self._failed(name, exc)
         except KeyError:
             pass  # it left
         finally:
             if asked >= self._since:  # not what was on its way when this process was stopped
                 self._asked.add(name)
             self._news.set()
+
+    def _failed(self, name: str, exc: HaError) -> None:
+        if isinstance(exc, PeerRefused):
+            # A release that does not know the question, or a master that is told to take no part.
+            _, told, why = str(exc).partition(APART)
+            self._gone(name, why if told else f"{OLDER} ({exc})")
+        elif str(exc).endswith(REFUSED):
+            self._gone(name, str(exc))  # nobody runs there: that is known at once
+        else:
+            self._apart[name] = reason_of(exc)  # from when its last view counts no more
 
     def _gone(self, name: str, why: str) -> None:
         self._views.pop(name, None)

@@ -111,7 +111,8 @@ class _Collector:
         )
         mines = GaugeMetricFamily(
             "saltext_ha_arrived_mines",
-            "Minions that came to it lately, whose mine is older there than elsewhere.",
+            "Minions that came to it lately: older: their mine is older there than elsewhere; "
+            "unknown: that is not known (yet).",
             labels=["master", "state"],
         )
         for row in rows:

@@ -203,7 +203,9 @@ async def test_an_earlier_start_of_the_same_master_is_not_this_one(tmp_path: Pat
         lease, _ = await client.grant(TTL)
         await client.take("/salt-ha/g/leader", "m1 0123", lease)
         async with masters(members, "m1") as group:
-            await until(lambda: "earlier start" in group.leaders["m1"].standing.why, "it is said")
+            await until(
+                lambda: "an earlier lease" in group.leaders["m1"].standing.why, "it is said"
+            )
             assert group.leading() == []
             await group.one_leads()
         await client.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,16 @@ import pytest
 import salt.cache
 
 from saltext_ha.commands.views import _mines
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import (
+    HaError,
+    InvalidRecord,
+    PeerRefused,
+    PeerUnreachable,
+    StoreError,
+)
 from saltext_ha.minions import mines
 from saltext_ha.minions.arrivals import AT_ONCE, TOLD, TRIES, mine_cache
-from saltext_ha.minions.mines import EVERY, GRACE, Mines
+from saltext_ha.minions.mines import EVERY, GRACE, LASTING, Mines
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
 
@@ -218,6 +225,77 @@ def test_one_that_is_asked_to_refresh_anyway_has_time(scene: Scene) -> None:
     scene(play)
 
 
+def test_one_that_was_asked_late_has_time_from_then_on(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=20)
+        site.m1.busy.add("web1")
+        await site.m1.comes("web1")
+        await site.later()
+        site.m1.busy.clear()
+        await site.later(GRACE - 1)
+        assert site.m1.counts() == (0, 1)
+        await site.later(1)
+        assert site.m1.counts() == (1, 0)
+
+    scene(play)
+
+
+def test_what_nobody_can_answer_is_not_looked_at_again(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m3.up = False
+        looked: list[str] = []
+        written = site.m1.mines._written
+
+        def noted(ids: Iterable[str]) -> dict[str, float]:
+            looked.extend(names := list(ids))
+            return written(names)
+
+        site.m1.mines._written = noted
+        await site.m1.comes("bare")
+        for _ in range(4):
+            await site.later()
+        assert (looked, site.m1.counts()) == (["bare"], (0, 1))
+        site.m3.up = True
+        await site.later()
+        assert (looked, site.m1.counts()) == (["bare"] * 2, (0, 0))
+
+    scene(play)
+
+
+def test_one_that_is_older_is_named_for_longer(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m2.mined("web1", ago=20)
+        await site.m1.comes("web1")
+        await site.later()
+        await site.later(TOLD + 1)
+        assert site.m1.counts() == (1, 0)
+        await site.later(LASTING)
+        assert site.m1.counts() == (0, 0)
+
+    scene(play)
+
+
+def test_a_cache_that_hangs_refuses_the_next(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mines, "ANSWERING", 0.05)
+    over = threading.Event()
+
+    def hangs(ids: Iterable[str]) -> dict[str, float]:
+        over.wait(20)
+        return {}
+
+    async def play(site: Site) -> None:
+        site.m2.mines._written = hangs
+        ask = site.m2.mines.for_peers()["mine_ages"]
+        first = asyncio.ensure_future(ask(PEER, {"ids": ["web1"]}))
+        await asyncio.sleep(0)
+        with pytest.raises(StoreError, match="hangs"):
+            await ask(PEER, {"ids": ["web1"]})
+        over.set()
+        assert await first == {"ages": {}}
+
+    scene(play)
+
+
 def test_it_is_asked_anew_a_few_times(scene: Scene) -> None:
     async def play(site: Site) -> None:
         site.m2.mined("web1", ago=20)
@@ -258,8 +336,6 @@ def test_peers_that_are_down_are_not_asked_and_what_they_have_is_unknown(scene: 
         await site.later()
         assert site.m1.counts() == (1, 0)
         assert len(site.m3.questions) == 1, "it has answered"
-        await site.later(TOLD)
-        assert site.m1.counts() == (0, 0)
 
     scene(play)
 

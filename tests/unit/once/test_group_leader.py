@@ -164,6 +164,21 @@ async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
 
 
 @in_a_loop
+async def test_a_late_refusal_undoes_no_later_answer() -> None:
+    async with world("m1", "m2") as group:
+        await group.leads("m1")
+        first = group.masters["m1"]
+        group.tasks["m1"].cancel()
+        group.old.add("m2")
+        first._direct["m2"] = first._clock() + 1  # when it was asked what it has answered since
+        await first._ask("m2")
+        assert "m2" in first._views
+        first._direct["m2"] = first._clock() - 1
+        await first._ask("m2")
+        assert "m2" not in first._views
+
+
+@in_a_loop
 async def test_nobody_speaks_for_a_master_that_answers_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,6 +73,12 @@ long_waits = st.sampled_from([0.0, 0.3, 1.0, 2.5, 5.0, 10.0, 30.0, 30.0])
 members = st.sets(st.sampled_from(ENDPOINTS), max_size=2)
 
 
+def running(task: asyncio.Task[Any]) -> None:
+    """:raises RuntimeError: it has ended; nothing that a model asserts."""
+    if task.done():
+        raise RuntimeError("a leader has ended") from task.exception()
+
+
 class NotedLink(Link):
     """One of which it is known when it was tried last."""
 
@@ -217,7 +223,7 @@ class GroupMachine(RuleBasedStateMachine):
     def look(self) -> None:
         for name in self.group.running:
             task = self.group.tasks[name]
-            assert not task.done(), task.exception()
+            running(task)
         leading = self.group.leading()
         self.nobody_leads_that_may_not(leading)
         self.nobody_leads_that_has_not_asked(leading)
@@ -440,7 +446,7 @@ class EtcdMachine(RuleBasedStateMachine):
     def look(self) -> None:
         group = self.group
         for name in group.running:
-            assert not group.tasks[name].done(), group.tasks[name].exception()
+            running(group.tasks[name])
         for claim in self.claims:
             assert not claim.done() or claim.exception() is None
         leading = [each for each in group.starts if each.standing.leads]
@@ -715,6 +721,40 @@ def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
     asyncio.run(looks())
     assert leader._lease == "2"
     assert not leader.standing.leads
+
+
+def test_what_could_not_be_given_back_is_given_back_when_etcd_answers() -> None:
+    """Without a quorum its lease does not end, and begins anew after that."""
+    now = 0.0
+    key: list[KeyHolder] = []
+
+    async def take(name: str, value: str, lease: str) -> KeyHolder:
+        key.append(KeyHolder(value, len(lease)))
+        return key[0]
+
+    async def revoke(lease: str) -> None:
+        if away:
+            raise EtcdError("timed out")
+        key.clear()
+
+    async def get(name: str) -> KeyHolder | None:
+        if away:
+            raise EtcdError("timed out")
+        return key[0] if key else None
+
+    client = mock.AsyncMock(take=take, revoke=revoke, get=get)
+    client.grant.side_effect = [("1", 8), ("2", 8)]
+    leader = etcd_master(client, lambda: now)
+    away = False
+    asyncio.run(leader._look())
+    assert leader.standing.leads
+    now, away = 9.0, True
+    for _ in range(2):
+        with pytest.raises(EtcdError):
+            asyncio.run(leader._look())
+    away = False
+    assert asyncio.run(leader._look()) == ""
+    assert (leader._lease, leader.standing.leads) == ("2", True)
 
 
 def test_one_that_ends_does_not_wait_long_for_an_etcd_that_hangs() -> None:

@@ -21,9 +21,9 @@ def told(leader: str | None, leads: bool, **reactor: Any) -> dict[str, Any]:
 
 
 def book(halves: Iterable[Half], heard: Iterable[str], **more: Any) -> OnceBook:
-    made = OnceBook(calm=list(halves), **more)
+    made = OnceBook(calm=list(halves), since=9.0, **more)
     names = frozenset(heard)
-    made.events.append(Event(1, names, 10.0, made.halves_of(names)))
+    made.events.append(Event(1, names, 10.0, made.halves_of(names), made.since))
     return made
 
 
@@ -71,12 +71,24 @@ def test_in_trouble_two_may_react() -> None:
     two = reacted("m1", "m2")
     assert verdict(book([ONE], ONE, troubles=[(10.5, 10.7)]), two) == []
     assert verdict(book([ONE], ONE, troubles=[(9.0, 9.5), (11.5, 12.0)]), two) != []
+    # A machine that is too busy for its masters to see each other.
+    assert verdict(book([ONE], ONE, changes=[11.5]), two) == []
+    assert verdict(book([ONE], ONE, changes=[8.5]), two) != []
 
 
 def test_what_only_masters_heard_that_ended_may_be_lost() -> None:
-    assert verdict(book([ONE], ["m1"], ended={"m1": 10.5}), []) == []
-    assert verdict(book([ONE], ["m1"], ended={"m1": 9.5}), []) != []
-    assert verdict(book([ONE], ["m1", "m2"], ended={"m1": 10.5}), []) != []
+    assert verdict(book([ONE], ["m1"], ended={"m1": [10.5]}), []) == []
+    assert verdict(book([ONE], ["m1"], ended={"m1": [9.5]}), []) != []
+    assert verdict(book([ONE], ["m1", "m2"], ended={"m1": [10.5]}), []) != []
+
+
+def test_what_was_due_before_they_ended_may_not() -> None:
+    late = book([ONE], ["m1"], ended={"m1": [12.0]})
+    assert verdict(late, []) == []
+    late.agreed([HALVES[1]], 10.2)
+    assert verdict(late, []) == [], "m1 had not been asked"
+    late.agreed([ONE], 11.0)
+    assert [each.split()[0] for each in verdict(late, [])] == ["L3"]
 
 
 def test_what_is_called_everywhere_runs_once_in_each_half() -> None:
