@@ -150,9 +150,10 @@ async def test_the_disks_of_etcd_become_slow(tmp_path: Path) -> None:
         async with masters(members, "m1", "m2") as group:
 
             async def goes_on(name: str) -> None:
+                """Where the machine itself is so slow that etcd elects anew, nobody leads."""
                 end = time.monotonic() + 2 * TTL
                 await until(lambda: time.monotonic() > end, "time goes by", 3 * TTL)
-                assert group.leading() == [name]
+                assert group.leading() in ([name], [])
 
             first = await group.one_leads()
             slow = [next(each for each in members if not each.leads)]

@@ -122,7 +122,7 @@ def test_the_latest_of_many_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch
 
 def test_data_nested_too_deeply_is_refused() -> None:
     data: dict[str, Any] = {}
-    for _ in range(5_000):
+    for _ in range(100_000):
         data = {"a": data}
     with pytest.raises(ValueError, match="nested too deeply"):
         key_of("x", data)
