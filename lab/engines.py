@@ -273,6 +273,7 @@ class EngineProcess:
         self.module = module
         self.start_seconds = 0.0
         """From the first line of the service to the open control socket; no imports."""
+        self._imports = 0.0
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -308,7 +309,7 @@ class EngineProcess:
         if not line:
             raise RuntimeError(f"{self.place.name} ended with {process.wait()} while starting")
         # CLOCK_MONOTONIC is one clock for all processes.
-        began = float(line)
+        began, self._imports = map(float, line.split())
 
         def decided() -> bool:
             return process.poll() is not None or _listens(self.place.config.control_socket)
@@ -364,6 +365,10 @@ class EngineProcess:
         """Seconds of processor time used so far."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
+
+    def worked(self) -> float:
+        """The same since the first line of the service: no imports."""
+        return max(0.0, self.cpu() - self._imports)
 
     def __enter__(self) -> EngineProcess:
         return self if self._process else self.start()
@@ -427,7 +432,7 @@ def main() -> None:
 
     quiet()
     place = Place.of(json.loads(sys.argv[1]))
-    print(time.monotonic(), flush=True)
+    print(time.monotonic(), time.process_time(), flush=True)
     # Nothing may wait for a reader of this pipe later.
     os.dup2(2, 1)
     service.run(place.opts, place.config)

@@ -8,15 +8,17 @@ nobody. All that it does and does not: ``python -m proving.benchmarks.native_clu
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 from lab import Lab, Master, key_folders, wait_for
 from lab.cluster import add_cluster, start_cluster
 from lab.keys import write_whole
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import RIVALS, Row
 from proving.benchmarks.rsync import Shot
 
@@ -45,7 +47,8 @@ def measure(deletions: int, arrivals: int) -> list[Row]:
         lab.form_group()
         for master in ours:
             wait_for(partial(_has, master, len(ids)), 120, f"all keys are on {master.name}")
-        deleted, accepted = _both(lab, ours, ids, arrivals)
+        works: list[float] = []
+        deleted, accepted = _both(lab, ours, ids, arrivals, lambda: works.append(used(*ours)))
     with Lab() as lab:
         theirs = add_cluster(lab, "m1", "m2", "m3", isolated=True, engine=False, config=options)
         _let_in(theirs)
@@ -53,13 +56,18 @@ def measure(deletions: int, arrivals: int) -> list[Row]:
             key_folders.plant(master.key_dir, ids)
         start_cluster(theirs)
         beside = [Shot(median(times)) for times in _both(lab, theirs, ids, arrivals)]
-    rows = (
-        ("salt-key -d", deletions, deleted, beside[0]),
-        ("auto-acceptance", arrivals, accepted, beside[1]),
-    )
+    rows = (("salt-key -d", deletions, deleted), ("auto-acceptance", arrivals, accepted))
     return [
-        Row(f"{what}, to the last of 3 masters", keys, times, rivals={RIVALS[-1]: shot})
-        for what, keys, times, shot in rows
+        Row(
+            f"{what}, to the last of 3 masters",
+            keys,
+            times,
+            rivals={RIVALS[-1]: shot},
+            cpu=(after - before) / keys,
+        )
+        for (what, keys, times), shot, (before, after) in zip(
+            rows, beside, pairwise(works), strict=True
+        )
     ]
 
 
@@ -73,21 +81,32 @@ def _has(master: Master, count: int) -> bool:
 
 
 def _both(
-    lab: Lab, masters: Sequence[Master], ids: Iterable[str], arrivals: int
+    lab: Lab,
+    masters: Sequence[Master],
+    ids: Iterable[str],
+    arrivals: int,
+    note: Callable[[], object] = lambda: None,
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of every deletion, and of every acceptance."""
+    """
+    Milliseconds of every deletion, and of every acceptance.
+
+    :param note: called before both, between them and at the end.
+    """
     folders = [master.key_dir / key_folders.ACCEPTED for master in masters]
     deleted, accepted = [], []
+    note()
     with ThreadPoolExecutor(1) as pool:
         for minion_id in ids:
             command = pool.submit(masters[0].salt_key, "-d", minion_id, "-y")
             deleted.append(_follows([folder / minion_id for folder in folders], there=False))
             command.result().check()
+    note()
     for number in range(arrivals):
         minion = lab.add_minion(f"{AUTO}{number}", [masters[0]])
         minion.launch()
         accepted.append(_follows([folder / minion.name for folder in folders], there=True))
         minion.stop()
+    note()
     return deleted, accepted
 
 

@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import mean
 
 from lab import etcd
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
 from saltext_ha.commands.once import RUN
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
@@ -60,10 +62,11 @@ def measure(root: Path, store: str, runs: int) -> list[Row]:
         Row(
             f"new leader, {fault} ({store})",
             len(MASTERS),
-            times,
+            [ms for ms, _ in rounds],
             budget=Budget(worst=BUDGETS[store][fault]),
+            cpu=mean(work for _, work in rounds),
         )
-        for fault, times in took.items()
+        for fault, rounds in took.items()
     ]
 
 
@@ -80,21 +83,22 @@ class Group:
         self._fence = 0
         self.twice = 0
 
-    def without_leader(self, number: signal.Signals) -> float:
+    def without_leader(self, number: signal.Signals) -> tuple[float, float]:
         """
         Send that signal to the leader, and start or continue it when another one leads.
 
-        :return: milliseconds until all others knew that.
+        :return: milliseconds until all others knew that, and those of processor time of the others.
         """
         last = wait_for(self._level, LIMIT, "all masters follow one")
         others = [name for name in MASTERS if name != last]
         engine = self._engines[last]
+        going_on = [self._engines[name] for name in others]
         time.sleep(random.uniform(0, 2 * TURN))  # masters look in turns
-        began = time.monotonic()
+        before, began = used(*going_on), time.monotonic()
         os.kill(engine.pid, number)
         try:
             wait_for(lambda: self.followed(others) in others, LIMIT, "another one leads", POLL)
-            return (time.monotonic() - began) * 1000
+            return (time.monotonic() - began) * 1000, used(*going_on) - before
         finally:
             if number == signal.SIGSTOP:
                 os.kill(engine.pid, signal.SIGCONT)

@@ -37,11 +37,11 @@ def group(root: Path, size: int = MINIONS, runs: int = 10) -> list[Row]:
     """
     places = [Place(root, name, HA) for name in ("m1", "m2", "m3")]
     level(places, key_folders.ids(size))
-    times, sent = asyncio.run(_ask(places, key_folders.ids(size), runs))
-    return [Row("ha.minions, 3 masters", size, times, bytes=sent, budget=GROUP)]
+    times, sent, work = asyncio.run(_ask(places, key_folders.ids(size), runs))
+    return [Row("ha.minions, 3 masters", size, times, bytes=sent, budget=GROUP, cpu=work)]
 
 
-async def _ask(places: list[Place], ids: list[str], runs: int) -> tuple[list[float], int]:
+async def _ask(places: list[Place], ids: list[str], runs: int) -> tuple[list[float], int, float]:
     async with Engine(places[0]) as m1, Engine(places[1]) as m2, Engine(places[2]) as m3:
         engines = [m1, m2, m3]
         await m1.meets(*places[1:])
@@ -52,6 +52,7 @@ async def _ask(places: list[Place], ids: list[str], runs: int) -> tuple[list[flo
             engines[number % 3].parts.bus.tell(f"salt/ha/minion/{minion_id}/bound", event)
         client = m1.link(places[1]).client
         before, times = client.bytes_sent + client.bytes_received, []
+        worked = time.process_time()
         for _ in range(runs):
             began = time.perf_counter()
             answer = await asyncio.to_thread(
@@ -60,7 +61,8 @@ async def _ask(places: list[Place], ids: list[str], runs: int) -> tuple[list[flo
             times.append((time.perf_counter() - began) * 1000)
             if answer["counts"] != {"bound": len(ids)}:
                 raise AssertionError(f"not all are bound: {answer['counts']} {answer['unknown']}")
-        return times, (client.bytes_sent + client.bytes_received - before) // runs
+        work = (time.process_time() - worked) * 1000 / runs
+        return times, (client.bytes_sent + client.bytes_received - before) // runs, work
 
 
 def asked(root: Path, samples: int = 40) -> list[Row]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from lab import key_folders
 from lab.engines import Engine, EngineProcess, Place, befriend
 from proving.benchmarks import rivals
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
 
 ONE = Budget(median=25, p99=100)
@@ -38,7 +39,7 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
     for other in places[1:]:
         other.take_over(first)
     befriend(*places)
-    accepts, deletes = asyncio.run(_times(places, samples))
+    accepts, deletes, work = asyncio.run(_times(places, samples))
     compared = rivals.measure(first.pki_dir, root / "rivals", runs) if runs else None
     # Eight processes on two processors wait for each other: the budget is one of two masters.
     budget = ONE if masters == 2 else None
@@ -50,6 +51,7 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
             accepts,
             rivals=compared.accept if compared else {},
             budget=budget,
+            cpu=work[0],
         ),
         Row(
             f"delete, {last}",
@@ -57,12 +59,22 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
             deletes,
             rivals=compared.delete if compared else {},
             budget=budget,
+            cpu=work[1],
         ),
     ]
 
 
-async def _times(places: Sequence[Place], samples: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of every accept, and of every delete, until the last has it."""
+async def _times(
+    places: Sequence[Place], samples: int
+) -> tuple[list[float], list[float], tuple[float, float]]:
+    """
+    Milliseconds of every accept, and of every delete, until the last has it; and those of
+    processor time for one of each.
+    """
+
+    def worked() -> float:
+        return time.process_time() * 1000 + used(*processes)
+
     first, others = places[0], places[1:]
     accepts, deletes = [], []
     processes = [EngineProcess(place) for place in others]
@@ -73,12 +85,15 @@ async def _times(places: Sequence[Place], samples: int) -> tuple[list[float], li
             await asyncio.to_thread(process.wait_ready)
         async with Engine(first) as engine:
             await engine.meets(*others)
+            before = worked()
             for minion_id in key_folders.ids(samples, "fresh"):
                 key_folders.plant(first.pki_dir, [minion_id], seed=time.monotonic_ns())
                 accepts.append(await _one(engine, minion_id, others, gone=False))
+            between = worked()
             for minion_id in key_folders.ids(samples, "fresh"):
                 (first.pki_dir / key_folders.ACCEPTED / minion_id).unlink()
                 deletes.append(await _one(engine, minion_id, others, gone=True))
+            after = worked()
             for other in others:
                 done = await engine.link(other).exchange()
                 if done.received or done.sent:
@@ -87,7 +102,7 @@ async def _times(places: Sequence[Place], samples: int) -> tuple[list[float], li
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 await asyncio.to_thread(process.stop)
-    return accepts, deletes
+    return accepts, deletes, ((between - before) / samples, (after - between) / samples)
 
 
 async def _one(engine: Engine, minion_id: str, others: Sequence[Place], gone: bool) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,12 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
 import salt.config
 import salt.utils.event
 
 from lab import Lab, Master
 from lab.wait import wait_for
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import Row
 from saltext_ha.once.same_event import FROM_MINION
 from saltext_ha.salt_bus.announce import Announcer
@@ -48,10 +46,14 @@ def measure(root: Path, runs: int, events: int = EVENTS) -> list[Row]:
         }
         for work in works.values():
             work()  # the first one opens connections
-        for used in site.used:
-            used.clear()
-        took = {name: [work() for _ in range(runs)] for name, work in works.items()}
-    rows = [Row(f"{name}{_rate(events, times)}", events, times) for name, times in took.items()]
+        for spent in site.used:
+            spent.clear()
+        rows = []
+        for name, work in works.items():
+            before = sum(site.cpu())
+            times = [work() for _ in range(runs)]
+            spent_on_one = (sum(site.cpu()) - before) / runs
+            rows.append(Row(f"{name}{_rate(events, times)}", events, times, cpu=spent_on_one))
     return [
         *rows,
         Row("event handed over, work of the engine that heard it", events, site.used[0]),
@@ -80,7 +82,6 @@ class Site:
         self._announcers = {
             name: Announcer(opts, Proofs(b"key")) for name, opts in self._opts.items()
         }
-        self._engines = [psutil.Process(_pid(master)) for master in (other, leader)]
         self._numbers = count()
         self.used: tuple[list[float], list[float]] = ([], [])
         # So that the leader knows that it hears this minion, too.
@@ -90,6 +91,10 @@ class Site:
         """End what fires."""
         for announcer in self._announcers.values():
             announcer.stop()
+
+    def cpu(self) -> list[float]:
+        """Milliseconds of processor time: of the engine that hears events, and of the leader's."""
+        return [used(self._other), used(self._leader)]
 
     def on_one_bus(self) -> float:
         """Milliseconds until a listener on the second master's bus has heard all."""
@@ -102,12 +107,12 @@ class Site:
     def handed_over(self) -> float:
         """Milliseconds until the leader has fired all that the other one has heard."""
         with self._listening(self._leader, TAG) as heard:
-            before, began = self._cpu(), time.perf_counter()
+            before, began = self.cpu(), time.perf_counter()
             self._fire(TAG, OTHER, self._other)
             self._until(lambda: heard.count >= self._events)
             took = time.perf_counter() - began
-        for used, now, then in zip(self.used, self._cpu(), before, strict=True):
-            used.append((now - then) * 1000 / self._events)
+        for spent, now, then in zip(self.used, self.cpu(), before, strict=True):
+            spent.append((now - then) / self._events)
         return took * 1000
 
     def known(self) -> float:
@@ -130,9 +135,6 @@ class Site:
             for master in masters:
                 event = {"id": minion_id, "tag": tag, "cmd": FROM_MINION, "data": said}
                 self._announcers[master.name].fire(tag, event)
-
-    def _cpu(self) -> list[float]:
-        return [used.user + used.system for used in (each.cpu_times() for each in self._engines)]
 
     def _until(self, condition: Callable[[], bool], poll: float = 0.002) -> None:
         try:
@@ -217,11 +219,3 @@ def _leading(first: Master, second: Master) -> tuple[Master, ...]:
     if reacts != [rows[master.name]["leads"] for master in (first, second)] or sum(reacts) != 1:
         return ()
     return (first, second) if reacts[0] else (second, first)
-
-
-def _pid(master: Master) -> int:
-    """Of the process that listens on the control socket: its engine."""
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(str(master.control_socket))
-        told = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", told)[0])

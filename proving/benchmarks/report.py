@@ -23,10 +23,13 @@ COLUMNS = (
     "median",
     "p99",
     "worst",
+    "CPU",
+    "instructions",
     "bytes",
     "memory",
     "idle CPU",
     *RIVALS,
+    "rsync CPU",
     "rsync bytes",
     "budget",
     "ok",
@@ -67,6 +70,8 @@ class Row:
     One piece of work at one size.
 
     :param ms: the samples in milliseconds, None where only bytes count.
+    :param cpu: milliseconds of processor time that all engines need for one sample, a mean.
+    :param instructions: that one needs, where a processor's time is not what is measured.
     :param bytes: on the wire.
     :param rivals: the same work by other tools, by their name.
     :param memory: bytes that one engine holds.
@@ -81,6 +86,8 @@ class Row:
     memory: int | None = None
     idle: float | None = None
     budget: Budget | None = None
+    cpu: float | None = None
+    instructions: int | None = None
 
     @property
     def median(self) -> float | None:
@@ -123,6 +130,7 @@ class Row:
         """One text a column."""
         fastest = min((shot.ms for shot in self.rivals.values()), default=None)
         size = next((s.bytes for s in self.rivals.values() if s.bytes is not None), None)
+        work = next((s.cpu for s in self.rivals.values() if s.cpu is not None), None)
         return [
             self.work,
             harness.spaced(self.keys),
@@ -132,10 +140,13 @@ class Row:
             _ms(self.median),
             _ms(self.p99),
             _ms(self.worst),
+            _ms(self.cpu),
+            "-" if self.instructions is None else harness.spaced(self.instructions),
             _size(self.bytes),
             _size(self.memory),
             _percent(self.idle),
             *(_ms(self.theirs(name)) for name in RIVALS),
+            _ms(work),
             _size(size),
             str(self.budget or "-"),
             {True: "yes", False: "NO", None: "-"}[self.ok],
@@ -150,6 +161,8 @@ class Row:
             "median_ms": self.median,
             "p99_ms": self.p99,
             "worst_ms": self.worst,
+            "cpu_ms": self.cpu,
+            "instructions": self.instructions,
             "bytes": self.bytes,
             "memory": self.memory,
             "idle_percent": self.idle,

@@ -134,8 +134,7 @@ def _shots(
         shots.append(tool(source, target))
         if not seen(target):
             raise AssertionError(f"{tool.__name__} did not bring the change to {target}")
-    sizes = [shot.bytes for shot in shots if shot.bytes is not None]
-    return Shot(median(shot.ms for shot in shots), int(median(sizes)) if sizes else None)
+    return rsync.of_several(shots, median)
 
 
 def unison(source: Path, target: Path) -> Shot:
@@ -144,9 +143,7 @@ def unison(source: Path, target: Path) -> Shot:
     command = ["unison", str(source), str(target), "-batch", "-silent", "-ui", "text"]
     command += ["-times", "-perms", "-1", "-confirmbigdel=false", "-ignore", "Name .*"]
     environment = {**os.environ, "UNISON": str(target.parent / "unison-archives")}
-    began = time.perf_counter()
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    return Shot((time.perf_counter() - began) * 1000)
+    return rsync.run(command, environment)[0]
 
 
 COPIES: Mapping[str, Tool] = {

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from lab import key_folders
 from lab.engines import EngineProcess, Place, befriend, level
 from lab.wait import wait_for
 from proving.benchmarks import rsync
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
 from proving.benchmarks.rivals import COPIES, Tool
 
@@ -17,31 +19,50 @@ COLD = Budget(median=10_000)
 WARM = Budget(median=2_000)
 AT_REST = Budget(memory=150 * 2**20, idle=1.0)
 MANY = Budget(median=5_000)
+MOST = 100_000
 PATIENCE = 300.0
+SLOWEST = 400  # keys a second that a new master takes over at least
 
 
 def start(root: Path, size: int, idle: float | None) -> list[Row]:
     """Cold (no replica.db), warm, and what it needs when nothing happens for *idle* seconds."""
     place = Place(root, "m1")
     key_folders.plant(place.pki_dir, key_folders.ids(size))
+    return started(place, size, idle)
+
+
+def started(place: Place, size: int, idle: float | None) -> list[Row]:
+    """Rows for an engine whose *size* keys are there, and that never ran."""
     with EngineProcess(place) as engine:
-        cold = engine.start_seconds * 1000
+        cold = _start("cold", engine, size, COLD)
     with EngineProcess(place) as engine:
-        warm = engine.start_seconds * 1000
+        warm = _start("warm", engine, size, WARM)
         at_rest = [_at_rest(engine, size, idle)] if idle else []
-    return [
-        Row("engine start, cold", size, [cold], budget=COLD),
-        Row("engine start, warm", size, [warm], budget=WARM),
-        *at_rest,
-    ]
+    return [cold, warm, *at_rest]
+
+
+def _start(which: str, engine: EngineProcess, size: int, budget: Budget) -> Row:
+    took, work = engine.start_seconds * 1000, engine.worked() * 1000
+    return Row(f"engine start, {which}", size, [took], budget=_most(budget, size), cpu=work)
 
 
 def _at_rest(engine: EngineProcess, size: int, idle: float) -> Row:
-    used = engine.cpu()
+    before = used(engine)
     time.sleep(idle)
-    share = (engine.cpu() - used) / idle * 100
-    work = f"engine after {idle:.0f} s without work"
-    return Row(work, size, memory=engine.memory(), idle=share, budget=AT_REST)
+    work = used(engine) - before
+    return Row(
+        f"engine after {idle:.0f} s without work",
+        size,
+        memory=engine.memory(),
+        idle=work / idle / 10,
+        budget=_most(AT_REST, size),
+        cpu=work,
+    )
+
+
+def _most(budget: Budget, size: int) -> Budget | None:
+    """*budget*, which is one of :data:`MOST` keys, where there are no more."""
+    return budget if size <= MOST else None
 
 
 def newcomer(root: Path, size: int) -> list[Row]:
@@ -51,26 +72,35 @@ def newcomer(root: Path, size: int) -> list[Row]:
     with EngineProcess(old):
         pass  # takes the keys in
     befriend(old, new)
-    with EngineProcess(old), EngineProcess(new) as joining:
-        began = time.perf_counter()
-        wait_for(
-            lambda: key_folders.count(new.pki_dir) == size,
-            PATIENCE,
-            "all keys on the new master",
-            poll=size / 100_000,  # looking costs the more, the more there are
-        )
-        took = (joining.start_seconds + time.perf_counter() - began) * 1000
+    row = joined(old, new, size)
     source = root / "source"
     rsync.copy(old.pki_dir, source)
     others = {name: tool(source, root / name) for name, tool in COPIES.items()}
-    return [Row("a new master takes all keys", size, [took], rivals=others)]
+    return [replace(row, rivals=others)]
+
+
+def joined(old: Place, new: Place, size: int) -> Row:
+    """*new*, which has no keys, is started where *old* knows *size*, and both know each other."""
+    with EngineProcess(old) as giving:
+        before = used(giving)
+        with EngineProcess(new) as joining:
+            began = time.perf_counter()
+            wait_for(
+                lambda: key_folders.count(new.pki_dir) == size,
+                max(PATIENCE, size / SLOWEST),
+                "all keys on the new master",
+                poll=size / 100_000,  # looking costs the more, the more there are
+            )
+            took = (joining.start_seconds + time.perf_counter() - began) * 1000
+            work = used(giving) - before + joining.worked() * 1000
+    return Row("a new master takes all keys", size, [took], cpu=work)
 
 
 def many(root: Path, size: int, masters: int) -> list[Row]:
     """
     *size* keys accepted on the first of some *masters*, until all hold them.
 
-    The engines share the processors here: what the busiest of them needs is a row of its own.
+    The engines share the processors here: what all of them need says more than how long it took.
     """
     # All of them knocked before; that nobody floods a group so is another matter.
     ha = {"pending_limit": size}
@@ -89,9 +119,9 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
             engine.launch()
         for engine in engines:
             engine.wait_ready()
-        wait_for(lambda: all(map(_in_sync, engines)), 60, "all are in sync")
+        wait_for(lambda: all(map(in_sync, engines)), 60, "all are in sync")
         os.sync()  # keys wait for an operator longer than a kernel waits with what was written
-        before = [engine.cpu() for engine in engines]
+        before = used(*engines)
         began = time.perf_counter()
         key_folders.accept(first.pki_dir, pending)
         wait_for(
@@ -101,20 +131,18 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
             poll=0.05,
         )
         took = (time.perf_counter() - began) * 1000
-        work = [engine.cpu() - used for engine, used in zip(engines, before, strict=True)]
+        work = used(*engines) - before
     finally:
         for engine in engines:
             engine.stop()
     rsync.copy(first.pki_dir, source)
     others = {name: _all(tool, source, copies[name]) for name, tool in COPIES.items()}
     name = f"accepts on m1 → on all {masters}"
-    return [
-        Row(name, size, [took], rivals=others, budget=MANY),
-        Row(f"{name}, work of the busiest engine", size, [max(work) * 1000]),
-    ]
+    return [Row(name, size, [took], rivals=others, budget=MANY, cpu=work)]
 
 
-def _in_sync(engine: EngineProcess) -> bool:
+def in_sync(engine: EngineProcess) -> bool:
+    """Whether all masters know the same, by what one says."""
     masters = engine.control("status")["masters"]
     digests = {master["digest"] for master in masters}
     return len(digests) == 1 and all(
@@ -130,5 +158,4 @@ def _accepted(place: Place, size: int) -> bool:
 
 def _all(tool: Tool, source: Path, targets: list[Path]) -> rsync.Shot:
     shots = [tool(source, target) for target in targets]
-    sizes = [shot.bytes for shot in shots if shot.bytes is not None]
-    return rsync.Shot(sum(shot.ms for shot in shots), sum(sizes) if sizes else None)
+    return rsync.of_several(shots, sum)

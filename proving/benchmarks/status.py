@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ import aiohttp
 from lab import engines, key_folders
 from lab.engines import Engine, EngineProcess, Place, free_port, level
 from lab.wait import wait_for
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
 from saltext_ha.engine import parts
 from saltext_ha.minions.presence import Presence
@@ -20,6 +22,7 @@ from saltext_ha.web import pages, snapshot
 
 BUDGET = Budget(median=50)
 MINIONS = 10_000
+AGAIN = "again"
 HEARD = "SALTEXT_HA_BENCHMARK_HEARD"
 PATIENCE = 60.0
 
@@ -39,39 +42,49 @@ def measure(root: Path, size: int, samples: int) -> list[Row]:
     level(places, key_folders.ids(size))
     # As the page asks when somebody looks for web0005; and for the first ten thousand.
     some, every = "/minions.json?glob=*web0005*", "/minions.json?glob=web00*"
-    with EngineProcess(second, {HEARD: str(heard)}, module="proving.benchmarks.status"):
-        found = asyncio.run(_times(first, second, heard, samples, (some, every)))
-    again = found.pop("again")
+    with EngineProcess(second, {HEARD: str(heard)}, module="proving.benchmarks.status") as other:
+        found = asyncio.run(_times(first, other, heard, samples, (some, every)))
+    rows = (
+        ("/status.json", "/status.json", BUDGET),
+        ("/metrics", "/metrics", BUDGET),
+        ("/minions.json, 100 found", some, None),
+        (f"/minions.json, {heard} found", every, None),
+        (f"/minions.json, {heard} found, within 5 s", AGAIN, BUDGET),
+    )
     return [
-        Row("/status.json", size, found["/status.json"], budget=BUDGET),
-        Row("/metrics", size, found["/metrics"], budget=BUDGET),
-        Row("/minions.json, 100 found", size, found[some]),
-        Row(f"/minions.json, {heard} found", size, found[every]),
-        Row(f"/minions.json, {heard} found, within 5 s", size, again, budget=BUDGET),
+        Row(
+            work,
+            size,
+            [ms for ms, _ in found[path]],
+            budget=budget,
+            cpu=mean(cpu for _, cpu in found[path]),
+        )
+        for work, path, budget in rows
     ]
 
 
 async def _times(
-    first: Place, second: Place, heard: int, samples: int, searches: tuple[str, ...]
-) -> dict[str, list[float]]:
-    """Path → milliseconds until the whole answer was there."""
+    first: Place, other: EngineProcess, heard: int, samples: int, searches: tuple[str, ...]
+) -> dict[str, list[tuple[float, float]]]:
+    """Path → milliseconds until the whole answer was there, and those of processor time."""
+    second = other.place
     assert first.config.status
     url = first.config.status.url
     fresh = iter(key_folders.ids(2 * samples * (len(searches) + 2), "fresh"))
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     kept = snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR
     async with Engine(first) as m1, aiohttp.ClientSession() as session:
         await m1.meets(second)
         _hear(m1.parts.presence, heard)
 
-        async def ask(path: str) -> float:
-            began = time.perf_counter()
+        async def ask(path: str) -> tuple[float, float]:
+            worked, began = _worked(other), time.perf_counter()
             async with session.get(url + path) as answer:
                 body = await answer.read()
             took = (time.perf_counter() - began) * 1000
             if answer.status != 200:
                 raise AssertionError(f"{path}: {answer.status} {body[:200]!r}")
-            return took
+            return took, _worked(other) - worked
 
         async def change() -> None:
             minion_id = next(fresh)
@@ -91,8 +104,12 @@ async def _times(
                     found[path].append(await ask(path))
         finally:
             snapshot.GOOD_FOR, pages.MINIONS_GOOD_FOR = kept
-        found["again"] = [await ask(searches[-1]) for _ in range(samples)]
+        found[AGAIN] = [await ask(searches[-1]) for _ in range(samples)]
     return found
+
+
+def _worked(other: EngineProcess) -> float:
+    return time.process_time() * 1000 + used(other)
 
 
 def _hear(heard: Presence, count: int) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
+from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
-from proving.benchmarks.rsync import DURABLE, Shot, bytes_in
+from proving.benchmarks.rsync import DURABLE, Shot, bytes_in, of_several, run
 
 FILES = (1_000, 20_000)
 IN_ONE_FOLDER = 100
@@ -47,24 +48,29 @@ def measure(root: Path, files: int, runs: int) -> list[Row]:
     rows = []
     with _started(places) as engines:
         wait_for(lambda: _level(engines), PATIENCE, "they have met")
-        first, _ = _deploy(engines[0]), _copy(source, copies)
-        rows.append(_row("deploy, first", files, [first], [], []))
+        worked = used(*engines)
+        first = _deploy(engines[0])
+        rows.append(_row("deploy, first", files, [first], used(*engines) - worked))
+        _copy(source, copies)
         idle = _idle()
         for changed in (1, FEW, files):
-            times, sizes, spreads, shots = [], [], [], []
+            times, sizes, spreads, shots, work = [], [], [], [], 0.0
             for run in range(runs):
                 for number in range(changed):
                     _write(
                         source / f"{number // IN_ONE_FOLDER}" / f"{number}",
                         f"{run} {changed} {number}",
                     )
-                before = _bytes()
+                before, worked = _bytes(), used(*engines)
                 times.append(_deploy(engines[0]))
+                work += (used(*engines) - worked) / runs
                 # Less what masters tell each other all the time.
                 sizes.append(_bytes() - before - int(idle * times[-1]))
                 spreads.append(_spread(root, places))
                 shots.append(_copy(source, copies))
-            rows.append(_row(f"deploy, {changed} changed", files, times, sizes, shots, changed))
+            rows.append(
+                _row(f"deploy, {changed} changed", files, times, work, sizes, shots, changed)
+            )
             rows.append(Row("between first and last switch", files, spreads, budget=SPREAD))
     return rows
 
@@ -73,15 +79,12 @@ def _row(
     work: str,
     files: int,
     times: Sequence[float],
-    sizes: Sequence[int],
-    shots: Sequence[Shot],
+    cpu: float,
+    sizes: Sequence[int] = (),
+    shots: Sequence[Shot] = (),
     changed: int = 0,
 ) -> Row:
-    rival = None
-    if shots:
-        rival = Shot(
-            median(shot.ms for shot in shots), int(median(shot.bytes or 0 for shot in shots))
-        )
+    rival = of_several(shots, median) if shots else None
     budget = None
     if changed == FEW and files == MANY:
         budget = Budget(median=1000, bytes=2 * changed * SIZE * FOLLOWERS)
@@ -92,6 +95,7 @@ def _row(
         bytes=int(median(sizes)) if sizes else None,
         rivals={DURABLE: rival} if rival else {},
         budget=budget,
+        cpu=cpu,
     )
 
 
@@ -123,11 +127,13 @@ def _deploy(engine: EngineProcess) -> float:
 
 def _copy(source: Path, targets: Sequence[Path]) -> Shot:
     """What people do instead, to all of them."""
-    began, size = time.perf_counter(), 0
+    shots = []
     for target in targets:
-        command = ["rsync", "-a", "--delete", "--fsync", "--stats", f"{source}/", f"{target}/"]
-        size += bytes_in(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return Shot((time.perf_counter() - began) * 1000, size)
+        shot, said = run(
+            ["rsync", "-a", "--delete", "--fsync", "--stats", f"{source}/", f"{target}/"]
+        )
+        shots.append(replace(shot, bytes=bytes_in(said)))
+    return of_several(shots, sum)
 
 
 def _bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,7 @@ from proving.benchmarks import leader
 from proving.benchmarks.__main__ import main
 from proving.benchmarks.report import COLUMNS, Budget, Row, about, growth, markdown, table
 from proving.benchmarks.rivals import TOOLS
-from proving.benchmarks.rsync import DURABLE, Shot
+from proving.benchmarks.rsync import DURABLE, Shot, of_several, run
 
 
 def test_without_the_tools_to_compare_with_nothing_is_measured(
@@ -54,6 +55,7 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     shown = dict(zip(COLUMNS, row.cells(), strict=True))
     assert (shown["times faster"], shown["times smaller"]) == ("4", "10")
     assert (shown["lsyncd"], shown["rsync bytes"]) == ("80 ms", "4.883 KB")
+    assert (shown["CPU"], shown["rsync CPU"], shown["instructions"]) == ("-", "-", "-")
     assert table([row]).splitlines()[1].split() == " ".join(row.cells()).split()
     assert markdown([row]).splitlines()[2] == f"| {' | '.join(row.cells())} |"
     assert Row("work", 1, [0.5], rivals={"rsync": Shot(617.0)}).cells()[2] == "1 234"
@@ -71,6 +73,30 @@ def test_a_row_is_compared_with_the_best_of_the_others() -> None:
     assert Row("work", 3, [10.0, 11.0, 15.0], budget=Budget(worst=15)).ok
     assert Row("work", 1, memory=11, budget=Budget(memory=10)).ok is False
     assert Row("work", 1, idle=1.1, budget=Budget(idle=1)).ok is False
+
+
+def test_what_it_needs_of_a_processor_is_said_beside_how_long_it_takes() -> None:
+    rivals = {"rsync": Shot(40.0, 5000, cpu=12.0), "lsyncd": Shot(80.0)}
+    row = Row("work", 1000, [10.0], rivals=rivals, cpu=2500.0, instructions=42_142)
+    shown = dict(zip(COLUMNS, row.cells(), strict=True))
+    assert (shown["median"], shown["CPU"]) == ("10 ms", "2.5 s")
+    assert (shown["rsync CPU"], shown["instructions"]) == ("12 ms", "42 142")
+    assert row.data()["cpu_ms"] == 2500.0
+    assert row.data()["instructions"] == 42_142
+
+
+def test_of_several_runs_only_what_is_known_counts() -> None:
+    shots = [Shot(1.0, 10, cpu=3.0), Shot(2.0, 30, cpu=5.0)]
+    assert of_several(shots, sum) == Shot(3.0, 40, 8.0)
+    assert of_several([Shot(1.0), Shot(2.0)], sum) == Shot(3.0)
+
+
+def test_what_a_program_needed_of_a_processor_is_known_when_it_has_ended() -> None:
+    busy = "import time\nwhile time.process_time() < 0.1: pass\nprint('done')"
+    shot, said = run([sys.executable, "-c", busy])
+    assert said == "done\n"
+    assert shot.cpu is not None
+    assert shot.cpu >= 100
 
 
 def test_how_it_grows_is_said_from_the_fewest_keys_to_the_most() -> None:
