@@ -155,8 +155,8 @@ lab: $(STAMP)  ## leave masters and minions running, print how to talk to them
 lab-stop: $(STAMP)
 	$(BIN)/python -m lab down
 
-bench: $(STAMP)  ## needs rsync, lsyncd, unison and etcd; KEYS="1000 10000" for other sizes
-	$(BIN)/python -m proving.benchmarks $(if $(KEYS),--keys $(KEYS))
+bench: $(STAMP)  ## needs rsync, lsyncd, unison and etcd, uses valgrind; KEYS="1000 10000" for other sizes, ONLY=million
+	$(BIN)/python -m proving.benchmarks $(if $(KEYS),--keys $(KEYS)) $(if $(ONLY),--only $(ONLY))
 
 simulate: $(STAMP)  ## many masters in six regions; KEYS= MASTERS= SEED= OUT=path without ending
 	$(BIN)/python -m proving.simulation --keys $(or $(KEYS),1000000) --masters $(or $(MASTERS),50) \

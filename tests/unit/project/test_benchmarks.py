@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.engines import EngineProcess, Place
-from proving.benchmarks import leader
+from proving.benchmarks import leader, pure, pure_work
 from proving.benchmarks.__main__ import main
 from proving.benchmarks.report import COLUMNS, Budget, Row, about, growth, markdown, table
 from proving.benchmarks.rivals import TOOLS
@@ -97,6 +97,44 @@ def test_what_a_program_needed_of_a_processor_is_known_when_it_has_ended() -> No
     assert said == "done\n"
     assert shot.cpu is not None
     assert shot.cpu >= 100
+
+
+@pytest.mark.parametrize("name", pure_work.WORKS)
+def test_what_is_counted_can_be_done(name: str) -> None:
+    pure_work.main(name, "1")
+
+
+def test_where_nothing_counts_instructions_it_is_said_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert pure.measure() == []
+    assert "apt-get install valgrind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("1234,,instructions:u,5678,100.00,,\n", "_perf"),
+        ("<not supported>,,instructions:u,0,100.00,,\n", "_valgrind"),
+    ],
+)
+def test_instructions_are_counted_by_perf_where_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, found: str
+) -> None:
+    for tool, line in (("perf", said.strip()), ("valgrind", "==1== Collected : 77")):
+        (tmp_path / tool).write_text(f"#!/bin/sh\necho '{line}' >&2\n", encoding="utf-8")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    count = pure.counter()
+    assert count is not None
+    assert count.__name__ == found
+    assert count(["true"]) == {"_perf": 1234, "_valgrind": 77}[found]
+
+
+def test_how_far_counts_differ_is_in_percent() -> None:
+    assert pure.differ([1000, 1010]) == pytest.approx(1.0)
+    assert pure.differ([1000, 1000]) == 0
 
 
 def test_how_it_grows_is_said_from_the_fewest_keys_to_the_most() -> None:
