@@ -426,15 +426,20 @@ def _listens(path: Path) -> bool:
     return True
 
 
+def begins() -> None:
+    """Tell :class:`EngineProcess` that all is imported: from now on, its time counts."""
+    print(time.monotonic(), time.process_time(), flush=True)
+    # Nothing may wait for a reader of this pipe later.
+    os.dup2(2, 1)
+
+
 def main() -> None:
     """Run the engine that the first argument describes."""
     from saltext_ha.engine import main as service
 
     quiet()
     place = Place.of(json.loads(sys.argv[1]))
-    print(time.monotonic(), time.process_time(), flush=True)
-    # Nothing may wait for a reader of this pipe later.
-    os.dup2(2, 1)
+    begins()
     service.run(place.opts, place.config)
 
 

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from lab.engines import Engine, EngineProcess, Place
+from lab.engines import Engine, EngineProcess, Place, begins
 
 CANARY = "canary: nothing of this file may ever be read or sent\n"
 
@@ -162,8 +161,7 @@ def _main() -> None:
     logging.getLogger("saltext_ha").setLevel(logging.INFO)
     logging.getLogger("salt").setLevel(logging.CRITICAL)
     place = Place.of(json.loads(sys.argv[1]))
-    print(time.monotonic(), flush=True)
-    os.dup2(2, 1)
+    begins()
     main.run(place.opts, place.config)
 
 
