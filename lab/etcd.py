@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import requests
 
 from lab.engines import free_port
 from lab.wait import wait_for
@@ -96,17 +96,16 @@ class Member:
     def healthy(self) -> bool:
         """Whether it answers, and its cluster has a leader."""
         try:
-            with urllib.request.urlopen(f"{self.endpoint}/health", timeout=1) as answer:
-                return bool(json.loads(answer.read())["health"] == "true")
-        except (OSError, ValueError, KeyError):
+            answer = requests.get(f"{self.endpoint}/health", timeout=1)
+            return bool(answer.json()["health"] == "true")
+        except (requests.RequestException, KeyError):
             return False
 
     @property
     def leads(self) -> bool:
         """Whether it is the leader of its cluster."""
         url = f"{self.endpoint}/v3/maintenance/status"
-        with urllib.request.urlopen(url, data=b"{}", timeout=5) as answer:
-            said = json.loads(answer.read())
+        said = requests.post(url, data=b"{}", timeout=5).json()
         return bool(said["leader"] == said["header"]["member_id"])
 
 
