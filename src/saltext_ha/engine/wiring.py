@@ -35,7 +35,7 @@ from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
 from saltext_ha.minions.arrivals import Arrivals, grains_cache, mine_cache
 from saltext_ha.minions.job_cache import JobCache
-from saltext_ha.minions.job_specs import REFRESH, JobSpec
+from saltext_ha.minions.job_specs import MINE, REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.mines import Mines
 from saltext_ha.minions.own_jobs import OwnJobs
@@ -232,8 +232,18 @@ def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
 
 
 def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
-    """Has minions refresh their mine, grains and pillar."""
-    return lambda ids: jobs.tell(JobSpec(REFRESH, ids=ids))
+    """
+    Has minions refresh their mine, grains and pillar.
+
+    By two jobs: while one of several functions runs, no state does (3006 to 3008: a list of
+    functions is no text to ``saltutil.is_running``).
+    """
+
+    async def refresh(ids: tuple[str, ...]) -> None:
+        for what in (REFRESH, MINE):
+            await jobs.tell(JobSpec(what, ids=ids))
+
+    return refresh
 
 
 def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:

@@ -24,14 +24,15 @@ from saltext_ha.salt_bus.intake import DEEPEST, TOO_MUCH
 from saltext_ha.transport import wire
 
 PING, WHERE, MOVE, REPORT, CMD = "ping", "where", "move", "report", "cmd"
-RUNNING, REFRESH = "running", "refresh"
+RUNNING, REFRESH, MINE = "running", "refresh", "mine"
 FUNCTIONS: Mapping[str, str | list[str]] = {
     PING: "test.ping",
     WHERE: "ha.current_master",
     MOVE: "ha.failover",
     REPORT: list(reports.FUNCTIONS),
     RUNNING: "saltutil.running",
-    REFRESH: ["saltutil.refresh_pillar", "mine.update"],
+    REFRESH: "saltutil.refresh_pillar",
+    MINE: "mine.update",
 }
 
 IDS = ("glob", "list", "pcre")
@@ -90,8 +91,6 @@ class JobSpec:
         arguments: list[Any] = []
         if self.what == REPORT:
             arguments = [list(each) for each in reports.ARGUMENTS]
-        if self.what == REFRESH:
-            arguments = [[], []]
         if self.what == MOVE:
             # Always set: a minion's own test: True must not turn a move into a trial.
             arguments = [{"__kwarg__": True, "test": self.test, "to": self.to or None}]
