@@ -111,8 +111,8 @@ class World:
     def _does(
         self, minion_id: str, minion: Minion, master: str, function: str, arguments: Any
     ) -> Any:
-        if isinstance(function, list):  # it came here, and is asked to refresh
-            return dict.fromkeys(function, True)
+        if function in ("saltutil.refresh_pillar", "mine.update"):  # it came here
+            return True
         if function in ("test.ping", "test.arg"):
             return True if function == "test.ping" else arguments
         if function == "saltutil.find_job":
