@@ -5,8 +5,10 @@ whether the group can do without one of its masters.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,31 @@ def test_a_group_that_is_safe_until_something_differs(lab: Lab, told: Minion) ->
     assert code == 2
     assert "m2 could not be asked" in texts(reasons["m1"])
     assert "m2 itself could not be asked" in texts(reasons["m2"])
+
+
+def test_states_begin_while_the_group_is_asked(lab: Lab, told: Minion) -> None:
+    """Not so while a minion runs one job of several functions."""
+    (here,) = (each for each in lab.masters.values() if each.name in told.bound_to())
+    (other,) = (each for each in lab.masters.values() if each is not here)
+
+    def reports() -> bool:
+        jobs = (Path(told.opts["cachedir"]) / "proc").glob("2*")
+        with contextlib.suppress(FileNotFoundError):
+            return any(b"ha.failover_report" in each.read_bytes() for each in jobs)
+        return False
+
+    other.suspend()  # the minion waits for its answer: time for a state to begin
+    try:
+        with ThreadPoolExecutor(1) as beside:
+            asked = beside.submit(here.salt_run, "ha.failover_safe", timeout=120)
+            wait_for(reports, 30, "the minion is asked")
+            state = here.salt(told.name, "state.single", "test.nop", "name=x").check().data
+            assert reports(), "it answered before the state had begun"
+            asked.result()
+    finally:
+        other.resume()
+    ((_, returned),) = state[told.name].items()
+    assert returned["result"] is True, state
 
 
 def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:

@@ -232,12 +232,7 @@ def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
 
 
 def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
-    """
-    Has minions refresh their mine, grains and pillar.
-
-    By two jobs: while one of several functions runs, no state does (3006 to 3008: a list of
-    functions is no text to ``saltutil.is_running``).
-    """
+    """Has minions refresh their mine, grains and pillar."""
 
     async def refresh(ids: tuple[str, ...]) -> None:
         for what in (REFRESH, MINE):

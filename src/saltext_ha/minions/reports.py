@@ -11,21 +11,12 @@ from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.lint.model import INFO
 from saltext_ha.minions.safety import KnownMaster, MinionReport
 
-# One job with several functions, each of which people can also call.
-FUNCTIONS = ("ha.lint", "ha.masters", "ha.current_master", "config.get")
-# As on a command line. A minion asks all its masters at once, and each has that time to answer: of
-# many minions, all ask now.
-ARGUMENTS: tuple[list[str], ...] = (
-    [],
-    ["ping=True", "timeout=5"],
-    [],
-    ["verify_master_pubkey_sign"],
-)
+FUNCTION = "ha.failover_report"
 MAX_TEXT = 300
 MAX_MASTERS = 50
 MAX_FINDINGS = 20
 MAX_CODE = 20
-NONSENSE = "what it answers to ha.lint and ha.masters makes no sense"
+NONSENSE = f"what it answers to {FUNCTION} makes no sense"
 MASTER = ("address", "port", "connected", "publishes")
 
 #: A host, or address, as minions write it, and a request port.
@@ -47,8 +38,9 @@ def shorten(answer: Any) -> dict[str, Any]:
 
 def _shorten(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, Mapping):
-        return {"problem": str(answer)[:MAX_TEXT]}
-    lint, masters, current, verifies = (answer.get(function) for function in FUNCTIONS)
+        return {"problem": f"{FUNCTION}: {str(answer)[:MAX_TEXT]}"}
+    parts = ("lint", "masters", "current_master", "verify_master_pubkey_sign")
+    lint, masters, current, verifies = (answer.get(part) for part in parts)
     if not isinstance(lint, Mapping) or "findings" not in lint:
         reason = lint.get("error") if isinstance(lint, Mapping) else lint
         return {"problem": f"ha.lint: {str(reason)[:MAX_TEXT]}"}

@@ -256,6 +256,34 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     return answer
 
 
+def failover_report(timeout: float = 5, **kwargs: Any) -> dict[str, Any]:
+    """
+    What ``salt-run ha.failover_safe`` asks of each minion: could it do without one of its masters?
+
+    timeout
+        Seconds that each of its masters has to answer; all are asked at once.
+
+    Returns a dictionary: ``lint`` (:py:func:`lint`), ``masters`` (:py:func:`masters` with
+    ``ping=True``), ``current_master`` (:py:func:`current_master`), and
+    ``verify_master_pubkey_sign``, whether the minion has its masters sign their key.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt '*' ha.failover_report
+    """
+    report = {
+        "current_master": current_master(**kwargs),
+        "masters": masters(ping=True, timeout=timeout),
+        "lint": lint(),
+        "verify_master_pubkey_sign": bool(__opts__.get("verify_master_pubkey_sign")),
+    }
+    # A finding is an answer, no failure of this job.
+    __context__["retcode"] = 0
+    return report
+
+
 def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     """
     Move this minion to another of its masters now, for planned work on its current one.

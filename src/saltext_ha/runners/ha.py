@@ -175,10 +175,10 @@ def failover_safe(master: str = "", minions: str = "*") -> Answer:
 
     Looked at are: the minions' keys, the masters' keys or signatures, access rules and roots (as
     ``ha.check_consistency`` compares them), what the minions that answer say of their masters and
-    their configuration (a job of every master: ``ha.lint``, ``ha.masters``) and whether they reach
-    these masters, and whether each remaining master serves, and has worker threads, open files and
-    ``max_minions`` for all. Every doubt counts as no: a minion that does not answer, a master that
-    cannot be asked.
+    their configuration and whether they reach these masters (a job of every master:
+    ``ha.failover_report``), and whether each remaining master serves, and has worker threads, open
+    files and ``max_minions`` for all. Every doubt counts as no: a minion that does not answer, a
+    master that cannot be asked.
 
     Returns a dict: ``safe``, ``masters`` (name, safe, and ``reasons``: about, text, fix, unknown,
     minions, count), ``minions`` (accepted, answered). Exit code 0 when it is safe, 2 when something

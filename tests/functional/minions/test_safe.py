@@ -16,7 +16,6 @@ from tests.engines import met, run
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
-LINT, MASTERS, CURRENT, VERIFIES = reports.FUNCTIONS
 LONG = "x" * 1_000_000
 
 
@@ -24,10 +23,10 @@ def report(at: str, *masters: str) -> dict[str, Any]:
     """What a sound minion says that the master at the address *at* asks."""
     reached = {"port": 4506, "connected": True, "publishes": True, "ping": {"answers": True}}
     return {
-        LINT: {"findings": [], "unknown": {}},
-        MASTERS: [{"address": address, **reached} for address in masters],
-        CURRENT: {"type": "failover", "address": at, "port": 4506, "connected": True},
-        VERIFIES: False,
+        "lint": {"findings": [], "unknown": {}},
+        "masters": [{"address": address, **reached} for address in masters],
+        "current_master": {"type": "failover", "address": at, "port": 4506, "connected": True},
+        "verify_master_pubkey_sign": False,
     }
 
 
@@ -38,7 +37,7 @@ def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) ->
         for tag, data in more:
             engine.parts.bus.tell(tag.format(jid=jid), data)
         for minion_id, value in returned.items():
-            data = {"id": minion_id, "fun": list(reports.FUNCTIONS), "return": value}
+            data = {"id": minion_id, "fun": reports.FUNCTION, "return": value}
             engine.parts.bus.tell(f"salt/job/{jid}/ret/{minion_id}", data)
         return [*returned]
 
@@ -48,11 +47,11 @@ def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) ->
 @pytest.mark.parametrize(
     "bad",
     [
-        {LINT: {"findings": ["x"]}},
-        {LINT: {"findings": ["x" * 1000] * 40_000}},
-        {MASTERS: [LONG] * 40},
-        {MASTERS: 7},
-        {CURRENT: {"type": [[LONG]] * 40}},
+        {"lint": {"findings": ["x"]}},
+        {"lint": {"findings": ["x" * 1000] * 40_000}},
+        {"masters": [LONG] * 40},
+        {"masters": 7},
+        {"current_master": {"type": [[LONG]] * 40}},
         None,
         LONG,
     ],

@@ -290,8 +290,8 @@ FINDING = {
     "why": "w",
 }
 SAID = {
-    "ha.lint": {"findings": [FINDING, {**FINDING, "severity": "info"}], "unknown": {}},
-    "ha.masters": [
+    "lint": {"findings": [FINDING, {**FINDING, "severity": "info"}], "unknown": {}},
+    "masters": [
         {
             "address": "10.0.0.1",
             "port": 4506,
@@ -308,13 +308,13 @@ SAID = {
         },
         {"address": "m8", "port": 4506, "connected": None},
     ],
-    "ha.current_master": {
+    "current_master": {
         "type": "failover",
         "address": "10.0.0.1",
         "port": 4506,
         "connected": True,
     },
-    "config.get": True,
+    "verify_master_pubkey_sign": True,
 }
 
 
@@ -361,7 +361,7 @@ def test_an_older_peer_says_less_of_their_masters() -> None:
 def test_where_a_master_is_for_its_minions(
     current: dict[str, Any], places: set[tuple[str, int]]
 ) -> None:
-    said = {**SAID, "ha.current_master": {"type": "failover", **current}}
+    said = {**SAID, "current_master": {"type": "failover", **current}}
     assert reports.met({"web1": reports.shorten(said)}) == places
 
 
@@ -429,10 +429,10 @@ def test_a_master_that_does_not_serve_is_no_place_to_go_to(health: Any, notes: l
     "said",
     [
         "The minion function caused an exception",
-        {**SAID, "ha.lint": "'ha.lint' is not available."},
-        {**SAID, "ha.lint": {"kind": "error", "error": "no such file"}},
-        {**SAID, "ha.lint": {"findings": [], "unknown": {"pki": "not permitted"}}},
-        {**SAID, "ha.masters": "'ha.masters' is not available."},
+        {**SAID, "lint": "'ha.lint' is not available."},
+        {**SAID, "lint": {"kind": "error", "error": "no such file"}},
+        {**SAID, "lint": {"findings": [], "unknown": {"pki": "not permitted"}}},
+        {**SAID, "masters": "'ha.masters' is not available."},
         {},
     ],
 )
@@ -444,14 +444,14 @@ def test_what_a_minion_cannot_say_is_a_problem(said: Any) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        {**SAID, "ha.lint": {"findings": ["x"]}},
-        {**SAID, "ha.lint": {"findings": [{"severity": "error"}]}},
-        {**SAID, "ha.lint": {"findings": 7}},
-        {**SAID, "ha.lint": {"findings": [], "unknown": [1]}},
-        {**SAID, "ha.masters": [7]},
-        {**SAID, "ha.masters": SAID["ha.masters"] * 100},
-        {**SAID, "ha.masters": [{"address": "m1", "port": "none"}]},
-        {**SAID, "ha.masters": [{"address": "m1", "port": float("inf")}]},
+        {**SAID, "lint": {"findings": ["x"]}},
+        {**SAID, "lint": {"findings": [{"severity": "error"}]}},
+        {**SAID, "lint": {"findings": 7}},
+        {**SAID, "lint": {"findings": [], "unknown": [1]}},
+        {**SAID, "masters": [7]},
+        {**SAID, "masters": SAID["masters"] * 100},
+        {**SAID, "masters": [{"address": "m1", "port": "none"}]},
+        {**SAID, "masters": [{"address": "m1", "port": float("inf")}]},
     ],
 )
 def test_nonsense_is_a_problem_of_the_minion_that_talks_it(said: Any) -> None:
@@ -466,18 +466,18 @@ def test_an_answer_is_cut_to_size() -> None:
     finding = {**FINDING, "code": long, "title": long, "fix": long}
     said = {
         **SAID,
-        "ha.lint": {"findings": [finding] * 10_000, "unknown": {}},
-        "ha.masters": [{"address": long, "port": long, "connected": long, "ping": {long: long}}],
-        "ha.current_master": {
-            **SAID["ha.current_master"],
+        "lint": {"findings": [finding] * 10_000, "unknown": {}},
+        "masters": [{"address": long, "port": long, "connected": long, "ping": {long: long}}],
+        "current_master": {
+            **SAID["current_master"],
             "type": long,
             "address": long,
             "port": long,
         },
     }
     assert len(repr(reports.shorten(said))) < 20_000
-    unknown = {**SAID, "ha.lint": {"findings": [], "unknown": {long: long}}}
-    for other in (long, [long], {"ha.lint": long}, {**SAID, "ha.masters": long}, unknown):
+    unknown = {**SAID, "lint": {"findings": [], "unknown": {long: long}}}
+    for other in (long, [long], {"lint": long}, {**SAID, "masters": long}, unknown):
         assert len(repr(reports.shorten(other))) < 1_000
 
 
