@@ -8,6 +8,7 @@ the modules are there already. Demo, tutorials and the tests of the package star
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -19,10 +20,12 @@ import selectors
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from setproctitle import setproctitle
 
@@ -263,8 +266,29 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # what is shared with the forked stays so
+    gc.freeze()  # also in what is forked: a collection there would copy all that is shared
+    # Salt asks for them in each process, which reads the metadata of all that is installed.
+    metadata.entry_points = functools.cache(metadata.entry_points)  # type: ignore[assignment]
     order = serve(socket.socket(fileno=int(sys.argv[1])))
-    if order is not None:
-        gc.unfreeze()
+    if order is None:
+        return
+    code: object = None
+    try:
         order.become()
+    except SystemExit as exc:
+        code = exc.code
+    end(code)
+
+
+def end(code: object) -> NoReturn:
+    """
+    End this process as an interpreter does at *code*, but leave its memory to the kernel: to tear
+    all modules down takes longer than most programs run.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if not (code is None or isinstance(code, int)):
+        print(code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))

@@ -7,6 +7,7 @@ does, is not deceived.
 
 from __future__ import annotations
 
+import gc
 import time
 
 from tests.shifted import shifted
@@ -18,3 +19,6 @@ from saltext_ha.common import fail_points  # noqa: E402
 from saltext_ha.engine import main as service  # noqa: E402
 
 __all__ = ["engines", "fail_points", "service"]
+
+gc.collect()
+gc.freeze()  # a collection in what is forked would copy all that is shared

@@ -70,6 +70,20 @@ def test_a_module_and_its_error(both: Any, tmp_path: Path) -> None:
     assert "ZeroDivisionError" in forked.stderr
 
 
+@pytest.mark.parametrize("end", ["", "None", "True", "3", "300", "-1", "'the reason'", "[1]"])
+def test_how_it_ends(both: Any, tmp_path: Path, end: str) -> None:
+    """After its threads and what is to be done at exit; what it wrote is there."""
+    (tmp_path / "module.py").write_text(
+        "import atexit, sys, threading, time\n"
+        "atexit.register(print, 'last')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()\n"
+        "print('first', end=' ')\n" + (f"sys.exit({end})\n" if end else "")
+    )
+    started, forked = both(str(PYTHON), "-m", "module")
+    assert started == forked
+    assert started.stdout == "first thread\nlast\n"
+
+
 @pytest.mark.parametrize("program", ["salt-run", "salt-key", "salt", "salt-call"])
 def test_programs_of_salt(both: Any, program: str) -> None:
     command = str(PYTHON.parent / program)

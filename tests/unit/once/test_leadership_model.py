@@ -178,25 +178,17 @@ class Masters(World):
         return {each: max(0, far - 1) for each, far in found.items()}
 
 
-class GroupMachine(RuleBasedStateMachine):
-    """Up to five masters of ``store: group``."""
+class LeaderMachine(RuleBasedStateMachine):
+    """Masters, and what a model of either store does with them."""
+
+    group: Masters | EtcdMasters
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = VirtualLoop()
         self.changed = 0.0
-        self.halves: list[tuple[frozenset[str], int]] = []
         self.stays = ""
-        """The master that leads all, and goes on."""
-
-    @initialize(count=st.integers(2, len(NAMES)), order=st.permutations(NAMES), seed=st.integers())
-    def begin(self, count: int, order: Sequence[str], seed: int) -> None:
-        names = NAMES[:count]
-        order = tuple(order)[: seed % 3]
-        self.group = Masters(self.loop, names, order, seed)
-        self.change()
-        self.loop.look = self.look
-        self.sleep(seed % 13)
+        """The master that leads, and goes on while nothing changes."""
 
     def teardown(self) -> None:
         for process in self.group.all:
@@ -214,9 +206,38 @@ class GroupMachine(RuleBasedStateMachine):
     def change(self, name: str = "") -> None:
         """Something has changed; only with the master *name*, if one is named."""
         self.changed = self.loop.time()
-        self.halves = list(self.group.halves())
         if not name or self.stays == name:
             self.stays = ""
+
+    def drain(self, number: int, seconds: float) -> None:
+        """Take a master out of service, or back."""
+        name = self.name(number)
+        self.group.unfit[name] = "" if self.group.unfit.get(name) else "drained"
+        self.change(name)
+        self.sleep(seconds)
+
+
+class GroupMachine(LeaderMachine):
+    """Up to five masters of ``store: group``."""
+
+    group: Masters
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.halves: list[tuple[frozenset[str], int]] = []
+
+    @initialize(count=st.integers(2, len(NAMES)), order=st.permutations(NAMES), seed=st.integers())
+    def begin(self, count: int, order: Sequence[str], seed: int) -> None:
+        names = NAMES[:count]
+        order = tuple(order)[: seed % 3]
+        self.group = Masters(self.loop, names, order, seed)
+        self.change()
+        self.loop.look = self.look
+        self.sleep(seed % 13)
+
+    def change(self, name: str = "") -> None:
+        super().change(name)
+        self.halves = list(self.group.halves())
 
     # -- what is true at any moment
 
@@ -317,10 +338,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(number=some, seconds=waits)
     def drain_or_not(self, number: int, seconds: float) -> None:
-        name = self.name(number)
-        self.group.unfit[name] = "" if self.group.unfit.get(name) else "drained"
-        self.change(name)
-        self.sleep(seconds)
+        self.drain(number, seconds)
 
     @precondition(lambda self: self.stays)
     @rule(number=some, ends=st.booleans(), seconds=waits, then=waits)
@@ -398,15 +416,13 @@ class EtcdMasters:
         return [n for n in self.names if n not in self.down and not self.processes[n].stopped]
 
 
-class EtcdMachine(RuleBasedStateMachine):
+class EtcdMachine(LeaderMachine):
     """Up to four masters of ``store: etcd``."""
+
+    group: EtcdMasters
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = VirtualLoop()
-        self.changed = 0.0
-        self.stays = ""
-        """The master that leads, and goes on as long as etcd answers it."""
         self.last: tuple[EtcdLeader | None, int] = None, 0
         """The start of a master that led last, and its fencing number."""
         self.granted: list[float] = []
@@ -423,23 +439,7 @@ class EtcdMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.patched.stop()
         self.group.trap = "", ""
-        for process in self.group.all:
-            process.go_on()
-        self.loop.end()
-
-    def name(self, number: int) -> str:
-        return self.group.names[number % len(self.group.names)]
-
-    def sleep(self, seconds: float) -> None:
-        end = self.loop.time() + seconds
-        while (left := end - self.loop.time()) > 0.001:
-            self.loop.pass_by(min(left, 0.25))
-
-    def change(self, name: str = "") -> None:
-        """Something has changed; only with the master *name*, if one is named."""
-        self.changed = self.loop.time()
-        if not name or self.stays == name:
-            self.stays = ""
+        super().teardown()
 
     # -- what is true at any moment
 
@@ -539,10 +539,7 @@ class EtcdMachine(RuleBasedStateMachine):
 
     @rule(number=some, seconds=long_waits)
     def drain_or_not(self, number: int, seconds: float) -> None:
-        name = self.name(number)
-        self.group.unfit[name] = "" if self.group.unfit[name] else "drained"
-        self.change(name)
-        self.sleep(seconds)
+        self.drain(number, seconds)
 
     @rule(seconds=long_waits)
     def heal(self, seconds: float) -> None:
