@@ -10,7 +10,7 @@ STAMP   = $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check programs lint docs translations man audit workflows release-notes dist \
-	coverage hostile fuzz unit lab lab-stop bench simulate torture torture-mutants containers salt-suites \
+	coverage hostile fuzz unit lab lab-stop bench simulate torture torture-mutants containers upgrade salt-suites \
 	test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
@@ -174,6 +174,9 @@ torture-mutants: $(STAMP)  ## the same with each guard taken out of the product:
 containers: $(STAMP)  ## deploy/ for real: a Docker Engine of its own, an image, a group, what happens to it
 	tests/packages.sh ../proving/containers/packages.txt
 	$(BIN)/python -m pytest proving/containers $(ARGS)
+
+upgrade: $(STAMP)  ## BEFORE=commit: masters of that commit and of this one in one group, then all upgraded
+	$(BIN)/python -m proving.upgrade $(BEFORE)
 
 salt-suites: $(STAMP)  ## Salt's own suites for several masters, with our engines on; ARGS=--without
 	$(BIN)/python -m proving.suites $(ARGS)
