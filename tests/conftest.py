@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -43,3 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Side by side, files that take minutes come first: the last ones then end together."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: KINDS.index(item.path.relative_to(HERE).parts[0]))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is imported by now stays; the garbage collector need not look through it again."""
+    gc.collect()
+    gc.freeze()
