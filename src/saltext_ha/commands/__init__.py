@@ -1,1 +1,1 @@
-"""A file for each ``ha.*`` command: takes what it needs, returns plain data."""
+"""One file for each ``ha.*`` command: takes its collaborators, returns plain data."""

@@ -1,4 +1,4 @@
-"""Work that takes longer than an answer may: one command begins it, another asks how far it is."""
+"""Work that takes longer than an answer may: one command begins it, another asks for progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.transport.control_server import Command
 
 PATIENCE = 0.2  # seconds that one question for progress waits
-KEPT = 8
+KEPT = 8  # pieces of work whose result can still be asked for
 
 
 class Job:
@@ -27,10 +27,10 @@ Work = Callable[[dict[str, Any], Job], Awaitable[dict[str, Any]]]
 
 class Background:
     """
-    One piece of work at a time.
+    Does one piece of work at a time.
 
-    :param what: it is, for people: ``a deployment``. :param listed: where all that was done is
-        shown.
+    :param what: the kind of work in messages, such as ``a deployment``.
+    :param listed: the command that lists all such work.
     """
 
     def __init__(self, what: str, listed: str) -> None:
@@ -38,7 +38,7 @@ class Background:
         self._jobs: dict[str, Job] = {}
 
     def begins(self, work: Work) -> Command:
-        """The command that begins *work*, and is answered ``job``: its name."""
+        """A command that begins *work* and answers ``job``, its name."""
 
         async def begin(payload: dict[str, Any]) -> dict[str, Any]:
             if any(job.task and not job.task.done() for job in self._jobs.values()):
@@ -48,14 +48,14 @@ class Background:
             name, job = secrets.token_hex(8), Job()
             self._jobs[name] = job
             job.task = asyncio.ensure_future(work(payload, job))
-            # Retrieved, so that asyncio does not complain when no caller asks any more.
+            # Retrieve the exception: asyncio complains if no caller ever asks for it.
             job.task.add_done_callback(lambda done: done.cancelled() or done.exception())
             return {"job": name}
 
         return begin
 
     async def progress(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Asks how far the ``job`` is (``text``), or what came of it (``answer``)."""
+        """How far ``job`` is (``text``), or its result (``answer``)."""
         job = self._jobs.get(str(payload.get("job")))
         if job is None or job.task is None:
             raise HaError(f"{self._what} of that name is not known here; {self._listed} shows all")

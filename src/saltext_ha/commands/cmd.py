@@ -1,4 +1,4 @@
-"""``ha.cmd``: a job for minions of the whole group, each on a master that it listens to."""
+"""``ha.cmd``: a job for minions of the whole group, each asked by a master that it listens to."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ OPERATION = re.compile(r"[0-9a-f]{32}")
 @dataclass
 class UnderWay:
     """
-    The parts of a job while they run: ``jids`` of running parts, by master; ``done``: the counts of
-    the others; ``unknown``: what could not be published, and why.
+    The parts of a job under way, by master: ``jids``, job ids of the running parts; ``done``,
+    counts of the others; ``unknown``, why a part could not be published.
     """
 
     jids: dict[str, str] = field(default_factory=dict)
@@ -42,14 +42,14 @@ class Commands:
     def __init__(self, jobs: Jobs, where: Where) -> None:
         self._jobs, self._where = jobs, where
         self._under_way: dict[str, UnderWay] = {}
-        """By the name of the operation; as many as commands are being carried out, at most."""
+        """By operation; only while its command is answered."""
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"cmd": self.cmd, "cmd_more": self.more, "cmd_progress": self.progress}
 
     async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``ha.cmd``; with ``operation`` in *payload*, :meth:`progress` tells how far it is."""
+        """``ha.cmd``; :meth:`progress` tells how far it is if *payload* has an ``operation``."""
         if "operation" not in payload:
             return await self._cmd(payload, UnderWay())
         operation = _operation(payload)
@@ -63,9 +63,10 @@ class Commands:
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """
-        Wait on, for ``timeout`` seconds, for ``jids`` (master → job id) whose minions still run
-        them: ``masters`` (name → ``returned``, ``failed`` and ``running``, all until now) and
-        ``unknown`` (masters that do not say, and why).
+        Wait another ``timeout`` seconds for minions that still run ``jids`` (master → job id).
+
+        :return: ``masters`` (name → all that has ``returned``, ``failed`` or is ``running`` by
+            now) and ``unknown`` (master → why it does not say).
         """
         seconds, jids = seconds_of(payload, TIMEOUT), wire.field(payload, "jids", dict)
         if not all(name in self._jobs.masters and isinstance(i, str) for name, i in jids.items()):
@@ -86,9 +87,11 @@ class Commands:
 
     async def progress(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """
-        How far the operation of that name is: ``masters`` (name → ``targeted``: how many its part
-        is for, None before it was published; ``returned``, and how many of these ``failed``), and
-        ``unknown`` (masters that do not say, and why). Both are empty when it is not under way.
+        How far ``operation`` is; both are empty when it is not under way.
+
+        :return: ``masters`` (name → how many minions its part is for, ``targeted``, None before it
+            is published; how many ``returned``; how many of these ``failed``) and ``unknown``
+            (master → why it does not say).
         """
         under_way = self._under_way.get(_operation(payload), UnderWay())
         counts, unknown = await self._jobs.counts(dict(under_way.jids))
@@ -169,7 +172,7 @@ def answer(
     told: Mapping[str, Any],
     test: bool,
 ) -> dict[str, Any]:
-    """What ``ha.cmd`` says: see the runner."""
+    """The answer of ``ha.cmd``; see the runner."""
     unknown = {**told["unknown"], **{n: _problem(each) for n, each in found.items() if each.error}}
     returned, failed, missing = dict[str, Any](), dict[str, int](), dict[str, str]()
     running = dict[str, str]()
@@ -179,7 +182,7 @@ def answer(
         left = sorted(each.targeted - each.returned.keys())
         missing |= dict.fromkeys(left, name)
         running |= {i: each.jid for i in left if i in each.running}
-    listed = wanted.tgt_type in ("glob", "list")  # for other targets, the group was asked for all
+    listed = wanted.tgt_type in ("glob", "list")  # other targets: *told* is about all minions
     unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
     keyless: set[str] = set()  # listed, without an accepted key on the masters that published
     if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):

@@ -1,4 +1,4 @@
-"""``ha.cmd`` as the runner does it: batch after batch, by the engine of this master."""
+"""The runner's half of ``ha.cmd``: gives batch after batch to the engine of this master."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Answer = dict[str, Any]
 Ask = Callable[[str, Answer], Answer]
 TIMEOUT = 60.0
 EACH = 1.0
-"""Seconds between two lines about how far it is."""
+"""Seconds between two questions for progress."""
 OPTIONS = ("tgt_type", "timeout", "batch", "progress", "test", "kwarg")
-"""Arguments of ``ha.cmd`` that are none of the function's."""
+"""Arguments of ``ha.cmd`` itself, not of the function."""
 LONGEST = 3600.0
-"""Seconds that minions are waited for beyond the timeout while some say that they still run it."""
+"""Seconds to wait, beyond the timeout, for minions that say that they still run the job."""
 AGAIN = 5.0
-"""Seconds between two such questions, at least: each is a job for all that are waited for."""
+"""Least seconds between two questions whether they do: each question is a job of its own."""
 BESIDE = 60.0
-"""Seconds the engine may take to find the minions, to publish, to ask who still runs it."""
+"""Seconds beside the timeout to find the minions, publish, and ask which still run the job."""
 THIS = "this master"
-"""Who is to blame, in ``unknown``, where the engine of this master answers no more."""
+"""The key in ``unknown`` when the engine of this master no longer answers."""
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
 
     :param ask: sends a command to the engine; called from two threads with *progress*.
     :param progress: print the progress on standard error.
-    :raises HaError: an argument is wrong, or the engine refused before anything has come back.
+    :raises HaError: an argument is wrong, or the engine refused the first batch.
     """
     if tgt_type == "glob" and isinstance(tgt, list):
         tgt_type = "list"
@@ -55,7 +55,7 @@ def run(
     targets: list[tuple[str | list[str], str]] = [(tgt, tgt_type)]
     if batch:
         if tgt_type not in ("glob", "list"):
-            raise HaError(f"batch={batch}: takes a glob or a list of ids, no tgt_type={tgt_type}")
+            raise HaError(f"batch={batch}: takes a glob or a list of ids, not tgt_type={tgt_type}")
         ids = tgt.split(",") if tgt_type == "list" and isinstance(tgt, str) else tgt
         asked = {"glob": tgt} if tgt_type == "glob" else {"ids": ids}
         found = ask("where", {**asked, "all": True})["ids"]
@@ -76,7 +76,7 @@ def run(
         except HaError as exc:
             if not whole:
                 raise
-            # Minions have done their work: keep their returns.
+            # Minions of earlier batches have done their work: keep their returns.
             later = [each for ids, _ in targets[number:] for each in ids]
             whole["unknown"] = {**whole["unknown"], THIS: str(exc)}
             return {**whole, "unsure": list(part), "not_begun": later, "retcode": UNKNOWN}
@@ -88,19 +88,18 @@ def run(
 
 def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None) -> Answer:
     """
-    The result of an operation once no minion says any more that it still runs it, as ``salt``
-    waits.
+    Wait, as ``salt`` does, until no minion says that it still runs the job; returns the result.
 
-    This polls the engine, instead of one long question: after Ctrl-C nothing is left waiting there.
+    Asks the engine again and again, not one long question: nothing waits there after Ctrl-C.
 
-    :param found: its result within its timeout.
+    :param found: the result at the end of the timeout.
     :param front: print on standard error, after this text, how many minions are waited for; None:
         print nothing.
     """
     end, said = time.monotonic() + LONGEST, ""
     jids = {found["missing"][i]: jid for i, jid in found["running"].items()}
     while jids and (left := end - time.monotonic()) > 0:
-        line = f"waits on: {len(found['running'])} still run it"
+        line = f"waiting: {len(found['running'])} still run it"
         if front is not None and line != said:
             print(f"{front}{line}", file=sys.stderr, flush=True)
             said = line
@@ -156,7 +155,7 @@ class _Watching:
             try:
                 line = how_far(self._ask("cmd_progress", {"operation": self.operation}))
             except HaError as exc:
-                line = f"how far it is, is not known: {exc}"
+                line = f"progress is not known: {exc}"
             with self._saying:
                 if line and line != said and not self._over.is_set():
                     print(f"{self._front}{line}", file=sys.stderr, flush=True)
@@ -183,18 +182,18 @@ def batch_size(batch: int | str, count: int) -> int:
     """
     How many minions at a time.
 
-    :param batch: a number, or a share as ``10%``.
+    :param batch: a number, or a share such as ``10%``.
     :raises HaError: it is neither.
     """
     match = re.fullmatch(r"(\d{1,6})(%?)", str(batch))
     number = int(match[1]) if match and not isinstance(batch, bool) else 0
     if not match or not number:
-        raise HaError(f"batch={batch!r}: takes a number from 1, or a share as 10%")
+        raise HaError(f"batch={batch!r}: takes a number from 1, or a share such as 10%")
     return max(1, count * number // 100) if match[2] else number
 
 
 def _together(before: Answer, now: Answer) -> Answer:
-    """Two answers as one."""
+    """The answer of the batches *before* and of the one *now*."""
     if not before:
         found = {**now}
         found["jobs"] = [now["jobs"]]

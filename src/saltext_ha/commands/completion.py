@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from saltext_ha.common.errors import HaError
 
 FORMATS = "json yaml nested raw"
-# salt-ha takes a join token from elsewhere: an argument is seen by all users.
+# Not completed: all users can see an argument, so salt-ha reads the join token elsewhere.
 NEVER = ("token",)
 FOLDER, FILE, FORMAT, SECONDS = "folder", "file", "format", "seconds"
-# What follows the options of the parser.
+# What the options of the parser take.
 VALUES = {
     **{"--config-dir": FOLDER, "-c": FOLDER, "--token-file": FILE},
     **{"--out": FORMAT, "--wait": SECONDS},
@@ -40,7 +40,7 @@ OWN = (
 
 
 def words(functions: Mapping[str, Callable[..., object]]) -> list[Word]:
-    """What may be called, by name; of *functions* the signatures and docstrings are read."""
+    """All that salt-ha can call, by name; reads the signatures and docstrings of *functions*."""
     found = [
         Word(name, _first(inspect.getdoc(function) or ""), _arguments(function))
         for name, function in functions.items()
@@ -159,7 +159,7 @@ fi
 
 
 def _zsh_options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Each as ``_arguments`` takes it."""
+    """Each option in the syntax of zsh's ``_arguments``."""
     complete = {FOLDER: "_files -/", FILE: "_files", FORMAT: f"({FORMATS})", SECONDS: " "}
     for action in _options(parser):
         names = list(action.option_strings)
@@ -171,7 +171,7 @@ def _zsh_options(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _cases(words: list[Word], form: str, quote_each: bool = False) -> str:
-    """The branches of a ``case``: what each function takes, as *form* has it."""
+    """The branches of a ``case``: the arguments of each function, put into *form*."""
     lines = []
     for word in words:
         if word.arguments:
@@ -182,7 +182,7 @@ def _cases(words: list[Word], form: str, quote_each: bool = False) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Help without what _arguments takes as its own signs."""
+    """Help without the characters that ``_arguments`` gives a meaning."""
     return " ".join((text or "").split()).translate(str.maketrans("[]:", "() "))
 
 

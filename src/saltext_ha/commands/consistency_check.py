@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 #: Questions about the time; the shortest round trip counts.
 ROUNDS = 3
-#: Checks of different masters whose facts are kept between the first question and the second.
+#: Checks whose facts are kept between their first question and their second, and for how long.
 KEPT = 4
 KEPT_FOR = 60.0
-# : Seconds after which facts of this master that are not there yet count as unknown.
+#: Seconds after which facts of this master that are not read yet count as unknown.
 PATIENCE = 25.0
 HANGS = "still being read there: does a file system hang?"
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
@@ -81,7 +81,7 @@ class OwnFacts:
         return {"clock": clocked, "consistency": digests, "facts": facts}
 
     async def told(self, nonce: bytes, wanted: Sequence[Any]) -> dict[str, Told]:
-        """The sections *wanted* of this master, as they were when first asked for by *nonce*."""
+        """The sections *wanted* of this master, as read when the check *nonce* first asked."""
         names = [name for name in sections.OF_MASTERS if name in wanted]
         mine = Mine(self._opts, self._config, nonce)
 
@@ -97,8 +97,7 @@ class OwnFacts:
             return silent(names)
         known = self._told.get(nonce, {})
         missing = [name for name in names if name not in known]
-        # An unresponsive file system keeps the thread, and with it the lock; this is not waited
-        # for.
+        # An unresponsive file system keeps the thread, and the lock; do not wait for it.
         taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
         taking.add_done_callback(lambda _: self._one_at_a_time.release())
         done, _ = await asyncio.wait({taking}, timeout=PATIENCE)
@@ -120,8 +119,8 @@ class ConsistencyCheck:
     The command itself.
 
     :param config: this master's, with the expected differences.
-    :param own: this master's part.
-    :param explain: called with differences in the roots, adds the tree that each is in.
+    :param own: this master's facts.
+    :param explain: adds to differences in the roots the tree that each is in.
     :param note: called with each answer about all sections.
     """
 
@@ -139,7 +138,7 @@ class ConsistencyCheck:
         self._own, self._keys, self._explain, self._note = own, keys, explain, note
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"check": self.check}
 
     async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +159,7 @@ class ConsistencyCheck:
         links = dict(self._group.links)
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
-        # All at the same time: each looks at its own files.
+        # All masters at the same time: each reads its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
         asked = [link for link in links.values() if link.peer.name not in check.unreached]
         looking = [self._core.scan()] if sections.KEYS in names else []
@@ -175,7 +174,7 @@ class ConsistencyCheck:
         )
         found: dict[str, Any] = {}
         if sections.KEYS in names:
-            # This may find that one more cannot be asked.
+            # May add to check.unreached.
             found[sections.KEYS] = await self._keys.answer(check.counts, check.unreached, settings)
         groups = {own: self._config.group, **check.groups}
         if len(set(groups.values())) > 1 and tuple(names) == sections.NAMES:
@@ -243,7 +242,7 @@ class _Check:
                 }
 
     async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
-        """Ask a peer for the facts whose digests are not as they are here."""
+        """Ask a peer for the facts whose digests differ from this master's."""
         name = link.peer.name
         theirs = self._digests[name]
         differ = [section for section, one in told.items() if theirs.get(section) != one.digest]
@@ -258,7 +257,7 @@ class _Check:
 
     @contextlib.contextmanager
     def _asking(self, name: str) -> Iterator[None]:
-        """A peer that does not answer, or makes no sense, is one that was not reached."""
+        """Count a peer as unreached if it does not answer, or answers nonsense."""
         try:
             yield
         except (InvalidRecord, *NO_SENSE):
@@ -268,7 +267,7 @@ class _Check:
 
 
 def _facts(name: str, mine: Mine) -> Facts:
-    """One section of this master. What fails makes that one unknown, and says so in the log."""
+    """One section of this master; if it fails, it is unknown, and the log says why."""
     try:
         return sections.OF_MASTERS[name].take(mine)
     except Exception as exc:

@@ -1,10 +1,10 @@
 """
 Checks at intervals whether the masters are the same, and fires an event when the answer changes.
 
-A master that left is dropped from the last answer at once. When one joins or comes back, all are
-compared as soon as it has been up for a moment; after one has joined, it is unknown until then
-whether they differ. The same holds after a restart with an answer other than "the same": only the
-number of differences is kept, and some may be gone.
+A master that left is dropped from the last answer at once. When a master joins or comes back, all
+are compared as soon as it has been up for a moment. After a join it is unknown until then whether
+they differ. So it is after a restart, unless the last answer was "the same": only the number of
+differences is kept, and some may be gone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from saltext_ha.health import group_state
 log = logging.getLogger(__name__)
 
 FILE = "consistency.json"
-# Seconds after a start: by then engines have met, and files are read before anyone asks.
+# Seconds from the start to the first check, which also warms the file cache; engines have met then.
 FIRST = 60.0
 # Seconds for which all must have answered before new masters are compared.
 SETTLED = 3.0
 LOOK = 0.5
-# Seconds after a comparison that lacked a master which is up.
+# Seconds until the next comparison if the last one lacked a master that is up.
 RETRY = 60.0
 
 
@@ -46,7 +46,7 @@ class ConsistencyWatch:
     :param announce: fires ``salt/ha/drift`` and ``salt/ha/consistent``.
     :param interval: seconds between two checks of the engine; 0: no checks.
     :param members: returns the present members of the group.
-    :param up: returns those of them that answer.
+    :param up: returns the members that answer.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class ConsistencyWatch:
         self.answer: Mapping[str, Any] | None = None
         """The last answer with all that differs; not kept over a restart."""
         self._asked = self.last.masters if self.last.status == group_state.SAME else frozenset()
-        """Who was there when masters were last compared, and has been since."""
+        """Masters that took part in the last comparison and have been up since."""
 
     def note(self, answer: Mapping[str, Any]) -> None:
-        """An answer about all sections is there."""
+        """Take an answer about all sections."""
         self._failed = ""
         self._asked = frozenset(answer["masters"]) - answer["unknown"].keys()
         self._take(answer, time.time())
@@ -97,10 +97,10 @@ class ConsistencyWatch:
     def stale(self) -> str:
         """Why the last answer does not count any more; empty while it does."""
         why = freshness.stale(self.last.at, time.time(), self._interval, self._failed)
-        return why or self._others()
+        return why or self._members_changed()
 
     async def run(self, check: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-        """Check every so many seconds, for ever; never when the interval is 0."""
+        """Check once an interval, for ever; never if the interval is 0."""
         interval = self._interval
         if not interval:
             return
@@ -117,7 +117,7 @@ class ConsistencyWatch:
                 log.warning("ha consistency: not checked: %s", exc)
             except Exception as exc:
                 self._failed = f"{type(exc).__name__}; salt-master's log says why"
-                # Keys must stay the same even if this fails.
+                # The engine, which keeps the keys the same, must go on.
                 log.exception("ha consistency: not checked")
             # A master that is up and could not be compared is asked again soon; one that went down,
             # when it is back.
@@ -127,7 +127,7 @@ class ConsistencyWatch:
                 pause = min(pause, RETRY)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until that time is over, or a master is up that was not compared last time."""
+        """Wait *seconds*, or until a master is up that the last comparison lacked."""
         now = time.monotonic()
         end, settled, before = now + seconds, now + _settling(1), frozenset(self._up())
         while (now := time.monotonic()) < end:
@@ -141,7 +141,7 @@ class ConsistencyWatch:
             await asyncio.sleep(min(LOOK, end - now))
 
     def _take(self, answer: Mapping[str, Any], at: float) -> None:
-        """Take *answer*, made *at* that time, and fire the event that follows."""
+        """Keep *answer*, made *at* (Unix seconds), and fire the event that follows from it."""
         self.answer = answer
         before = self.last
         self.last, happened = news.follow(before, answer, at)
@@ -156,7 +156,7 @@ class ConsistencyWatch:
             with contextlib.suppress(OSError):
                 write_whole(self._path, json.dumps(self.last.data()).encode())
 
-    def _others(self) -> str:
+    def _members_changed(self) -> str:
         """
         Drop masters that have left from the last answer. Returns why the answer does not count: a
         master joined, or one left and it is not known any more what differed there.
@@ -181,5 +181,5 @@ class ConsistencyWatch:
 
 
 def _settling(masters: int) -> float:
-    """Seconds; all masters of a large group are not to ask all others at once."""
+    """Seconds; random, so that the masters of a large group do not all ask at once."""
     return SETTLED * random.uniform(1, 1 + masters / 4)  # nosec B311

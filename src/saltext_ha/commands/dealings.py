@@ -45,7 +45,7 @@ _INTRODUCED, _WROTE, _MADE = "introduced", "wrote", "made"
 
 
 class Pin(NamedTuple):
-    """That the master ``on`` trusts ``name``: who introduced it (as in Peer), and when."""
+    """The master ``on`` trusts ``name``, which ``introducer`` (as in Peer) introduced."""
 
     on: str
     name: str
@@ -76,13 +76,13 @@ class Dealings:
             _MADE: self._tell_made,
         }
 
-    # -- what is asked
+    # -- questions
 
     async def pins(self, but: str, unknown: dict[str, str]) -> list[Pin]:
         """
         The masters that each member has pinned.
 
-        :param but: members that are not asked.
+        :param but: the member that is not asked.
         :param unknown: name → reason; members that do not answer are added.
         """
         found = self._own_pins()
@@ -100,8 +100,8 @@ class Dealings:
         unknown: dict[str, str],
     ) -> list[Write]:
         """
-        The writes that were sent by masters of *names*, or name one as where they were made; each
-        once, the last received first.
+        The writes that a master of *names* sent, or that name one as their origin; each once, the
+        last received first.
 
         :param span: how far back, in seconds; None: everything.
         :param asked: the members to ask beside this one.
@@ -129,7 +129,7 @@ class Dealings:
     async def _without_made(
         self, writes: list[Write], asked: Iterable[str], unknown: dict[str, str]
     ) -> list[Write]:
-        """Those that the master which they name did not make."""
+        """Those of *writes* that their alleged origin does not confirm."""
         core = self._core
         own = await core.run(core.replica.history.made_here, [w[:5] for w in writes])
         writes = [w for position, w in enumerate(writes) if position not in set(own)]
@@ -194,7 +194,7 @@ class Dealings:
             raise HaError("joined or left just now")
         return await link.call(method, payload, SLOW)
 
-    # -- what is answered
+    # -- answers
 
     def _own_pins(self) -> list[Pin]:
         return [
@@ -231,8 +231,8 @@ async def _all_of(
     """
     All pages; each begins where the one before ended.
 
-    :param most: pages; None: as many as there are.
-    :raises InvalidRecord: they repeat, or there are more.
+    :param most: how many pages at most; None: no limit.
+    :raises InvalidRecord: they repeat, or there are more than *most*.
     """
     found: list[Write] = []
     after: Place = BEGINNING
@@ -255,20 +255,20 @@ def _pin(on: str, raw: Any) -> Pin:
     if not NAME.fullmatch(name) or not FINGERPRINT.fullmatch(fingerprint):
         raise InvalidRecord("no name or no fingerprint")
     if introducer is not None and not isinstance(introducer, str):
-        raise InvalidRecord("no list of masters")
+        raise InvalidRecord("no introducer")
     return Pin(on, name, fingerprint, introducer, str(added)[:40])
 
 
 def _named(raw: Any) -> tuple[str, int, str, bytes, str]:
     """
-    The name of a write, and its subject.
+    A write: its dot, and the id, key and state that it is about.
 
     :raises InvalidRecord: it makes no sense.
     """
     node, counter, minion_id, key, state = wire.row(raw, "write", str, int, str, bytes, str)
     read_context([[node, counter]])
     if state not in STATES or len(minion_id) > MAX_ID_BYTES or len(key) > MAX_KEY:
-        raise InvalidRecord("a write is of an id and a fingerprint, and of a state")
+        raise InvalidRecord("a write names an id, a fingerprint and a state")
     return node, counter, minion_id, key, state
 
 
@@ -276,7 +276,7 @@ def _write(raw: Any) -> Write:
     at, by, on, received, sender = raw[5:10]
     texts = (by, on, "" if sender is None else sender)
     if not (_is_time(at) and _is_time(received) and all(map(_is_text, texts))):
-        raise InvalidRecord("its answer makes no sense: no list of writes")
+        raise InvalidRecord("no list of writes")
     return Write(*_named(raw), float(at), by, on, float(received), sender)
 
 
@@ -302,7 +302,7 @@ def _is_time(value: Any) -> bool:
 
 def _positions(raw: Any, count: int) -> list[int]:
     if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < count for n in raw):
-        raise InvalidRecord("its answer makes no sense: no positions")
+        raise InvalidRecord("no positions")
     return raw
 
 
@@ -313,11 +313,11 @@ def introduced_by(
     The masters that *name* introduced, and those that these introduced: each with the pins that say
     so.
 
-    A master that was admitted by one outside this set is not in it. Statements of accused masters
-    do not count, so none clears itself, nor do two of them clear each other: an accused master
-    clears others only after one that is not accused has cleared it.
+    A master that one outside this set admitted is not in it. Statements of accused masters do not
+    count, so none clears itself, nor do two of them clear each other: an accused master clears
+    others only after one that is not accused has cleared it.
 
-    :param pins: master → the masters it says it trusts.
+    :param pins: of all masters.
     :param own: the master that asks.
     :param since: pins before this (Unix seconds) do not count.
     """
@@ -332,7 +332,7 @@ def introduced_by(
         if not more:
             break
         cleared |= more
-    # First those that are not accused: masters found by their pins cannot accuse others any more.
+    # Pins of masters that are not accused come first: a master found by them cannot accuse others.
     clean = [pin for pin in accusing if pin.on not in accused or pin.on in cleared]
     found = _led_to({}, name, clean, cleared)
     return _led_to(found, name, accusing, cleared)
@@ -345,8 +345,8 @@ def _led_to(
     cleared: Collection[str],
 ) -> dict[str, list[Pin]]:
     """
-    *found*, and the masters that *name* and these introduced by *pins* of others, except those
-    *cleared*.
+    *found*, and step by step the masters that *name* or a found one introduced, according to the
+    *pins* of other masters; none of *cleared*.
     """
     found = dict(found)
     while True:

@@ -22,7 +22,7 @@ from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
 from saltext_ha.transport.control_server import Command
 
-# The argument of ha.release that confirms it.
+# What to do about held keys, and by which argument ha.release is confirmed.
 CONFIRM = (
     "What is known comes back by salt-run ha.refill. If {number} are to be deleted on all masters: "
     "salt-run ha.release deletes={count}"
@@ -32,13 +32,13 @@ SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
 class Held(NamedTuple):
-    """What is known of an id that is held, what the store shows, and what its release would do."""
+    """A held id: what is known of it, what the store shows, and what a release would delete."""
 
     minion_id: str
     known: str
     shown: str
     deletes: int
-    """How many of its accepted keys are deleted on all masters by that."""
+    """How many of its accepted keys a release deletes on all masters."""
 
 
 class Decisions:
@@ -48,7 +48,7 @@ class Decisions:
         self._group, self._core, self._mode = group, core, mode
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {
             "resolve": self.resolve,
             "restore": self.restore,
@@ -83,7 +83,7 @@ class Decisions:
         return await self._decide(minion, records, {key: ACCEPTED}, payload, "ha.restore")
 
     async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Every id that matches, and was revoked since then; those in doubt are left, and named."""
+        """Restore all ids that match and were revoked within ``since``, except doubtful ones."""
         core = self._core
         if payload.get("fingerprint"):
             raise HaError("a fingerprint belongs to one minion: name that, not a glob")
@@ -119,7 +119,7 @@ class Decisions:
         return {**answer, "changes": changes, "notes": notes, "retcode": 1 if failed else 0}
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.release``: believe what the key store shows, though it was held back."""
+        """``ha.release``: believe what the key store shows, although it was held."""
         core, wish = self._core, payload.get("deletes")
         if wish is not None and type(wish) is not int:
             raise HaError(f"deletes={wish!r}: takes the number of keys that are to be deleted")
@@ -144,7 +144,7 @@ class Decisions:
         return {**answer, "deletes": deletes, "unreachable": unreachable, "retcode": retcode}
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.refill``: bring this master's key store back to what is known, instead."""
+        """``ha.refill``: bring this master's key store back to what is known."""
         core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
         if not held and not core.keeper.mode.doubt:
@@ -162,8 +162,8 @@ class Decisions:
 
     async def _all_held(self) -> tuple[list[Held], str, dict[str, str]]:
         """
-        What is held here. If nothing is, and the store is not in doubt: a sentence about where
-        something is held, and which masters could not be asked, and why.
+        What is held here. If nothing is, and the store is not in doubt: a sentence about what other
+        masters hold, and master → why it could not be asked.
         """
         held = await self._core.run(self._held)
         if held or self._core.keeper.mode.doubt:
@@ -230,10 +230,9 @@ class Decisions:
         self, changes: list[dict[str, Any]], payload: Mapping[str, Any], only: str = ""
     ) -> dict[str, Any]:
         """
-        The answer to a decision. Its ``retcode`` is 1 if something must be written, and no master
-        writes now.
+        The answer to a decision. Its ``retcode`` is 1 if there are changes that no master writes.
 
-        :param only: the one master whose key store follows; None: all.
+        :param only: the one master whose key store follows; empty: all.
         """
         test = bool(payload.get("test"))
         modes = {self._group.name: self._mode.name}
@@ -295,5 +294,5 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = 
 
 
 def signed(payload: Mapping[str, Any], command: str) -> str:
-    """By whom a decision was made, and with which command."""
+    """Who made a decision, and by which command, as history keeps it."""
     return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"

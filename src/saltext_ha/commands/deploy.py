@@ -32,7 +32,7 @@ from saltext_ha.trees.stager import FAILED, STAGED, Stager
 from saltext_ha.trees.store import FOREIGN
 from saltext_ha.trees.trees import Trees, conflict
 
-PAUSE = 0.05
+PAUSE = 0.05  # seconds between two questions to a peer that stages
 LONGEST = 200  # characters of a message
 
 
@@ -40,8 +40,8 @@ class Deploy:
     """
     The commands.
 
-    :param digests: a folder where it is remembered which files of sources were read.
-    :param stop: raises when what takes long is to be given up.
+    :param digests: the folder that keeps digests of source files that were read before.
+    :param stop: called while a source is read; raises to give that up.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Deploy:
         self._background = Background("a deployment", "salt-run ha.deployments")
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {
             "deploy": self._background.begins(self.deploy),
             "rollback": self._background.begins(self.rollback),
@@ -176,7 +176,7 @@ class Deploy:
             shown = self._stager.stores[name].tree.shown
             sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
             raise HaError(
-                f"tree {name}: there are several of number {text} ({sides}): name one by its "
+                f"tree {name}: several deployments match {text} ({sides}): name one by its "
                 f"version, or salt-run ha.deploy {name} on the master that is right"
             )
         if not found:
@@ -252,8 +252,8 @@ class Deploy:
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
-        By tree, the live folders here that no deployment made; without those of which no version
-        can be made.
+        Tree → its live folder here, if no deployment made it; folders of which no version can be
+        made are left out.
         """
         found: dict[str, Planned] = {}
         for tree, *_ in planned:
@@ -299,7 +299,8 @@ class Deploy:
         """
         The states of all masters that take part.
 
-        :param unasked: why some could not be asked what is current: it would be replaced unseen.
+        :param unasked: master → why it could not be asked what is current, which a deployment
+            would replace unseen.
         :raises HaError: one of them cannot take part.
         """
         states, errors = await self._states.of(names)

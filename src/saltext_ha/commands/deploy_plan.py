@@ -21,7 +21,7 @@ DIFF_LINES = 500
 DIFF_SIZE = 64 * 1024
 
 States = Mapping[str, Mapping[str, Any]]
-"""Master → tree → how it is there, as :meth:`.Trees.state` says."""
+"""Master → tree → how it is there, as :meth:`.Stager.state` says."""
 
 
 class Planned(NamedTuple):
@@ -31,7 +31,7 @@ class Planned(NamedTuple):
     version: bytes
     manifest: Manifest
     words: str
-    """Where it is from."""
+    """Where it is from, for people."""
     source: Source | None
     """The folder that it is read from; None: it was deployed before."""
 
@@ -40,10 +40,10 @@ def plan_row(
     each: Planned, there: Planned | None, store: TreeStore, register: Register, states: States
 ) -> dict[str, Any]:
     """
-    What would change by it, from what this master serves.
+    What *each* would change of what this master serves.
 
-    :param there: what is live by hand, if anything is.
-    :param store: of that tree. :param register: what is current of it.
+    :param there: the live folder, if no deployment made it.
+    :param store: the tree's. :param register: says what is current of the tree.
     """
     name = each.tree.name
     _, served = store.live()
@@ -102,7 +102,7 @@ def edits(states: States, name: str) -> dict[str, Any]:
 
 
 def serves(state: Any, entries: Iterable[Entry]) -> int | str:
-    """Which deployment a master serves; in words where it is none of these."""
+    """Which deployment a master serves; in words if it is none of *entries*."""
     if not isinstance(state, Mapping):
         return "not configured"
     if state.get("live") == FOREIGN:
@@ -133,7 +133,7 @@ def _file_row(path: str, after: Manifest, before: Manifest) -> dict[str, Any]:
 def _diff(
     found: Changes, before: Manifest, after: Manifest, old: Path | None, new: Path
 ) -> list[str]:
-    """Differences of text, as ``diff -u`` writes them; of what is small, and text."""
+    """The differences of small text files, as ``diff -u`` writes them."""
     lines: list[str] = []
     for path in sorted([*found.added, *found.changed, *found.removed]):
         left = _text(old, path, before)
@@ -148,7 +148,7 @@ def _diff(
 
 
 def _text(folder: Path | None, path: str, manifest: Manifest) -> list[str] | None:
-    """The lines of a file; none where it is not; None where it is no text to show."""
+    """The lines of a file; empty if there is none, None if it is too large or not text."""
     node = manifest.get(path)
     if node is None or folder is None:
         return []

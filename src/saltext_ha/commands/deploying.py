@@ -10,7 +10,7 @@ from saltext_ha.commands.engine_client import Answer, engine
 from saltext_ha.config.mapping import HaConfig
 
 SILENT = 2.0
-"""Seconds before anything is said of how far it is."""
+"""Seconds before progress is printed."""
 
 
 def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
@@ -21,7 +21,7 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     """
     job = engine(settings, command, payload)["job"]
     began, said = time.monotonic(), ""
-    # Each of these questions waits in the engine.
+    # The engine delays each of these answers.
     while "answer" not in (found := engine(settings, "deploy_progress", {"job": job})):
         text = str(found.get("text") or "")
         if text != said and time.monotonic() - began > SILENT:

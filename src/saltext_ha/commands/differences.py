@@ -29,7 +29,7 @@ class Differences:
         self._group, self._core, self._mode, self._keys = group, core, mode, keys
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {"sync": self.sync, "knowledge": self.knowledge}
 
     async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Differences:
         }
 
     async def sync(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.sync``: what would be changed where, and, unless ``test``, that it is done."""
+        """``ha.sync``: what differs where; unless ``test``, also makes these changes."""
         test = bool(payload.get("test"))
         await self._core.scan()
         changes, conflicts, unreachable = await self._plan()
@@ -147,7 +147,7 @@ class Differences:
         ).answers(buckets)
 
     def _one_denied(self, name: str) -> bool:
-        """Whether that master's store holds one denied key an id only; files do."""
+        """Whether the store of master *name* keeps one denied key per id, as files do."""
         if name == self._group.name:
             return self._core.keeper.store.one_denied
         link = self._group.links.get(name)

@@ -26,10 +26,10 @@ from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
-ASKING = 5.0  # seconds for minions to answer where they are,
-PER_SECOND = 500  # and for so many of them one more
-ANSWERING = 15.0  # and for one that asks its other masters first whether they answer
-ARRIVING = 60.0  # for it to be heard by the other master
+ASKING = 5.0  # seconds for minions to answer where they are; one more for each
+PER_SECOND = 500  # minions
+ANSWERING = 15.0  # seconds for a minion that asks its other masters first whether they answer
+ARRIVING = 60.0  # seconds until the other master must have heard it
 POLL = 0.5
 BATCH = 50
 LARGEST = 500
@@ -51,7 +51,7 @@ class Drain:
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"drain": self.drain, "rebalance": self.rebalance}
 
     def for_peers(self) -> dict[str, Handler]:
@@ -68,7 +68,7 @@ class Drain:
             self._health.draining = payload.get("draining") is True
 
     async def _mark(self, name: str, draining: bool) -> None:
-        """Whether the master *name* is to be given callers; "" means every one."""
+        """Tell all masters whether *name* is draining; "" means every master."""
         payload = {"name": name, "draining": draining}
         self._draining(payload)
         await self._group.ask("draining", payload, self._group.timeout)
@@ -112,7 +112,7 @@ class Drain:
             out = {name for name, each in healths.items() if each.get("draining") is True}
             drained = {name: load.pop(name) for name in out & load.keys()}
             here = {i: each for i, each in everyone.items() if each.on == source}
-            # A hot-hot minion may have been looked at on any of its masters first.
+            # *everyone* may have a hot-hot minion as one of another master.
             here.update(
                 (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
             )
@@ -188,13 +188,13 @@ class Drain:
         if steps and not test:
             log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
         for part in batches(steps, batch):
-            rows += await self._batch(part, seconds, test)
+            rows += await self._move(part, seconds, test)
         return rows
 
-    async def _batch(
+    async def _move(
         self, steps: list[RebalanceStep], seconds: float, test: bool
     ) -> list[dict[str, Any]]:
-        """Have some minions move, and wait until they are heard where they went."""
+        """Have one batch move, and wait until its minions are heard where they went."""
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
         # The first may have arrived before the last has answered.
@@ -221,7 +221,7 @@ class Drain:
     async def _await_arrival(
         self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
     ) -> None:
-        """Until each was surely heard by another master after it was asked, or the time is over."""
+        """Wait until another master surely heard each after *began*, at most *seconds*."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         missing = dict(leaving)
@@ -278,7 +278,7 @@ def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _fate(minion: BoundMinion, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
-    """Whether a minion that stays goes on with one of the *others*; see :func:`spread.goes_on`."""
+    """Whether a minion that stays goes on with one of *others*, as the planner says."""
     hears = [name for name, each in others.items() if minion_id in each.returned]
     return rebalance_planner.goes_on(minion, hears, not any(each.error for each in others.values()))
 

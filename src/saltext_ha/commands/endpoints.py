@@ -1,4 +1,4 @@
-"""How minions reach each master of the group, and know it: asked of the peers."""
+"""How minions reach and recognise each master of the group, as the masters themselves say."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MinionEndpoint:
 
 def own(name: str, address: str, opts: Mapping[str, Any]) -> MinionEndpoint:
     """
-    This master.
+    The endpoint of this master.
 
     :raises HaError: its keys cannot be read.
     """

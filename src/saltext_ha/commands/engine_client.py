@@ -1,4 +1,4 @@
-"""How a runner asks the engine of this master, and what becomes of the answer."""
+"""How a runner asks the engine of this master, and gives the answer to Salt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def engine(
 
 def caller(user: Any) -> str:
     """
-    The caller.
+    The user that calls.
 
     :param user: ``__user__``, if Salt runs a runner for a user (salt-api, eauth, the reactor).
     """

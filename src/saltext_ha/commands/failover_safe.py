@@ -1,4 +1,4 @@
-"""``ha.failover_safe``: gathers what :mod:`saltext_ha.minions.safety` judges by."""
+"""``ha.failover_safe``: gathers the facts that :mod:`saltext_ha.minions.safety` judges."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FailoverSafe:
         self._waiting = 0
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"failover_safe": self.failover_safe}
 
     def for_peers(self) -> dict[str, Handler]:
@@ -72,7 +72,7 @@ class FailoverSafe:
         shown = tables(keys, refused)
         shown[own] = table(await self._group.shown({"glob": glob}))
         if glob != "*" and not safety.accepted(shown):
-            raise HaError(f"minions={glob!r}: no accepted minion is called so")
+            raise HaError(f"minions={glob!r}: no accepted minion matches")
         # The longest question, in parallel with all that follows.
         asking = asyncio.gather(
             self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, PATIENCE)
@@ -119,7 +119,7 @@ class FailoverSafe:
     async def _mine(self, glob: str) -> dict[str, Any] | str:
         """The reports of the minions on this master; or why they could not be asked."""
         if self._waiting >= MAX_WAITING:
-            return "they are being asked already, for others; ask again in a minute"
+            return "its minions are being asked for others already; ask again in a minute"
         self._waiting += 1
         try:
             async with self._turn:
@@ -179,9 +179,9 @@ def _told(
 
 def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> reports.Lookup:
     """
-    Address → master, by the addresses of the masters, and by the minions, which behind a port map
-    may use other addresses and count more. If minions contradict each other, a master's own address
-    counts: one minion that says otherwise does not change it.
+    Address → master, by what minions met there and by the masters' own addresses. Minions count
+    more: behind a port map they use other addresses. If they contradict each other, a master's own
+    address counts, so that one minion cannot change it.
     """
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:

@@ -1,4 +1,4 @@
-"""What was: ``ha.history``, and how long it is kept."""
+"""``ha.history``, and the pruning of what it shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HistoryCommand:
         self._core, self._name = core, name
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {"history": self.history}
 
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:

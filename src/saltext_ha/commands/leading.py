@@ -26,7 +26,7 @@ class Leading:
         self._reactions = reactions
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"leader": self.leader}
 
     def for_peers(self) -> dict[str, Handler]:

@@ -21,7 +21,7 @@ class Linting:
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"lint": self.lint}
 
     def for_peers(self) -> dict[str, Handler]:

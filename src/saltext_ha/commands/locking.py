@@ -17,7 +17,7 @@ class Locking:
         self._name, self._leader, self._locks = name, leader, locks
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"lock": self.lock, "unlock": self.unlock}
 
     async def lock(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Members:
         self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {
             "pause": self.pause,
             "resume": self.resume,

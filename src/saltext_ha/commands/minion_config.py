@@ -31,7 +31,7 @@ class MinionConfig:
         self._core, self._endpoints = core, endpoints
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"minion_config": self.minion_config}
 
     async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Bound:
         self._counting = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"minions": self.minions}
 
     def for_peers(self) -> dict[str, Handler]:

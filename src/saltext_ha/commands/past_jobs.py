@@ -31,7 +31,7 @@ class PastJobs:
         self._reading = asyncio.Semaphore(1)
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {"jobs": self.jobs, "lookup_jid": self.lookup}
 
     def for_peers(self) -> dict[str, Handler]:

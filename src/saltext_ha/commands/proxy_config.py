@@ -25,7 +25,7 @@ class ProxyConfig:
         self._group, self._opts, self._config = group, opts, config
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"proxy_config": self.proxy_config}
 
     def for_peers(self) -> dict[str, Handler]:

@@ -35,7 +35,7 @@ class Reachability:
         self._jobs, self._bound = jobs, bound
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"reachability": self.reachability}
 
     async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Removal:
         self._dealings = Dealings(group, core, trust)
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"remove_peer": self.remove_peer}
 
     def for_peers(self) -> dict[str, Handler]:

@@ -35,7 +35,7 @@ class Restarting:
         self._not_before = 0.0
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"restart": self.restart}
 
     def for_peers(self) -> dict[str, Handler]:

@@ -27,7 +27,7 @@ class Rewriting:
         self._group, self._core, self._vouching = group, core, vouching
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"rewrite": self.rewrite}
 
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:

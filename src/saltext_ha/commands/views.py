@@ -70,7 +70,7 @@ class Views:
         self._apis = KnownApis(config.state_dir)
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of these."""
+        """Its commands on the control socket."""
         return {"status": self.status, "keys": self.keys, "peers": self.peers}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Where:
         self._core, self._jobs, self._bound = core, jobs, bound
 
     def commands(self) -> dict[str, Command]:
-        """What the control socket answers of this."""
+        """Its commands on the control socket."""
         return {"where": self.where}
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_no_number_is_made_up_where_the_engine_does_not_say(
 
     cmd_batches.run(ask, "*", "test.ping", [], {}, progress=True)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["how far it is, is not known: no command '/cmd_progress'",
+    assert lines == ["progress is not known: no command '/cmd_progress'",
                      "done: 0 returned, 0 failed, 0 missing"]  # fmt: skip
     named = {each["operation"] for each in asked}
     assert len(named) == 1
