@@ -26,8 +26,9 @@ TIMEOUT = 60.0
 BACK = 180.0
 """Seconds in which a restarted minion is to answer again."""
 ASKED_AGAIN = 5.0
+"""Seconds in which it is to answer one question whether it is back."""
 LOOKS = 1.0
-"""Seconds between two looks at who is back, at least: an engine that has ended says so at once."""
+"""Least seconds between two such questions: an engine that has ended answers at once."""
 # A job is also an event; Salt cuts those of more than a megabyte (max_event_size).
 CHUNK = 192 * 1024
 PRESENT, INSTALLED, WOULD = "already there", "installed", "would be installed"
@@ -37,8 +38,8 @@ FAILED, SILENT = "failed", "no answer"
 @dataclass
 class Row:
     """
-    What became of one minion. ``before`` and ``now`` are versions of saltext-ha there, None without
-    one; ``restarted`` is None where that was not needed.
+    What became of one minion. ``before`` and ``now`` are its versions of saltext-ha, None without
+    one; ``restarted`` is None if no restart was needed.
     """
 
     id: str
@@ -64,7 +65,7 @@ class Installation:
     :param ask: has the engine carry out a command.
     :param wheel: what is to be installed.
     :param timeout: seconds for each step of a minion.
-    :param say: is told how far it is.
+    :param say: prints progress.
     """
 
     def __init__(
@@ -80,11 +81,11 @@ class Installation:
         self._facts: dict[str, Facts] = {}
         self._folder = f"saltext-ha-{secrets.token_hex(16)}"
         self._sent: set[str] = set()
-        """Minions that may have something of what is sent in their cache folder."""
+        """Minions whose cache folder may hold parts of what is sent."""
 
     def look(self, tgt: str | list[str], tgt_type: str) -> None:
         """
-        Ask all that are meant what they have.
+        Ask all targeted minions what they have.
 
         :raises HaError: they cannot be asked.
         """
@@ -100,7 +101,7 @@ class Installation:
         self._miss(told)
 
     def judge(self, force: bool) -> list[str]:
-        """The minions that are to get it; of the others, why not."""
+        """The minions that are to get it; the rows of the others say why not."""
         for minion, facts in self._facts.items():
             row = self.rows[minion]
             if facts.version == self._wheel.version and not force:
@@ -115,7 +116,7 @@ class Installation:
         return wanted
 
     def send(self, wanted: Sequence[str]) -> None:
-        """Have what is needed in a folder of their own in their cache folders."""
+        """Send the wheel and the setup script to a new folder in each cache folder."""
         script = Path(wheel_setup.__file__).read_bytes()
         pieces = [("setup.py", script, False)]
         content = self._wheel.content
@@ -133,7 +134,7 @@ class Installation:
             self._say(f"sent part {number} of {len(pieces)}")
 
     def install(self, wanted: Sequence[str], size: int, restart: bool) -> None:
-        """Install it on so many at a time, and have them use it."""
+        """Install it on *size* minions at a time, and have them use it."""
         ready = self._left(wanted)
         for number, some in enumerate(batches(ready, size), 1):
             new: list[str] = []
@@ -158,7 +159,7 @@ class Installation:
             self._say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
 
     def clean(self) -> None:
-        """Remove what was sent and not taken; of those that do not answer it is said."""
+        """Remove what was sent and not used; the rows of silent minions say what is left."""
         for cache, ids in self._by(sorted(self._sent), lambda facts: facts.cache):
             folder = f"{cache}/{self._folder}"
             try:
@@ -173,7 +174,7 @@ class Installation:
         self._sent.clear()
 
     def _use(self, minions: Sequence[str], restart: bool) -> None:
-        """Have running minions use what was installed; restart those that do not by themselves."""
+        """Have running minions use what was installed; restart those that need it."""
         fresh = [i for i in minions if self._facts[i].version is None]
         due = [i for i in minions if i not in fresh or self._facts[i].watchdog]
         loads = [i for i in fresh if i not in due]
@@ -212,7 +213,7 @@ class Installation:
             self._fail(minion, f"installed; the minion is not back {BACK:g} s after its restart")
 
     def _versions(self, minions: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """What ``ha.version`` says on those of *minions* where it is what was installed."""
+        """The answers to ``ha.version`` of those of *minions* that run what was installed."""
         try:
             told = self._job(list(minions), "list", "ha.version", [], timeout=ASKED_AGAIN)
         except HaError:
@@ -224,13 +225,13 @@ class Installation:
         }
 
     def _run(self, minions: Sequence[str], command: list[str]) -> dict[str, Mapping[str, Any]]:
-        """The last line that *command* printed on each, which is JSON; failures are noted."""
+        """Run *command* on each; the JSON in its last line. Rows note failures."""
         told = self._work(minions, "cmd.run_all", [command], {"python_shell": False})
         found: dict[str, Mapping[str, Any]] = {}
         for minion, value in told.values.items():
             try:
                 said = json.loads(value["stdout"].splitlines()[-1])
-                said["problem"]  # whatever else it printed is none of ours
+                said["problem"]  # without it, this is not the script's answer
                 found[minion] = said
             except (TypeError, ValueError, KeyError, IndexError):
                 said = value.get("stderr") if isinstance(value, Mapping) else value
@@ -241,7 +242,7 @@ class Installation:
     def _work(
         self, minions: Sequence[str], fun: str, arg: list[Any], kwarg: Answer | None = None
     ) -> Returned:
-        """A job for *minions*; of those that do not return it is noted."""
+        """A job for *minions*; the rows of those that do not return say so."""
         try:
             told = self._job(list(minions), "list", fun, arg, kwarg)
         except HaError as exc:

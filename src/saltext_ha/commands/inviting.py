@@ -2,8 +2,8 @@
 ``ha.invite``: a token with which one more master joins the group, and its withdrawal.
 
 Salt sends the return of a runner to all subscribers of its events, and keeps it in its job cache
-for all users of the machine. So only ``salt-ha`` prints the token itself; ``salt-run`` tells the
-file that it is in.
+for all users of the machine. So only ``salt-ha`` prints the token itself; ``salt-run`` names the
+file that holds it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def make(
     """
     Make a token.
 
-    :param expires: seconds until it is worthless, or a span as ``1h``.
-    :raises HaError: a wrong *expires*, or there is no key that could be shared.
+    :param expires: seconds until it is worthless, or a span such as ``1h``.
+    :raises HaError: *expires* is wrong, or there is no key that could be shared.
     """
     lifetime = _lifetime(expires)
     if share_master_key:
@@ -62,7 +62,7 @@ def printed(made: Invitation) -> Answer:
 
 def laid_down(settings: HaConfig, made: Invitation) -> Answer:
     """
-    Write it to a file that only the user of salt-master, and root, may read.
+    Write the token to a file that only root and the user of salt-master may read.
 
     :return: as :func:`printed`, with ``token_file`` instead of the token.
     """
@@ -94,7 +94,9 @@ def withdraw(settings: HaConfig, invitation: str, test: bool) -> Answer:
             "salt-run ha.peers shows the members, salt-run ha.remove_peer NAME shuts one out, and "
             "if the invitation shared the master key, that is to be replaced",
         )
-    return _notice(1, f"no invitation {invitation:.40} is open here: it expired, or is another's")
+    return _notice(
+        1, f"no invitation {invitation:.40} is open here: it expired, or another master made it"
+    )
 
 
 def _lifetime(expires: Any) -> int:

@@ -1,5 +1,5 @@
 """
-What ``ha.join`` would do. Asks both sides and computes it; nothing is written on either.
+What ``ha.join`` would do, computed from what both sides say; nothing is written on either.
 
 This master's side comes from its running engine; without one, from its key store and a copy of its
 replica, which is what the engine would find when it starts.
@@ -59,7 +59,8 @@ def plan(
 
     :param opts: this master's configuration, and *config* its ``ha:`` part.
     :param wait: seconds to keep trying while the inviting master does not answer.
-    :param force: as for ``ha.join``, and *reach*: as it would be tried.
+    :param force: as for ``ha.join``.
+    :param reach: where the group would try to reach this master.
     :return: ``group``, ``inviter``, ``members``; ``problems``: why it would be refused;
         ``key_problems``: why a master key would not be put in place; ``changes`` and
         ``conflicts`` as ``ha.sync`` has them; ``notes``.
@@ -123,7 +124,7 @@ async def _ask(
                 raise
             await asyncio.sleep(1.0)
     side = _Side()
-    _about(side, first.told)
+    _describe(side, first.told)
     after = key_pages.collect(side.known, first.told.get("page"))
     while after:
         more = await preview(ours, token, config.name, config.url, after)
@@ -158,7 +159,7 @@ def _own(opts: Mapping[str, Any], config: HaConfig) -> _Side:
             answer = control_client.request(
                 config.control_socket, "knowledge", {"after": after.hex()}
             )
-            _about(side, answer)
+            _describe(side, answer)
             after = key_pages.collect(side.known, bytes.fromhex(str(answer.get("page"))))
             if not after:
                 return side
@@ -216,7 +217,7 @@ def _copy(path: Path, folder: Path) -> Path | None:
     return folder / path.name
 
 
-def _about(side: _Side, answer: Mapping[str, Any]) -> None:
+def _describe(side: _Side, answer: Mapping[str, Any]) -> None:
     side.one_denied = answer.get("one_denied") is not False
     why = answer.get("writes_not")
     side.notes = [f"will write nothing to its key store: {why}"] if why else []

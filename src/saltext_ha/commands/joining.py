@@ -36,7 +36,7 @@ FORCE = "salt-run ha.join force=True, then restart salt-master"
 
 
 class _Placing:
-    """Puts in place what is handed over, and keeps what there is to tell about it."""
+    """Puts handed-over keys in place, and keeps notes about them for the operator."""
 
     def __init__(self, opts: Mapping[str, Any], force: bool, again: str) -> None:
         self._opts, self._force, self._again = opts, force, again
@@ -64,7 +64,7 @@ class _Placing:
 
 
 def aloud(words: str) -> None:
-    """Tell who runs ``ha.join`` what it waits for: on standard error."""
+    """Tell the user of ``ha.join``, on standard error, what it waits for."""
     print(f"ha.join: {words}", file=sys.stderr, flush=True)
 
 
@@ -119,14 +119,14 @@ def join(
     """
     Carry out ``ha.join``.
 
-    :param token: of an invitation; empty: by the group's secret.
-    :param wait: seconds, as a user said it.
+    :param token: of an invitation; empty: join by the group's secret.
+    :param wait: seconds, as the user gave them.
     :param probe: join only if the inviter reaches this master; if False, only report that it does
         not.
     :param tell: called with what it is waiting for.
     :return: what the outputter shows: kind, group, members, notes, retcode; kind ``notice`` if
         nothing had to be done; with *test*, as :func:`.join_plan.plan`.
-    :raises HaError: a wrong *wait*, or it failed; nothing was changed.
+    :raises HaError: *wait* is wrong, or it failed; nothing was changed.
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")

@@ -1,4 +1,4 @@
-"""Where was salt-api on a master that does not answer? Remembered across restarts of the engine."""
+"""Remembers where salt-api is on each master, for when one does not answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 from saltext_ha.common.files import read_plain, write_whole
 
 KNOWN_FILE = "apis.json"
-# Of a member that sends anything else, nothing is kept.
-LONGEST = 2048
+LONGEST = 2048  # characters of a URL; a longer one is not kept
 
 
 class KnownApis:
     """
-    The last known URL of each master, in *state_dir*. A file that is damaged or cannot be written
-    costs only what it would tell after a restart.
+    The last known URL of each master, kept in *state_dir* across restarts of the engine. Without a
+    readable and writable file it is kept until the next restart only.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -27,8 +26,8 @@ class KnownApis:
 
     def recall(self, rows: Iterable[dict[str, Any]]) -> None:
         """
-        Fill in ``health.url`` in those *rows* of ``ha.status`` whose master does not answer, and
-        remember it of the others. Masters without a row are forgotten.
+        Fill in ``health.url`` in the *rows* of ``ha.status`` whose master does not answer, and
+        remember the URLs in the others. Masters without a row are forgotten.
         """
         urls = {}
         for row in rows:

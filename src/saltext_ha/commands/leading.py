@@ -1,4 +1,4 @@
-"""``ha.leader``: which master leads, as each of them says."""
+"""``ha.leader``: which master leads, according to each master."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Leading:
                 rows.append(_row(name, {"why": why}) | {"leads": None, "store": ""})
         unknown = {name: why for name, why in errors.items() if not _is_out(apart.get(name, ""))}
         leading = [row["name"] for row in rows if row["leads"]]
-        agree = {row["follows"] for row in rows if row["name"] not in errors and row["store"]}
+        followed = {row["follows"] for row in rows if row["name"] not in errors and row["store"]}
         table = self._runs.table()
         wrong = (
             (own.leader == "" and own.store != "")
             or len(leading) > 1
-            or len(agree) > 1
+            or len(followed) > 1
             or any(row["state"] in (FAILED, UNFINISHED) for row in table)
         )
         return {
@@ -75,7 +75,7 @@ class Leading:
 
 
 def _is_out(why: str) -> bool:
-    """Whether a master was asked, and takes no part: it cannot, or is configured not to."""
+    """Whether *why* says that a master takes no part: it cannot, or is configured not to."""
     return why.startswith(("ha: leader:", OLDER))
 
 

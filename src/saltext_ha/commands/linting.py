@@ -1,4 +1,4 @@
-"""``ha.lint`` over all masters: each looks at its own files, the one that is asked compares."""
+"""``ha.lint`` over all masters: each reads its own files; the one that is asked compares."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Linting:
         return await self._in_thread(ask.for_peer, self._group.name, self._opts)
 
     async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
-        # It reads files, and what an sdb:// in the configuration asks for.
+        # It reads files, and resolves what is an sdb:// in the configuration.
         async with self._turn:
             loop = asyncio.get_running_loop()
             found: dict[str, Any] = await loop.run_in_executor(None, work, *args)

@@ -17,14 +17,14 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import GROUP
 
 NOT_GIVEN = 75
-"""Exit code: somebody else has it, or it could not be asked for, until the end of ``--wait``."""
+"""Exit code: until the end of ``--wait``, another had the lock or no master could give it."""
 LOST = 76
 """Exit code: the lease was lost, and the command was ended."""
 NOT_FOUND, NOT_RUN = 127, 126  # as shells have them
 AGAIN = 1.0  # seconds between two questions while it waits
-TURN = 0.1
+TURN = 0.1  # seconds between two looks at the lease while the command runs
 EARLIER = 0.25
-"""The part of a lease that a command has to end; at its end it is killed."""
+"""The last part of a lease, in which a command that loses its lock must end; then it is killed."""
 FENCE = "SALT_HA_FENCE"
 BEST_EFFORT = "store: group: best effort; in a partition each half of the group has one"
 
@@ -53,10 +53,10 @@ class Lock:
 
     def take(self, wait: float | None) -> bool:
         """
-        Take it; whether that succeeded.
+        Take it; returns whether that succeeded.
 
         :param wait: seconds; None: for as long as it takes.
-        :raises HaError: it cannot be asked for, and is not to be waited for.
+        :raises HaError: at the end of *wait* the engine does not answer, or refuses.
         """
         end = float("inf") if wait is None else boot_clock() + wait
         said = ""
@@ -79,9 +79,9 @@ class Lock:
 
     def keep(self) -> None:
         """
-        Prolong it, when it is time.
+        Prolong its lease, when it is time.
 
-        :raises Lost: it holds no more, or not for long enough.
+        :raises Lost: that failed, and too little of the lease is left.
         """
         left = self._until - boot_clock()
         if left > 0.7 * self._seconds:
@@ -104,12 +104,12 @@ class Lock:
         return self._until - boot_clock()
 
     def give_back(self) -> None:
-        """Let others have it at once; else it ends by itself."""
+        """Let others have it at once; if that fails, its lease ends by itself."""
         with suppress(HaError):
             self._ask("unlock", self._payload(), 5.0)
 
     def _hold(self, timeout: float) -> str:
-        """Why this program does not have it; empty when it has."""
+        """Ask for it; why this program does not have it, empty if it has."""
         asked = boot_clock()
         answer = self._ask("lock", self._payload(), timeout)
         if not answer.get("held"):
@@ -127,8 +127,8 @@ class Lock:
 
 def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: Any) -> int:
     """
-    Run *command* while *lock* is held; the exit code: its own, 128 and its signal, or one of those
-    above.
+    Run *command* while *lock* is held. Returns its exit code, 128 plus the signal that ended it, or
+    a code of this module.
 
     :param say: prints a line for people.
     :raises HaError: the lock cannot be asked for.
@@ -159,7 +159,7 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
 
 
 def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """End a command and all that it has started: gently, and at the end of its time at once."""
+    """End a command and all that it has started: by SIGTERM, after *seconds* by SIGKILL."""
     found: list[psutil.Process] = []
     with suppress(psutil.Error):
         found = [*psutil.Process(process.pid).children(recursive=True)]
@@ -178,7 +178,7 @@ def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 @contextmanager
 def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """What ends this program ends its command; a terminal sends Ctrl-C to both by itself."""
+    """Pass on to the command what would end this program; a terminal sends Ctrl-C to both."""
     before = {
         number: signal.signal(number, lambda n, frame: process.send_signal(n))
         for number in (signal.SIGTERM, signal.SIGHUP)

@@ -155,7 +155,7 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 0}
 
     async def _until_known(self, were_up: set[str]) -> set[str]:
-        """Wait until the peers that were up know this master again; those that do not."""
+        """Wait until the peers that were up know this master again; returns those that do not."""
         waiting = set(self._group.peers)
         give_up = time.monotonic() + 2 * self._config.sync_interval + self._group.timeout
         while True:

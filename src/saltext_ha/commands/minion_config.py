@@ -83,8 +83,8 @@ def answer(
     )
     found = drop_in.options(wish)
     notes = [
-        f"{name} could not be asked ({why}): that its ports and its key are those of the others "
-        "is not known"
+        f"{name} could not be asked ({why}): whether its ports and its key are the same as on the "
+        "others is not known"
         for name, why in sorted(errors.items())
     ]
     if signed:
@@ -112,7 +112,7 @@ def _signed(known: list[MinionEndpoint], kind: Any) -> bool:
     """
     Whether minions know these masters by their signature instead of one key.
 
-    :raises HaError: neither does for all of them.
+    :raises HaError: neither works for all of them.
     """
     if any(not each.finger for each in known):
         without = ", ".join(each.name for each in known if not each.finger)
@@ -124,7 +124,7 @@ def _signed(known: list[MinionEndpoint], kind: Any) -> bool:
             return False
         raise HaError(
             f"the masters have different keys ({_shown(known, 'finger')}): a master_finger would "
-            f"let the minion to one of them only. {SHARE}"
+            f"let the minion connect to one of them only. {SHARE}"
         )
     if len(signing) > 1:
         raise HaError(
@@ -158,7 +158,7 @@ def _shown(known: list[MinionEndpoint], what: str) -> str:
 
 
 def _lint(known: list[MinionEndpoint], found: Mapping[str, Any]) -> list[check.Finding]:
-    """What the rules of ``ha.lint`` say about that file on a minion that has nothing else."""
+    """What the rules of ``ha.lint`` say about the options *found* on a minion without others."""
     import salt.config
     import salt.version
 

@@ -1,4 +1,4 @@
-"""What a master asks a minion before it gives it saltext-ha, by Salt's own functions, and reads."""
+"""What a master asks a minion, by Salt's own functions, before it installs saltext-ha there."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ASK = [TEMPLATE, "jinja", None, None, "base"]
 @dataclass(frozen=True)
 class Facts:
     """
-    What a minion says of itself: ``python`` is the path of Salt's own, ``release`` its version,
-    ``version`` that of saltext-ha, None without, ``?`` where it is too old to say.
+    What a minion says of itself: ``python`` is the path of Salt's Python and ``release`` its
+    version; ``version`` is saltext-ha's, None without one, ``?`` if it is too old to say.
     """
 
     python: str
@@ -40,9 +40,9 @@ class Facts:
 
     def obstacle(self, wanted: str) -> str:
         """
-        Why saltext-ha cannot be there; empty where it can.
+        Why saltext-ha cannot be installed there; empty if it can.
 
-        :param wanted: the Pythons that it is for, as ``>=3.10``.
+        :param wanted: the Pythons that it runs on, such as ``>=3.10``.
         """
         if self.kernel == "Windows":
             return "Windows: saltext-ha has no functions for such minions"

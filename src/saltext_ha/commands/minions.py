@@ -31,16 +31,16 @@ from saltext_ha.transport.peer import Peer
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
-SETTLE = 2.0
-COUNTED = 15  # every so many turns
+SETTLE = 2.0  # seconds between two turns of settle_regularly
+COUNTED = 15  # turns between two counts of accepted minions
 AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
-NEW = COUNT_FOR + 5.0  # seconds: what was heard since may be of a connection that was not counted
+NEW = COUNT_FOR + 5.0  # seconds; the connection of a minion heard since may not be counted yet
 
 
 class MasterView:
-    """What one master says: its connections, for how long it listens, whom it has heard."""
+    """What one master says: its connections, how long it has listened, which minions it heard."""
 
     def __init__(self) -> None:
         self.connections: int | None = None
@@ -48,7 +48,7 @@ class MasterView:
         self.sights: dict[str, Sight] = {}
 
     def of(self, ids: Collection[str]) -> MasterView:
-        """The same, of these minions only."""
+        """This view of *ids* only."""
         part = MasterView()
         part.connections, part.listening = self.connections, self.listening
         part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
@@ -56,8 +56,8 @@ class MasterView:
 
     def forget_connected(self) -> None:
         """
-        If no minion is subscribed any more, none is bound, even if one was heard: Salt's own
-        failover does not tell the master that was left.
+        If no minion is subscribed, let none count as bound, even if one was heard: Salt's own
+        failover does not tell the master that the minion leaves.
         """
         if self.connections != 0:
             return
@@ -67,7 +67,7 @@ class MasterView:
 
     def add(self, page: Mapping[str, Any], ids: Collection[str]) -> None:
         """
-        Take in one page; of other minions than *ids*, nothing.
+        Take in one page, as far as it is about *ids*.
 
         :raises InvalidRecord: a peer sends nonsense.
         """
@@ -87,11 +87,12 @@ class Bound:
     """
     The minions that are connected to this master, and to the others.
 
-    For the status page and the metrics: :meth:`count` and :meth:`known` say it of this master,
-    :meth:`minions` of the group.
+    The status page and the metrics use :meth:`count` and :meth:`known` for this master,
+    :meth:`minions` for the group.
 
     :param opts: this master's configuration.
-    :param presence: the evidence of minions from its bus, and *room* how much may be kept.
+    :param presence: what its bus tells of minions.
+    :param room: how much of that may be kept.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Bound:
         return await core.run(core.replica.accepted, check_glob(glob), after, most)
 
     async def settle(self) -> None:
-        """Find out who of those that were heard for the first time has an accepted key."""
+        """Find out which minions that were heard for the first time have an accepted key."""
         core, presence = self._core, self._presence
         new = presence.newcomers()
 
@@ -162,7 +163,7 @@ class Bound:
             presence.accept(await core.run(read, some))
 
     async def settle_regularly(self) -> None:
-        """:meth:`settle`, more often than too many can be heard for the first time."""
+        """:meth:`settle` often enough that not too many newcomers gather."""
         turn = 0
         while True:
             if turn % COUNTED == 0:
@@ -175,9 +176,9 @@ class Bound:
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """
-        A part of this master's sights, for a peer: by glob, or of some ids.
+        A page of this master's sights, for a peer: by glob, or of some ids.
 
-        Its cost depends on the part only, not on the number of minions: with 100 000, each page
+        Its cost depends on the page only, not on the number of minions: with 100 000, each page
         would otherwise block the event loop, and with it every other peer.
         """
         glob, after = wire.field(payload, "glob", str, "*"), wire.field(payload, "after", str, "")
@@ -337,7 +338,7 @@ def seconds_of(payload: Mapping[str, Any], default: float) -> float:
 
 
 def shown(value: object) -> str:
-    """A wrong argument, for a message; what may be deep or long, by its type only."""
+    """A wrong argument, for a message; one that may be deep or long by its type only."""
     plain = value is None or isinstance(value, (bool, int, float, str))
     return repr(value)[:80] if plain else type(value).__name__
 
@@ -345,7 +346,7 @@ def shown(value: object) -> str:
 def _just_now(
     known: Mapping[str, MasterView], asked: Mapping[str, Answers]
 ) -> dict[str, MasterView]:
-    """What each master knows of those that answered it now; what was heard before is past."""
+    """What each master knows of the minions that answered it just now."""
     return {
         name: each.of(asked[name].returned)
         for name, each in known.items()
@@ -354,7 +355,7 @@ def _just_now(
 
 
 def _versions(asked: Mapping[str, Answers]) -> dict[str, str]:
-    """The saltext-ha on each minion that has just answered and has one that says so."""
+    """Minion → its version of saltext-ha, if it has just told it."""
     return {
         minion_id: str(value["version"])
         for answers in asked.values()
@@ -369,5 +370,5 @@ def _retcode(
     states = {row["state"] for row in rows} - {BOUND}
     if unknown or (states and not live):
         return 2
-    nobody = glob != "*" and not rows  # who names some expects them
+    nobody = glob != "*" and not rows  # a caller that names minions expects some
     return 1 if states or nobody else 0

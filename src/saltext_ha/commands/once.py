@@ -29,9 +29,9 @@ class Once:
 
     async def once(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
-        ``do``: ``run`` it now (``start``: the name of the run, where it has one; ``fence``),
-        ``skip`` it, or ``wait`` and ask again: it may be this master's turn soon. ``leader``,
-        ``why``.
+        What to ``do``: ``run`` it now (with ``fence`` and, for a run with a name, its ``start``),
+        ``skip`` it, or ``wait`` and ask again, as it may be this master's turn soon; and
+        ``leader`` and ``why``.
         """
         name, function = str(payload.get("name") or ""), str(payload.get("function"))
         within = seconds(payload.get("within") or 0)

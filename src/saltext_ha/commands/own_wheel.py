@@ -1,4 +1,4 @@
-"""The wheel of this saltext-ha, made from what is installed: for minions."""
+"""Packs the saltext-ha that is installed here as a wheel for minions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from saltext_ha.common.errors import HaError, reason_of
 
 NAME, PACKAGE = "saltext-ha", "saltext_ha"
-# What pip writes beside what came with the wheel; RECORD and WHEEL are made anew.
+# Not in the wheel: files that pip adds; RECORD and WHEEL are made anew.
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json", "top_level.txt"}
 WHEEL = "Wheel-Version: 1.0\nGenerator: saltext-ha\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 UNFIT = "what is installed here cannot be packed: {}; install it by pip"
@@ -24,7 +24,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class OwnWheel:
-    """``name`` is that of its file, ``python`` which Pythons it is for, as ``>=3.10``."""
+    """``name``: its file name; ``python``: the Pythons that it runs on, such as ``>=3.10``."""
 
     name: str
     version: str
@@ -65,7 +65,7 @@ def make() -> OwnWheel:
 
 
 def _files(found: metadata.Distribution, info: str) -> Iterator[tuple[str, Path]]:
-    """Name in the wheel and path, of all that belongs into it but for what is made anew."""
+    """The name in the wheel and the path of each file that is not made anew."""
     listed = {str(each): Path(str(each.locate())) for each in found.files or ()}
     mine = {name: path for name, path in listed.items() if name.startswith(f"{PACKAGE}/")}
     if not mine:  # installed editable: what is run is where it was checked out

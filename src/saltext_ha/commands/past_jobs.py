@@ -60,7 +60,7 @@ class PastJobs:
         jid = check_jid(payload.get("jid"))
         async with self._reading:
             job, returned = await asyncio.to_thread(self._cache.job, jid)
-        # Beside each stands its code, which is kept: what has no room may have failed.
+        # Without room for its value, a return keeps its code: it may have failed.
         values = {minion: each["return"] for minion, each in returned.items()}
         there = fitted(values, MAX_ANSWERS, {"error": NO_ROOM})
         fit = {minion: {**each, "return": there[minion]} for minion, each in returned.items()}
@@ -142,7 +142,7 @@ class PastJobs:
 
     async def _running(self, ids: Collection[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
         """
-        Minion → the jobs that it says it runs, on any master; and the masters that were not asked.
+        Minion → the jobs that it says it runs; and master → why its minions were not asked.
         """
         asked = tuple(sorted(i for i in ids if "," not in i)[:MAX_IDS])
         if not asked:
@@ -168,7 +168,8 @@ def merged(told: Mapping[str, Any], unknown: dict[str, str]) -> list[dict[str, A
     The jobs of all masters, newest first: each once, with the masters that know it, and the minions
     without a return on any master.
 
-    :param told: master → its answer. :param unknown: masters with an invalid answer are added.
+    :param told: master → its answer.
+    :param unknown: master → reason; masters with an invalid answer are added.
     """
     rows: dict[str, dict[str, Any]] = {}
     for name in sorted(told):
@@ -206,8 +207,8 @@ def _state(row: Mapping[str, Any]) -> str:
 
 def _whom(job: Mapping[str, Any], minions: set[str]) -> set[str] | None:
     """
-    The minions that a job was for; None: its cache does not keep them, as those of mysql and
-    pgjsonb, and the target does not name them.
+    The minions that a job was for; None if neither its job cache keeps them (mysql and pgjsonb do
+    not) nor its target names them.
     """
     if minions:
         return minions
@@ -235,7 +236,7 @@ def _value(value: Any) -> Any:
 
 
 async def _or_why(work: Any) -> Any:
-    """What comes of *work*, or why nothing does."""
+    """The result of *work*, or why it failed."""
     try:
         return await work
     except HaError as exc:

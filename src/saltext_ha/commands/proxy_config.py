@@ -1,4 +1,4 @@
-"""``ha.proxy_config``: every master says where it is called, the one that is asked writes."""
+"""``ha.proxy_config``: each master says where its salt-api is; the one that is asked writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ProxyConfig:
         return {"salt_api": self.answer}
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """Where this master is called, for a peer."""
+        """Where this master's salt-api and status listener are, for a peer."""
         return servers.to_wire(self._own())
 
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class ProxyConfig:
                 errors[name] = str(exc)
         like = _usual([master.api for master in known if master.api], wanted.api_port)
         peers = self._group.peers
-        # A master that is down now must be reachable for callers later.
+        # Callers must find a master that is down now when it is back.
         known += [
             servers.assumed(name, urlsplit(peers[name].url).hostname or name, like, why)
             for name, why in errors.items()
@@ -68,7 +68,7 @@ class ProxyConfig:
 
 
 def _usual(known: list[Address], port: int) -> Address | None:
-    """What a master is assumed to be like that cannot be asked."""
+    """The port and TLS assumed of a master that cannot be asked."""
     if not known:
         return None
     common = Counter((address.port, address.tls) for address in known).most_common(1)[0][0]

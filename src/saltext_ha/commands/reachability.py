@@ -53,7 +53,7 @@ class Reachability:
         return answer(ids, answers, strays, kinds, seconds)
 
     async def _kinds(self, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Of each minion its type and number of masters, where any master knows them."""
+        """Minion → its type and number of masters, if any master knows them."""
         known, _ = await self._bound.everywhere({"glob": glob}, frozenset(ids))
         return {
             minion_id: (sight.type, sight.of)
@@ -130,7 +130,7 @@ def judge(cells: Mapping[str, str], kind: str, of: int) -> tuple[str, str]:
     """
     Whether a minion hears the masters that it should, by its row of the matrix.
 
-    :return: the state (ok, deaf, silent, unknown) and what there is to say.
+    :return: the state (ok, deaf, silent, unknown) and a note.
     """
     hears = _who(cells, HEARS)
     deaf, asked = _who(cells, NOT, NO_KEY), [n for n in cells if cells[n] != NOT_ASKED]

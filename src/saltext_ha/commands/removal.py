@@ -1,6 +1,4 @@
-"""
-``ha.remove_peer``: removes a master, shows what it did, and undoes that on request.
-"""
+"""``ha.remove_peer``: removes a master, shows what it did, and undoes that on request."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from saltext_ha.transport.peer import Removed
 from saltext_ha.transport.trust import Trust
 
 WEEK = 7 * 86400.0
-"""How far back is looked by default."""
+"""How far back to look by default, in seconds."""
 ALL = "all"
 COMMAND = "ha.remove_peer"
 
@@ -35,7 +33,7 @@ class MemberDecision(NamedTuple):
     """What one member decided about one key, and what becomes of it."""
 
     last: Write
-    """Its last decision; or its last knock, where that put itself in the place of a decision."""
+    """Its last decision; or its last knock, if that replaced a decision."""
     state: str | None
     """The state of the key now; None: it is no longer known here."""
     undo: Undo
@@ -86,14 +84,14 @@ class Removal:
             )
         unreached: dict[str, str] = {}
         if pinned and not test:
-            # Before anything is asked: from here on it cannot add to what is looked at.
+            # Before anything is asked: once removed, it cannot add to what is found.
             unreached |= await self._membership.remove(name)
         unknown: dict[str, str] = {}
         pins = await self._dealings.pins(name, unknown)
         since = float("-inf") if span is None else time.time() - span
         brought = introduced_by(name, pins, self._group.name, since)
         if undo and not test and brought:
-            unreached |= await self._membership.remove(others=_notes_of(brought))
+            unreached |= await self._membership.remove(others=_removed(brought))
         names = [name, *sorted(brought)]
         await self._level(names, unknown)
         asked = sorted(self._trust.pinned().keys() - set(names))
@@ -129,7 +127,7 @@ class Removal:
         }
 
     async def _level(self, names: Sequence[str], unknown: dict[str, str]) -> None:
-        """What the others took from it is to be known here, too."""
+        """Learn what the other members took from the masters *names*."""
         for name, link in list(self._group.links.items()):
             if name in {*names, *unknown} or name not in self._trust.pinned():
                 continue
@@ -178,7 +176,7 @@ class Removal:
     async def _undo(
         self, decided: Iterable[MemberDecision], payload: Mapping[str, Any], name: str
     ) -> dict[tuple[str, bytes], str]:
-        """Carry the plan out; (id, key) → reason, of what could not be done."""
+        """Carry the plan out; (id, key) → why it could not be done."""
         core = self._core
         todo: dict[str, dict[bytes, str]] = {}
         for one in decided:
@@ -258,7 +256,7 @@ def _about(write: Write) -> tuple[str, bytes]:
     return write.minion_id, write.key
 
 
-def _notes_of(brought: Mapping[str, Sequence[Pin]]) -> list[Removed]:
+def _removed(brought: Mapping[str, Sequence[Pin]]) -> list[Removed]:
     now = history_text.iso(time.time())
     return [
         Removed(print_, name, now)

@@ -27,12 +27,12 @@ from saltext_ha.lint import sources
 
 LINES = 200  # of the log
 READ = 4 * 1024 * 1024  # bytes at its end
-SHORTEST = 6  # characters; what is shorter is no secret, and stands everywhere
+SHORTEST = 6  # characters; a shorter text is no secret, and occurs everywhere
 HIDDEN = "(not shown)"
 SECRET_FILES = ("secret_file", "password_file", "token_file")
 # Loggers of this package, as Salt's default format and most others have them.
 _OURS = re.compile(r"\[(saltext_ha|salt\.loaded\.ext\.\w+\.ha)\b|\bsaltext_ha\.")
-# A peer's words may be in the log; what is shown does not control the terminal.
+# The log may hold a peer's words: no control characters for the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _RECORD = re.compile(r"^\d{4}-\d\d-\d\d |^\[[A-Z]+ *\]")
 # A join token; a private key; a URL with a password, or with a user that may be a token. There may
@@ -66,7 +66,7 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
     lines = [
         f"# salt-ha report, {at}",
         "",
-        "Names and addresses of masters are in it, ids of minions may be. Secrets are not.",
+        "It has names and addresses of masters, perhaps ids of minions, and no secrets.",
     ]
     for title, body in parts.items():
         lines += [
@@ -121,8 +121,8 @@ def _shown(value: Any) -> str:
 
 def _known(named: Mapping[str, Any]) -> Iterator[str]:
     """
-    The secrets of this master that could stand somewhere by mistake; also where its configuration
-    is one that the engine refuses.
+    The secrets of this master that could be in the text by mistake; found even if the engine
+    refuses its configuration.
     """
     rules = {rule.option: rule for rule in options.compared(named)}
     found = [each for each in _strings(named, rules) if not _is_a_path(each)]
@@ -144,7 +144,7 @@ def _paths(value: Any) -> Iterator[str]:
 
 
 def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) -> Iterator[str]:
-    """What stands under keys that are secret by *rules* or by their names, however deep."""
+    """The texts under keys that are secret by *rules* or by their names, however deep."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             rule = rules.get(str(key))
@@ -158,7 +158,7 @@ def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) 
 
 
 def _is_a_path(value: str) -> bool:
-    """As of a file with a key; many a secret in base64 begins with / too."""
+    """Whether *value* names a file, such as a key's; a secret in base64 may begin with / too."""
     folder = os.path.dirname(value) if value.startswith("/") else ""  # noqa: PTH120
     return value.startswith("salt://") or (folder not in ("", "/") and os.path.isdir(folder))  # noqa: PTH112
 

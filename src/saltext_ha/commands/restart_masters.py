@@ -65,7 +65,7 @@ def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: 
         if not (name == settings.name and isinstance(exc, EngineUnavailable)):
             return str(exc)
         unanswered = str(exc)
-    old = before.get("problem")  # stands there until an order comes through
+    old = before.get("problem")  # of an earlier restart: shown until the new one begins
     end, why = time.monotonic() + timeout, ""
     while time.monotonic() < end:
         time.sleep(POLL)

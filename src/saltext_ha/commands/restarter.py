@@ -8,12 +8,12 @@ from pathlib import Path
 from saltext_ha.common.files import write_whole
 from saltext_ha.minion.restarting import detached
 
-PATIENCE = 600.0
-MOST_OUTPUT = 1000
+PATIENCE = 600.0  # seconds for the command
+MOST_OUTPUT = 1000  # characters
 
 
 def main() -> None:
-    """Run the command, and write down why it failed; empty: it did not."""
+    """Run the command, and write to a file why it failed; empty: it did not."""
     order = detached.take()
     try:
         done = subprocess.run(  # nosec B603

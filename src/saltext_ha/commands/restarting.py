@@ -25,6 +25,8 @@ PAUSE = 10.0
 
 class Restarting:
     """
+    Restarts this master, or asks another to restart.
+
     :param command: ``ha: restart:``; empty: this master is not restarted by others.
     :param result: the file for the result of the command.
     """
@@ -49,8 +51,8 @@ class Restarting:
     async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
         For the master ``name``: ``start`` (a new one after each start of its engine), ``command``,
-        ``problem`` (why the last restart failed). With ``begin`` it is restarted; where it was
-        not heard of again, only why: ``unanswered``.
+        ``problem`` (why the last restart failed). With ``begin``, restart it; if it does not
+        answer then, only ``unanswered``: why.
         """
         name, begin = str(payload.get("name")), payload.get("begin") is True
         if name == self._group.name:

@@ -40,7 +40,7 @@ class Rewriting:
         changes: list[dict[str, Any]] = []
         notes: list[str] = []
         if ids and not test:
-            # Writes under the present name may already count as known.
+            # The records may claim to know writes that the present node makes only now.
             await core.run(self._vouching.begin)
         for minion_id in ids:
             records = await core.run(core.replica.get, minion_id)
@@ -104,7 +104,7 @@ class Rewriting:
         return sorted(found)
 
     async def _took(self, link: Link) -> bool:
-        """Whether the peer knows of all keys what this master does."""
+        """Whether the peer has the same records as this master."""
         for _ in range(TRIES):
             await link.exchange()
             root = self._core.replica.records.root

@@ -1,4 +1,4 @@
-"""The runner's half of ``ha.once``: runs it, where the engine says that it is to run here."""
+"""The runner's half of ``ha.once``: runs a function if the engine says that it is to run here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHIN = 60.0
 WAIT = 15.0
 LONGEST_WAIT = 300.0
 POLL = 0.3
-TELLING = 60.0  # seconds for which an engine that is being restarted is told how a run ended
+TELLING = 60.0  # seconds to try to tell the engine how a run ended: it may be restarting
 FENCE = "SALT_HA_FENCE"
 """The environment variable that has the leader's fencing number while something runs."""
 WHEEL, LOCAL = "wheel.", "local."
@@ -81,7 +81,7 @@ def run(
 
 
 def _tell_end(ask: Ask, ended: Answer) -> str:
-    """Have it written down; why that was not possible."""
+    """Tell the engine how a run ended; why that failed, or empty."""
     give_up = time.monotonic() + TELLING
     while True:
         try:
@@ -113,7 +113,7 @@ class Functions:
         self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Callable[[], Any]:
         """
-        What is to be called. Looked for on every master: a mistake is to be seen on all of them.
+        What to call. Looked up on every master, so that a mistake shows on all of them.
 
         :raises HaError: there is no such function.
         """
@@ -122,7 +122,7 @@ class Functions:
         if function.startswith(LOCAL):
             return self._local(function.removeprefix(LOCAL), args, kwargs)
         if function.startswith("ha.once"):
-            raise HaError("ha.once runs other functions than itself")
+            raise HaError("ha.once cannot run ha.once")
         if function not in self._runners:
             raise HaError(
                 f"there is no runner function {function!r}; functions of wheel begin with  wheel.  "
@@ -166,13 +166,13 @@ class Functions:
         return call
 
     def carry_out(self, call: Callable[[], Any], fence: int | None) -> Answer:
-        """What came of *call*: ``return`` or ``error``, and ``retcode``."""
+        """The result of *call*: ``return`` or ``error``, and ``retcode``."""
         if fence is not None:
             os.environ[FENCE] = str(fence)
         self._context.pop("retcode", None)
         try:
             returned = call()
-        except Exception as exc:  # of whatever is run, of any kind
+        except Exception as exc:  # a function may raise anything
             return {"error": reason_of(exc), "retcode": 1}
         finally:
             os.environ.pop(FENCE, None)

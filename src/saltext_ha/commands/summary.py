@@ -59,7 +59,7 @@ class Summary:
         self._mines = mines
         self._patience = min(PATIENCE, timeout / 2)
         self._numbers: tuple[float, dict[str, Any]] | None = None
-        """When the keeper was asked for the numbers of the last summary, and these."""
+        """When the keeper was last asked for numbers and answered, and the numbers."""
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""

@@ -1,4 +1,4 @@
-"""How trees are on each master, and in which of them a file lies that masters do not have alike."""
+"""The state of trees on each master, and which tree a file is in that differs between masters."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ States = Mapping[str, Mapping[str, State]]
 
 class TreeStates:
     """
-    Of all masters.
+    The states of trees on all masters.
 
-    :param stager: of this one.
+    :param stager: this master's.
     """
 
     def __init__(self, group: Group, stager: Stager, opts: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ class TreeStates:
         return states, errors
 
     async def explain(self, differences: Sequence[Difference]) -> None:
-        """Say of each that lies in a tree which it is, where it was edited, and what mends it."""
+        """Add to each difference in a tree: which tree, where it was edited, and what mends it."""
         trees = [store.tree for store in self._stager.stores.values()]
         if not trees or not differences:
             return
@@ -79,8 +79,8 @@ def explain(
     if masters:
         fix = (
             f"edited by hand on {names(masters)} in tree {tree.name}: salt-run ha.deploy "
-            f"{tree.name} serves what was deployed again, and keeps the edit beside; put it into "
-            "the source first where it is right"
+            f"{tree.name} serves the deployed version again, and keeps the edit beside; put it "
+            "into the source first where it is right"
         )
     else:
         fix = f"in tree {tree.name}: salt-run ha.deploy {tree.name} makes it the same on all"
@@ -93,7 +93,7 @@ def explain(
 
 
 def _edited_on(tree: Tree, path: str, states: States) -> list[str]:
-    """Masters where *path* was edited by hand, or so many files that not all are named."""
+    """Masters where *path* was edited by hand, or may have been: they do not name all edits."""
     found = []
     for master, state in sorted(states.items()):
         told = state.get(tree.name) or {}

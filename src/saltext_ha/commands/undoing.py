@@ -34,7 +34,7 @@ ANOTHER = "another key of this minion is accepted; end that first"
 
 
 class Undo(NamedTuple):
-    """What becomes of one key: ``target`` is its state then; empty where it stays, and ``why``."""
+    """What becomes of one key: ``target`` is its new state; empty: it stays, and ``why``."""
 
     target: str
     why: str = ""
@@ -59,8 +59,8 @@ def undo(
     theirs = [v for v in record.values if v.dot in dots and v.state in DECISIONS]
     if not theirs:
         knocked = not record.decided and any(v.dot in dots for v in record.values)
-        swallowed = _last_of_others(dots, decisions) if knocked else ""
-        return Undo(swallowed) if swallowed in (ACCEPTED, REJECTED) else Undo("", OVERRULED)
+        replaced = _last_of_others(dots, decisions) if knocked else ""
+        return Undo(replaced) if replaced in (ACCEPTED, REJECTED) else Undo("", OVERRULED)
     rest = visible(v.state for v in record.values if v.dot not in dots)
     target = rest if rest in DECISIONS else _last_of_others(dots, decisions)
     if target == record.state:
@@ -86,5 +86,5 @@ def without_conflicts(
 
 
 def _last_of_others(dots: Collection[Dot], decisions: Iterable[tuple[Dot, str]]) -> str:
-    """The last decision that is none of *dots*; empty: there is none."""
+    """The last decision that is not one of *dots*; empty: there is none."""
     return next((s for dot, s in decisions if dot not in dots and s in DECISIONS), "")

@@ -1,4 +1,4 @@
-"""What operators look at: ``ha.status``, ``ha.keys`` and ``ha.peers``."""
+"""What operators look at: ``ha.status``, ``ha.keys``, ``ha.peers``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
     "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
 )
-# Seconds after which an unreachable peer may be one that has moved.
+# Seconds after which an unreachable peer may have moved.
 LONG = 120.0
 
 
@@ -41,7 +41,7 @@ class Views:
     """
     Commands that only show.
 
-    :param config: this master's, of ``ha:``, and *opts* the whole.
+    :param config: this master's ``ha:`` part, and *opts* its whole configuration.
     :param watch: keeps the result of the last comparison of masters.
     :param fingerprint: of this master's certificate.
     :param refusals: callers that were turned away: counts by reason, and recent ones with time and
@@ -128,11 +128,11 @@ class Views:
                 continue
             behind = await self._behind(link, own, answer) if answer else None
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
-            problem = "; ".join(filter(None, (errors.get(name), self._mind(link, answer))))
+            problem = "; ".join(filter(None, (errors.get(name), self._remark(link, answer))))
             masters.append(self._row(name, answer, seen, behind, problem))
         self._apis.recall(masters)
         ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
-        if own["busy"]:  # whose keys they are, it cannot look up now
+        if own["busy"]:  # it cannot look up their keys now
             conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
         else:
             conflicts = await self._group.conflicts(ids)
@@ -142,8 +142,8 @@ class Views:
         unread = [f"{file}: {why}" for file, why in self._trust.problems().items()]
         return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
 
-    def _mind(self, link: Link, answer: Mapping[str, Any] | None) -> str:
-        """What is odd about a peer, and what to do: it is of another group, or it has moved."""
+    def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
+        """What is odd about a peer (moved, of another group, refuses writes), and what to do."""
         config = self._config
         if answer is None:
             if time.monotonic() - (link.seen or link.since) < LONG:
@@ -174,7 +174,7 @@ class Views:
         answer = summary or {}
         root, held, doubt = answer.get("root"), answer.get("held"), answer.get("doubt")
         if behind is not None and isinstance(held, int):
-            behind += held  # what is held is not as it is shown elsewhere
+            behind += held  # the store shows held ids otherwise than the other masters do
         notes = [error, *texts(answer, "notes")]
         health = answer.get("health")
         health = health if isinstance(health, Mapping) else {}
@@ -262,7 +262,7 @@ class Views:
         }
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.peers``: whom this master trusts, and how each of them does."""
+        """``ha.peers``: the masters that this one trusts, and whether each is up."""
         rows = []
         for name, peer in sorted(self._group.peers.items()):
             link = self._group.links.get(name)
@@ -313,7 +313,7 @@ def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str
 
 
 def one_master_key(config: HaConfig, opts: Mapping[str, Any]) -> str:
-    """How all masters come to one key."""
+    """What to do so that all masters have one key."""
     if cluster.of(opts):
         by_hand = cluster.ONE_KEY.format(masters="the others")
         return f"{by_hand}; outside the cluster they are master.pem and master.pub in pki_dir"

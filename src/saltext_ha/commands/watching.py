@@ -1,8 +1,8 @@
 """
 ``salt-ha watch``: the state of the group, redrawn until Ctrl-C.
 
-What is on the screen is never older than it says: while the engine does not answer, the first line
-tells since when.
+The screen never shows an old state as new: while the engine does not answer, the first line says
+since when.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from saltext_ha.common.errors import HaError
 Answer = dict[str, Any]
 
 SHORTEST, USUAL, LONGEST = 0.5, 2.0, 3600.0
-TICK = 0.5  # seconds after which the first line is looked at anew
+TICK = 0.5  # seconds after which the first line is drawn anew
 LATE = 3.0  # seconds beyond the interval after which what is shown counts as old
-NOBODY = 2  # exit code when nothing was heard at all
+OLD = 2  # exit code when there is no answer, or only an old one
 
 # As terminals have had them since the VT100; the second screen keeps what stood there before.
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -32,7 +32,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 def interval_of(text: str) -> float:
     """
-    Seconds between two looks.
+    Seconds between two questions.
 
     :param text: as somebody typed it, ``2`` or ``interval=2``.
     :raises HaError: says what it takes.
@@ -70,7 +70,7 @@ class Watch:
         self._ask, self._render, self._out, self._interval = ask, render, out, interval
         self._width = width
         self._heard: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
-        self._table, self._at, self._retcode = "", 0.0, NOBODY
+        self._table, self._at, self._retcode = "", 0.0, OLD
         self._over = False
 
     def stop(self) -> None:
@@ -79,9 +79,9 @@ class Watch:
 
     def run(self) -> int:
         """
-        Draw until that is stopped; then leave the last table on the usual screen.
+        Draw until :meth:`stop`; then leave the last table on the usual screen.
 
-        :return: the exit code of the last answer; 2 when what is left there is old.
+        :return: the exit code of the last answer; 2 if that is old.
         """
         threading.Thread(target=self._listen, daemon=True).start()
         began = time.monotonic()
@@ -95,7 +95,7 @@ class Watch:
             self._out.flush()
         age = time.monotonic() - (self._at or began)
         print(self._head(age), self._table, sep="\n", file=self._out, flush=True)
-        return NOBODY if self._is_late(age) else self._retcode
+        return OLD if self._is_late(age) else self._retcode
 
     def _listen(self) -> None:
         while True:
@@ -142,8 +142,8 @@ class Watch:
             more = f"… {len(lines) - kept} more lines; salt-ha status has all"[: size.columns]
             lines, rows = [*lines[:kept], more], [*rows[:kept], 1]
             cells = [*cells[:kept], len(more)]
-        # Not erased before it is drawn: it would flicker. Behind a full row it would take the last
-        # character with it.
+        # Lines are not erased before they are drawn, which would flicker, but after. Not after a
+        # full row: that would erase its last character.
         ends = ["" if each and each % size.columns == 0 else END_OF_LINE for each in cells]
         text = "\r\n".join(line + end for line, end in zip(lines, ends, strict=True))
         below = f"\r\n{BELOW}" if sum(rows) < size.lines else ""

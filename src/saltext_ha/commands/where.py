@@ -1,4 +1,4 @@
-"""``ha.where``: which masters reach each minion; pings those of which it is not sure."""
+"""``ha.where``: which masters reach each minion; pings minions if that is not certain."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.transport.control_server import Command
 
 LOOK = 2.0
-"""Seconds that a minion has to answer a ping, where nobody is sure on which master it is."""
+"""Seconds that a minion has to answer a ping, if no master is sure that it listens there."""
 PINGING = 20.0
-"""Seconds, beside twice those of a ping, that all minions are pinged for in all."""
+"""Seconds, beside twice those of one ping, in which all pings must end."""
 SIDE_BY_SIDE = 8  # batches that are pinged
 MOST_LISTED = 100_000
-AT_ONCE = 500
+AT_ONCE = 500  # ids that are looked up at a time
 
 
 class Where:
@@ -74,9 +74,10 @@ class Where:
         self, ids: Collection[str], question: Mapping[str, Any], seconds: float, live: bool
     ) -> tuple[dict[str, list[str]], list[str], dict[str, str]]:
         """
-        The masters that reach each of *ids*, sorted, none for one that no master reaches; those of
-        *ids* that answer no ping and so count where they were heard last; and which masters could
-        not be asked, and why.
+        Where *ids* are.
+
+        :return: each id → the masters that reach it, sorted; the ids that answer no ping and so
+            count where they were heard last; master → why it could not be asked.
 
         :param question: the part of their evidence that the masters are asked for, as
             :meth:`.Bound.everywhere` takes it.
@@ -104,7 +105,7 @@ class Where:
         self, ids: Collection[str], seconds: float, unknown: dict[str, str]
     ) -> dict[str, list[str]]:
         """
-        Minions that were pinged → where they answered. Masters that could not be asked are added to
+        Pinged minion → the masters that it answered. Masters that could not be asked are added to
         *unknown*, and not asked again.
         """
         found: dict[str, list[str]] = {}
@@ -152,7 +153,7 @@ class Where:
 
 
 def sights_of(minion_id: str, known: Mapping[str, MasterView]) -> dict[str, Sight]:
-    """What each master has heard of that minion."""
+    """Master → what it has heard of that minion."""
     return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
 
 
