@@ -2,8 +2,8 @@
 A minion that moves here is asked for its mine, grains and pillar, for the cache of this master.
 
 Salt refreshes these when a minion starts, not when it changes its master: until the next
-``mine_interval`` the new master has nothing, or what was true when the minion was here last. Both
-ways a minion fires its start, so the cache tells which it was.
+``mine_interval`` the new master has nothing, or what was true when the minion was here last. It
+fires its start event in both cases, so the age of the cache tells which one it was.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TURN = 0.5
 AT_ONCE = 20
 """Minions that are asked at a time, so that thousands do not have their pillar made at once."""
 RECENT = 60.0
-"""Seconds: what is younger when a minion fires its start was refreshed by that start."""
-PATIENCE = 10.0
+"""Seconds; a cache that is younger when a minion fires its start was refreshed by that start."""
+PATIENCE = 10.0  # seconds for a minion to refresh
 TRIES = 2
 MOST = 100_000
-TOLD = 600.0  # for so long it is told that some did not refresh
+TOLD = 600.0  # seconds for which a minion that did not refresh is named in notes
 
 
 class _Asked(NamedTuple):
@@ -61,8 +61,8 @@ class Arrivals:
         self._came: OrderedDict[str, _Asked] = OrderedDict()
         self._asked: dict[str, _Asked] = {}
         self._silent: dict[str, float] = {}
-        """Minions that did not refresh, and since when they are not asked any more."""
-        self._looked = 0.0  # when these were looked at
+        """Minions that did not refresh → since when they are not asked any more."""
+        self._looked = 0.0  # when the caches of these were last looked at
         self._why = ""
         self.refreshed = 0
         """How many have refreshed."""
@@ -92,7 +92,7 @@ class Arrivals:
         return minion_id in self._came or minion_id in self._asked
 
     async def run(self) -> None:
-        """For as long as the engine runs."""
+        """Ask, for as long as the engine runs."""
         while True:
             if self.waits:
                 await self.step()
@@ -104,7 +104,7 @@ class Arrivals:
         return bool(self._came or self._asked or self._silent)
 
     async def step(self) -> None:
-        """Look who has refreshed, and ask the next."""
+        """See which minions have refreshed, and ask the next."""
         now = self._clock()
         await self._look_at_late(now)
         written = await asyncio.to_thread(self._updated, tuple(self._asked))
@@ -122,7 +122,7 @@ class Arrivals:
         await self._ask_next()
 
     async def _look_at_late(self, now: float) -> None:
-        """Look which minions have refreshed after all: a pillar may take long to render."""
+        """See which minions have refreshed after all: a pillar may take long to render."""
         if not self._silent or now - self._looked < PATIENCE:
             return
         self._looked = now
@@ -176,7 +176,11 @@ def mine_cache(opts: Mapping[str, Any]) -> Updated:
 
 
 def _cached(opts: Mapping[str, Any], key: str, bank: str) -> Updated:
-    """:param key: of what is cached, in the bank of the minion. :param bank: its own, in 3008."""
+    """
+    When something was cached for minions.
+
+    :param key: its key in the bank of the minion, before 3008. :param bank: its bank, in 3008.
+    """
     cache = salt.cache.factory(dict(opts))
 
     def updated(ids: Iterable[str]) -> dict[str, float]:
@@ -191,7 +195,7 @@ def _cached(opts: Mapping[str, Any], key: str, bank: str) -> Updated:
 
 def _written(cache: Any, bank: str, key: str) -> float:
     try:
-        # Asked first: of one that is not there Salt logs a warning.
+        # contains() first: Salt logs a warning about an entry that is not there.
         return float(cache.updated(bank, key) or 0.0) if cache.contains(bank, key) else 0.0
-    except Exception:  # of whatever driver is configured: then it is asked
+    except Exception:  # a cache driver may raise anything; the minion is then asked
         return 0.0

@@ -26,7 +26,7 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
     """
     The established connections to the publisher of the master with *opts*.
 
-    :return: None if the system does not let us see them.
+    :return: how many; None if the system does not let us see them.
     """
     port = int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
     mine = _bound_to(opts)

@@ -13,11 +13,10 @@ from saltext_ha.minions.job_specs import plain
 @dataclass
 class Answers:
     """
-    What came of a job that one master published: ``targeted`` are the ids that it was for,
-    ``returned`` id → (seconds until then, value). ``error``: why it could not be published.
-    ``failed``: id → the code of those whose function failed; ``jid``: of that job. ``running``: of
-    those that have not returned a command, who said that it still runs it. ``unsure``: in spite of
-    the error it may have been published.
+    What came of a job that one master published. ``targeted``: the ids that it was for;
+    ``returned``: id → (seconds until its return, value); ``failed``: id → exit code, if its
+    function failed. ``running``: the ids that have not returned a command and say that they still
+    run it. ``error``: why it could not be published; ``unsure``: it may have been all the same.
     """
 
     targeted: frozenset[str] = frozenset()
@@ -50,7 +49,7 @@ class Stray:
 
 
 def read_count(raw: Mapping[str, Any], jid: str) -> Count | str:
-    """What a master says of how far its job is, or why that is not known."""
+    """How far a master says that its job is, or why that is not known."""
     counts = raw.get("counts")
     if not isinstance(counts, Mapping):
         return "does not say; is it of an older release?"
@@ -67,7 +66,7 @@ def read_count(raw: Mapping[str, Any], jid: str) -> Count | str:
 def read_strays(
     jids: Mapping[str, str], told: Mapping[str, dict[str, Any] | str]
 ) -> Iterable[Stray]:
-    """What was returned to another master than *jids* (master → job) were published on."""
+    """Returns that came to another master than the one that published the job, by *jids*."""
     publisher = {jid: name for name, jid in jids.items()}
     for arrived, raw in told.items():
         returned = {} if isinstance(raw, str) else raw.get("returned")

@@ -32,7 +32,7 @@ class JobCache:
 
     @property
     def returner(self) -> str:
-        """Which one holds the jobs, as ``salt-run jobs.…`` takes it."""
+        """The returner that holds the jobs, chosen as ``salt-run jobs.…`` does."""
         return str(self._opts.get("ext_job_cache") or self._opts.get("master_job_cache"))
 
     def jobs(self, search: str, limit: int) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class JobCache:
             return self._loaded[name](*args)
         except HaError:
             raise
-        except Exception as exc:  # any kind, from databases
+        except Exception as exc:  # a database may raise anything
             raise HaError(f"its job cache {self.returner}: {reason_of(exc)[:LONGEST]}") from None
 
 
@@ -107,7 +107,7 @@ def matches(job: Mapping[str, Any], search: str) -> bool:
 
 
 def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
-    """A job in the form of a list of jobs, or of a single job."""
+    """A job, from its entry in a list of jobs or from its own load."""
 
     def of(*names: str) -> Any:
         return next((load[name] for name in names if name in load), None)

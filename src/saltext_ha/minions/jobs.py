@@ -26,8 +26,10 @@ OLDER = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ({}
 
 class Jobs:
     """
+    Runs jobs on the masters of the group.
+
     :param here: this master's part.
-    :param hot: is told which minions answered how many masters at once.
+    :param hot: called with minion → how many masters it answered at once, if more than one.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Jobs:
         """
         chosen = self.masters if masters is None else sorted(masters)
         jids = jids or dict(zip(chosen, new_jids(len(chosen)), strict=True))
-        # All listen before anybody publishes, so that no return can come too early to be seen.
+        # All masters listen before any publishes: no return comes too early to be seen.
         listening = [name for name in self.masters if name in chosen or name not in unreached]
         expected = await self._each(
             listening, "job_expect", {"jids": [*jids.values()], "timeout": timeout}
@@ -113,17 +115,17 @@ class Jobs:
 
     async def counts(self, jids: Mapping[str, str]) -> tuple[dict[str, Count], dict[str, str]]:
         """
-        How far jobs are that are being carried out.
+        How far jobs under way are.
 
-        :param jids: master → the id of the job that it was given.
-        :return: master → how far; and which masters do not say, and why.
+        :param jids: master → the id of its job.
+        :return: master → how far; and master → why it does not say.
         """
 
         async def ask(name: str, jid: str) -> dict[str, Any] | str:
             link = self._group.links.get(name)
             if link is not None and link.up is False:
-                return link.error  # asked every second, it would only be tried less often
-            # An older release takes no notice of "counts", and answers ids as ever.
+                return link.error  # each failed call would lengthen the pause before the next try
+            # An older release ignores "counts", and answers with ids.
             payload = {"jids": [jid], "counts": True}
             return await self._call(name, "job_strays", payload, self._group.timeout)
 
@@ -161,7 +163,7 @@ class Jobs:
             return str(exc)
 
     async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
-        """What came of it on a master."""
+        """What came of *spec* on the master *name*."""
         payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout}
         link = self._group.links.get(name)
         try:
@@ -174,7 +176,7 @@ class Jobs:
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
         except PeerRefused as exc:
-            # Only when it refuses: it may have been upgraded since it was met.
+            # Only when it refuses: it may have been upgraded since its hello.
             older = spec.what == CMD and link and link.info.get("commands") is not True
             return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:

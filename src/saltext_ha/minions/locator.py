@@ -45,7 +45,7 @@ def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any
     if state == BOUND and reached_by(sights, asked) is None:
         note = _doubt(sights, masters)
     if not state:
-        state, masters = _less(sights)
+        state, masters = _uncertain(sights)
     heard = {name: _latest(each) for name, each in sorted(sights.items()) if _latest(each)[1]}
     shown = {name: (sure[name], sights[name].sure_by) for name in fresh} or heard
     seen, by = min(shown.values(), default=(None, ""))
@@ -108,9 +108,9 @@ def gone(
     rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None], new: float
 ) -> dict[str, int]:
     """
-    Master → how many of the minions that count as bound to it are not connected any more, if it has
-    fewer connections: neither Salt's own failover nor a stopping minion tells the master that was
-    left. Which minions they are is unknown.
+    Master → how many of the minions that count as bound to it have left it, since it has fewer
+    connections: neither Salt's own failover nor a stopping minion tells the master. Which minions
+    they are is unknown.
 
     :param rows: of all minions, as :func:`locate` makes them.
     :param connections: how many are connected to each master's publisher; None: not known.
@@ -145,15 +145,14 @@ def online(counts: Mapping[str, int], all_asked: bool, lost: int) -> dict[str, i
 
     :param counts: how many are in each state.
     :param all_asked: whether every master has answered; if not, a silent minion may be on another.
-    :param lost: connections that are :func:`gone`: for so many of the minions that were heard it is
-        unknown whether they are still there.
+    :param lost: how many minions are :func:`gone`: it is unknown whether they are online.
     """
     here = max(0, counts.get(BOUND, 0) + counts.get(PARTLY, 0) - lost)
     offline = counts.get(SILENT, 0) if all_asked else 0
     return {"online": here, "offline": offline, "unknown": sum(counts.values()) - here - offline}
 
 
-def _less(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
+def _uncertain(sights: Mapping[str, Sight]) -> tuple[str, list[str]]:
     """State and masters of a minion without fresh and certain evidence."""
     likely = {
         name: each.likely
@@ -179,12 +178,12 @@ def _latest(sight: Sight) -> tuple[float, str]:
 
 
 def _self_description(sights: Mapping[str, Sight]) -> tuple[str, int]:
-    """``type`` and ``of`` by the master that heard the minion last."""
+    """``type`` and ``of`` as known to the master that heard the minion last."""
     told = [each for each in sights.values() if each.type]
     if not told:
         return "", 0
     latest = min(told, key=lambda each: _latest(each)[0])
     started = [each.sure for each in sights.values() if not each.type and each.sure_by == "start"]
     if any(age is not None and age < _latest(latest)[0] for age in started):
-        return "", 0  # since then, perhaps with another configuration
+        return "", 0  # it has started since, perhaps with another configuration
     return latest.type, latest.of

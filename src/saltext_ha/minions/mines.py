@@ -1,10 +1,10 @@
 """
-Whose mine is older here than on the master that they left, of the minions that came lately.
+Minions that came lately and whose mine is older here than on the master that they left.
 
 They are asked to refresh (:mod:`.arrivals`), and nearly all have done so when their mine is looked
-at here: then no peer is asked. Of the others the peers say how old the mine is that they have, not
-when it was written, as clocks differ. What a peer was told after the minion came here does not
-count: that one is connected to both, or has moved back.
+at here: then no peer is asked. About the others, each peer says how old its copy of the mine is,
+not when it was written, because clocks differ. A copy that is newer than the minion's arrival here
+does not count: that minion is connected to both masters, or has moved back.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from saltext_ha.transport.peer import Peer
 log = logging.getLogger(__name__)
 
 ASK = "mine_ages"
-EVERY = 10.0
+EVERY = 10.0  # seconds between two comparisons
 GRACE = 10.0
-"""Seconds that a minion has to refresh, from when it came, or was asked to, on."""
+"""Seconds that a minion has to refresh after it came, or was asked to."""
 LASTING = 2 * 3600.0
-"""Seconds for which one is named at most: by then ``mine_interval`` (an hour) is over."""
-ANSWERING = 5.0  # for a peer to look at so many files
+"""Most seconds for which a minion is named: by then ``mine_interval`` (an hour) is over."""
+ANSWERING = 5.0  # seconds for a peer, or this master, to look at so many files
 TOLERANCE = 5.0
-"""Seconds: files have whole ones, and an answer takes its time."""
+"""Seconds; times of files are whole seconds, and an answer takes a while."""
 NAMED = 3
 
 
@@ -63,15 +63,15 @@ class MineLink(Protocol):
 class _Came:
     at: float
     busy: float = 0.0
-    """When it was being asked to refresh anyway, last."""
+    """When it was last found to be asked to refresh anyway."""
     looked: bool = False
     there: dict[str, float] = field(default_factory=dict)
     """Peer → when the mine there was written, by the clock of this master; 0: it has none."""
     tries: int = 0
-    """How often it was asked to refresh, after this was found."""
+    """How often it was asked to refresh after its mine was found older here."""
 
     def left(self, peers: Collection[str]) -> tuple[float, str]:
-        """The latest that was written on one of *peers* before it came here, and on which."""
+        """When one of *peers* last wrote the mine before the minion came here, and which."""
         found = [(at, name) for name, at in self.there.items() if name in peers]
         return max((each for each in found if each[0] <= self.at + TOLERANCE), default=(0.0, ""))
 
@@ -105,12 +105,12 @@ class Mines:
         self._links, self._written, self._clock = links, written, clock
         self._busy, self._publish = busy, publish
         self._loop = asyncio.get_running_loop()
-        self._looking = asyncio.Lock()  # where the cache hangs, one thread hangs with it
+        self._looking = asyncio.Lock()  # if the cache hangs, only one thread hangs with it
         self._came: dict[str, _Came] = {}
-        """Minions of which it is not known that their mine here is none the worse."""
+        """Minions whose mine may be older here than elsewhere."""
         self._older: dict[str, _Older] = {}
         self._refused: dict[str, float] = {}
-        """Peers that do not answer this question, as those of an older release; since when."""
+        """Peers that refuse this question, as an older release does → since when."""
 
     def __call__(self, tag: str, data: Any) -> None:
         """An event of the bus."""
@@ -125,7 +125,7 @@ class Mines:
     # -- what is shown
 
     def told(self) -> dict[str, int]:
-        """How many are older here, and of how many it is not known; plain data."""
+        """How many mines are older here, and of how many this is not known; plain data."""
         return {"older": len(self._older), "unknown": len(self._came.keys() - self._older.keys())}
 
     def notes(self) -> Iterator[str]:
@@ -161,15 +161,15 @@ class Mines:
     # -- comparing
 
     async def run(self) -> None:
-        """For as long as the engine runs."""
+        """Compare, for as long as the engine runs."""
         while True:
             if self._came:
-                with contextlib.suppress(StoreError):  # the cache hangs: the next time
+                with contextlib.suppress(StoreError):  # the cache hangs: try again next time
                     await self.step()
             await asyncio.sleep(EVERY)
 
     async def step(self) -> None:
-        """Look whose mine has come, and ask the peers about the others."""
+        """See whose mine has come, and ask the peers about the others."""
         now, asked = self._clock(), self._asked()
         due: dict[str, _Came] = {}
         for minion_id, came in list(self._came.items()):
@@ -191,7 +191,11 @@ class Mines:
         await self._ask_again()
 
     async def _look(self, ids: Iterable[str]) -> dict[str, float]:
-        """:raises StoreError: others have waited for the cache for too long."""
+        """
+        When the mines of *ids* were written here.
+
+        :raises StoreError: the cache does not answer.
+        """
         found: dict[str, float] = {}
         for batch in batches(ids):
             try:
@@ -205,7 +209,7 @@ class Mines:
         return found
 
     def _settle(self, minion_id: str, came: _Came) -> None:
-        """Its mine is as it should be, unless it came anew meanwhile."""
+        """Forget a minion whose mine is as it should be, unless it came anew meanwhile."""
         if self._came.get(minion_id) is came:
             del self._came[minion_id]
 
@@ -220,7 +224,7 @@ class Mines:
         return [(name, link) for name, link in up.items() if name not in self._refused]
 
     async def _ask(self, peer: str, link: MineLink, due: Mapping[str, _Came]) -> None:
-        """Ask *peer* about those that it was not asked about yet, and again where it matters."""
+        """Ask *peer* about minions that are new to it, and again about those with an older mine."""
         ids = [name for name, came in due.items() if peer not in came.there or name in self._older]
         for batch in batches(ids):
             now = self._clock()
@@ -228,7 +232,7 @@ class Mines:
                 answer = await link.client.call(ASK, {"ids": batch}, ANSWERING)
                 written = _read(answer, batch, now)
             except PeerUnreachable:
-                return  # it is asked the next time
+                return  # ask it next time
             except HaError as exc:
                 self._refused[peer] = now
                 log.info("ha mines: not compared with %s: %s", peer, reason_of(exc))
@@ -249,7 +253,7 @@ class Mines:
         }
 
     async def _ask_again(self) -> None:
-        """Ask them anew: their grains may have been fresh, so that nobody has asked yet."""
+        """Ask minions with an older mine to refresh: with fresh grains, none asked them before."""
         names = (n for n in self._older if self._came[n].tries < TRIES and "," not in n)
         chosen = tuple(islice(names, AT_ONCE))
         if not chosen:

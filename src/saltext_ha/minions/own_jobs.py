@@ -30,20 +30,20 @@ from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
-AFTERWARDS = 10.0  # for which stray returns are still kept
-AT_ONCE = 4  # being published
-MAX_RUNNING = 32  # being waited for
+AFTERWARDS = 10.0  # seconds for which stray returns are still kept
+AT_ONCE = 4  # jobs being published
+MAX_RUNNING = 32  # jobs being waited for
 MAX_ANSWERS = 6 * 1024 * 1024  # bytes of one message to a peer
 NO_ROOM = "answered so much that it does not fit into a message beside the others"
-# A report takes its minion seconds, and longer where many are asked at once: they are waited for as
-# long as they keep coming.
-REPORTING = 45.0
-SILENT = 20.0
-# Who has not returned a command in time is asked whether it still runs it.
+# A report takes its minion seconds, and longer if many are asked at once: wait as long as reports
+# keep coming.
+REPORTING = 45.0  # seconds in all
+SILENT = 20.0  # seconds without a report
+# A minion that has not returned a command in time is asked whether it still runs it.
 FIND_JOB = "saltutil.find_job"
 FINDING = 5.0  # seconds to answer
-LOOKING = 10.0  # with publishing that
-LATE = 2.0  # for which returns of those who do not run it any more may be under way
+LOOKING = 10.0  # seconds to publish the question and to answer it
+LATE = 2.0  # seconds in which the return of a minion that has just ended it must come
 
 
 class OwnJobs:
@@ -95,7 +95,7 @@ class OwnJobs:
 
     async def reports(self, glob: str) -> dict[str, dict[str, Any]]:
         """
-        What the minions say of themselves that listen to this master, by id; see
+        The reports of the minions that listen to this master, by id; see
         :mod:`saltext_ha.minions.reports`.
 
         :raises HaError: they could not be asked.
@@ -165,7 +165,7 @@ class OwnJobs:
         return self._came_of(spec.what, jid, began, targeted, running)
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait on for a command that was published here; any peer could have read what came."""
+        """Wait on for a command published here. Any peer may: it could read the returns anyway."""
         (jid,) = _jids({"jids": [payload.get("jid")]})
         timeout, returns = _seconds(payload.get("timeout")), self._returns
         began = self._commands.get(jid)
@@ -259,7 +259,7 @@ class OwnJobs:
         return [minion_id for minion_id, each in returns.of(look).items() if each.value]
 
     async def _all_of(self, jid: str, count: int, timeout: float, silent: float) -> None:
-        """Until so many returned that job, or the time is over, or no more came for *silent*."""
+        """Wait for *count* returns, at most *timeout* seconds, and *silent* without a new one."""
         loop, returns = asyncio.get_running_loop(), self._returns
         end = loop.time() + timeout
         before, last = 0, loop.time()
@@ -275,7 +275,7 @@ class OwnJobs:
                 await _within(self._arrived, left)
 
     def strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Who returned these jobs here; with ``counts`` only how far they are."""
+        """The minions that returned these jobs here; with ``counts`` only how far they are."""
         returns = self._returns
         if payload.get("counts") is True:
             return {"counts": {jid: _counted(returns, jid) for jid in _jids(payload)}}
@@ -289,7 +289,7 @@ class OwnJobs:
         }
 
     def _over(self, jids: Iterable[str]) -> None:
-        """Nobody waits for these jobs any more, but for who asks again: its connection broke."""
+        """No caller waits for these jobs any more, except one whose connection broke."""
         returns = self._returns
         returns.over(jids, AFTERWARDS)
         asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
@@ -309,7 +309,7 @@ def _counted(returns: Returns, jid: str) -> list[int | None]:
     """A :class:`Count`, as a peer is told."""
     targeted = returns.targeted(jid)
     if targeted is None:
-        return [None, 0, 0]  # what came before that may be anybody's
+        return [None, 0, 0]  # returns of other minions may be among them
     return [len(targeted), returns.count(jid), returns.failed(jid)]
 
 

@@ -2,7 +2,7 @@
 Which minions this master has heard, when, and by which evidence.
 
 The evidence comes from Salt's event bus: a publisher does not know its subscribers. There are two
-kinds. *Sure*: only the daemon of a minion that is bound to this master does that (returns of jobs
+kinds. *Sure*: only the daemon of a minion that is bound to this master causes it (returns of jobs
 published here, start events, beacons, reports of our watchdog). *Likely*: the id authenticated or
 sent something here, as ``salt-call`` does too, perhaps at another master than the daemon's; or Salt
 has seen a connection from its address.
@@ -32,7 +32,7 @@ TYPES = ("str", "list", "failover", "distributed", "func", "disable")
 
 FRESH = 900.0
 """Seconds for which evidence counts, if the minion did not say when it reports again."""
-LONGEST = 86400.0
+LONGEST = 86400.0  # seconds between two reports
 MOST_LASTING = 7200.0
 """Seconds for which evidence counts at most, even if the minion says more."""
 MAX_IDS = 100_000
@@ -173,7 +173,8 @@ class Presence:
         answer = data.get("return")
         if data.get("fun") == "ha.current_master" and isinstance(answer, Mapping):
             masters = answer.get("masters")
-            self._is(minion_id, answer.get("type"), len(masters) if type(masters) is list else 0)
+            of = len(masters) if type(masters) is list else 0
+            self._describe(minion_id, answer.get("type"), of)
 
     def _sent(self, parts: list[str], data: Mapping[str, Any]) -> None:
         """
@@ -187,7 +188,7 @@ class Presence:
         match parts:
             case ["salt", "minion", named, "start"] if named == minion_id:
                 self._sure(minion_id, "start")
-                self._is(minion_id, "", 0)  # its configuration may have changed
+                self._describe(minion_id, "", 0)  # its configuration may have changed
             case ["salt", "ha", "minion", named, "failover"] if named == minion_id:
                 self._sure(minion_id, "failover")
             case ["salt", "ha", "minion", named, "bound"] if named == minion_id:
@@ -209,12 +210,12 @@ class Presence:
         else:
             self._likely(minion_id, "event")
         of, every = report.get("of"), report.get("every")
-        self._is(minion_id, kind, of if type(of) is int else 0)
+        self._describe(minion_id, kind, of if type(of) is int else 0)
         trace = self._known(minion_id)
         if trace and isinstance(every, (int, float)) and 0 < every <= LONGEST:
             trace.lasts = min(2.0 * every + 60, MOST_LASTING)
 
-    def _is(self, minion_id: str, kind: Any, of: int) -> None:
+    def _describe(self, minion_id: str, kind: Any, of: int) -> None:
         trace = self._known(minion_id)
         if trace and (kind in TYPES or kind == "") and 0 <= of <= MAX_OF:
             trace.type, trace.of = kind, of
@@ -247,14 +248,14 @@ class Presence:
 
     def hot(self, answered: Mapping[str, int]) -> None:
         """
-        These minions answered so many masters at once, so they are bound to several. Their own
-        statements count more.
+        Note minions that are bound to several masters: minion → how many it answered at once. What
+        a minion says of itself counts more.
         """
         with self._lock:
             for minion_id, of in answered.items():
                 trace = self._known(minion_id)
                 if trace and not trace.type:
-                    self._is(minion_id, "list", of)
+                    self._describe(minion_id, "list", of)
 
     def newcomers(self) -> list[str]:
         """The ids that were heard for the first time since the last call."""
@@ -263,7 +264,7 @@ class Presence:
         return new
 
     def accept(self, ids: Iterable[str]) -> None:
-        """These have an accepted key."""
+        """Note that *ids* have an accepted key."""
         with self._lock:
             for minion_id in ids:
                 if trace := self._strangers.pop(minion_id, None):

@@ -15,7 +15,7 @@ Publish = Callable[[Mapping[str, Any], Spec, str], list[str]]
 
 
 def new_jids(count: int) -> list[str]:
-    """As many different job ids, as Salt makes them from the time."""
+    """*count* different job ids, made from the time as Salt makes them."""
     now = datetime.datetime.now(datetime.timezone.utc)
     moments = (now + datetime.timedelta(microseconds=number) for number in range(count))
     return [f"{moment:%Y%m%d%H%M%S%f}" for moment in moments]
@@ -39,7 +39,7 @@ def publish_here(opts: Mapping[str, Any], spec: Spec, jid: str) -> list[str]:
             told = client.pub(
                 target, function, arguments, tgt_type=kind, jid=jid, timeout=PUBLISHING
             )
-    # Of Salt's transports and Salt's client, of many kinds; without a key it ends a program.
+    # Salt's client and transports raise many kinds; without a key, the client ends the program.
     except (Exception, SystemExit) as exc:
         reason = reason_of(exc)
         timed_out = isinstance(exc, salt.exceptions.SaltReqTimeoutError)

@@ -79,9 +79,9 @@ def host_of(entry: str) -> str:
 
 def names_of(minions: Iterable[BoundMinion], addresses: Mapping[str, set[str]]) -> dict[str, str]:
     """
-    Host, as minions write it → master: if a minion is connected to that master by it, or it is an
-    address of that master. A host that would mean two masters means none, unless it is an address
-    of one of them: so one minion with a wrong answer does not keep others from being moved.
+    Host as minions write it → the master that a minion is connected to by it, or whose address it
+    is. A host that would mean two masters means none, unless it is an address of one of them: so
+    one minion with a wrong answer does not keep others from being moved.
 
     :param addresses: master → its known addresses.
     """

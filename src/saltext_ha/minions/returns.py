@@ -56,14 +56,14 @@ class Returns:
     """
     Collects the returns of expected jobs from the bus; any thread may use it.
 
-    :param room: bytes of them that may be kept in all.
+    :param room: how much of them may be kept in all.
     """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, room: MemoryBudget | None = None
     ) -> None:
         self.arrived: Callable[[], None] = lambda: None
-        """Called for each of them, in the thread of the bus."""
+        """Called after each of them, in the thread of the bus."""
         self._clock = clock
         self._room = room or MemoryBudget()
         self._expected: dict[str, _Job] = {}
@@ -92,7 +92,7 @@ class Returns:
 
     def expect(self, jids: Iterable[str], seconds: float, keep: Keep | None = None) -> None:
         """
-        From now on, and for so long, note the returns of these jobs.
+        Note the returns of these jobs, for *seconds* from now on.
 
         :param keep: returns the part of a value to keep; None: nothing is kept.
         :raises InvalidRecord: too many jobs are waited for; nothing was changed.
@@ -170,11 +170,11 @@ class Returns:
             return dict(job.returned) if job else {}
 
     def count(self, jid: str) -> int:
-        """How many have returned it."""
+        """How many minions have returned it."""
         with self._lock:
             job = self._expected.get(jid)
             return len(job.returned) if job else 0
 
     def failed(self, jid: str) -> int:
-        """How many of these have failed."""
+        """How many minions have returned it and failed."""
         return sum(bool(each.retcode) for each in self.of(jid).values())

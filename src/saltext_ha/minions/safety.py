@@ -200,7 +200,7 @@ def _keys(group: GroupFacts, left: Iterable[str], everybody: set[str]) -> Iterat
                 resolve = resolve or CONFLICT.format(minion=minion_id, keys=" or ".join(shown))
         for state, ids in wrong.items():
             fix = resolve if state == DIFFERENT else APART
-            yield _about(KEYS, ids, f"their keys are {state}", fix)
+            yield _reason(KEYS, ids, f"their keys are {state}", fix)
 
 
 def unknown_to_minions(group: GroupFacts) -> list[str]:
@@ -239,7 +239,7 @@ def _sections(group: GroupFacts, lost: str) -> Iterator[UnsafeReason]:
 
 
 def _only_lacks(difference: Mapping[str, Any], lost: str) -> bool:
-    """Whether the others have all the same, and *lost* has nothing there: it is not missed."""
+    """Whether all others have the same and *lost* has nothing: then it is not missed."""
     values = difference.get("values") or {}
     others = [value for name, value in values.items() if name != lost]
     return values.get(lost) == LACKS and bool(others) and all(v == others[0] for v in others)
@@ -252,7 +252,7 @@ def _minions(group: GroupFacts, lost: str, everybody: set[str]) -> Iterator[Unsa
             yield UnsafeReason(MINIONS, text, _log_of(name), unknown=True)
     silent = sorted(everybody - group.minions.keys())
     if silent:
-        yield _about(
+        yield _reason(
             MINIONS,
             silent,
             "they did not answer: whether they would go on is not known",
@@ -264,7 +264,7 @@ def _minions(group: GroupFacts, lost: str, everybody: set[str]) -> Iterator[Unsa
         for trouble in _troubles(group.minions[minion_id], lost, group.signed):
             found[trouble].append(minion_id)
     for (text, fix, unknown), ids in found.items():
-        yield _about(MINIONS, ids, text, fix, unknown)
+        yield _reason(MINIONS, ids, text, fix, unknown)
 
 
 def _troubles(minion: MinionReport, lost: str, signed: bool) -> Iterator[tuple[str, str, bool]]:
@@ -297,10 +297,8 @@ def _troubles(minion: MinionReport, lost: str, signed: bool) -> Iterator[tuple[s
         )
 
 
-def _way(known: KnownMaster, member: str, stays: bool) -> Iterator[tuple[str, str, bool]]:
-    """
-    What is wrong with a minion's way to *member*; *stays*: it is with all its masters at once.
-    """
+def _way(known: KnownMaster, member: str, hot: bool) -> Iterator[tuple[str, str, bool]]:
+    """What is wrong with a minion's way to *member*; *hot*: it is bound to all masters at once."""
     look = (
         "salt MINION ha.masters ping=True shows what it sees; /var/log/salt/minion there says why"
     )
@@ -314,15 +312,15 @@ def _way(known: KnownMaster, member: str, stays: bool) -> Iterator[tuple[str, st
         )
     elif known.answers is None or known.publishes is None:
         yield f"whether they reach {member} is not known", f"{look}; {SAME_VERSION}", True
-    # A failover minion connects when it moves; these go nowhere when one is lost.
-    if stays and known.connected is False:
+    # A failover minion connects when it moves; a hot-hot minion does not move.
+    if hot and known.connected is False:
         yield f"they are not connected to {member}: they hear no job of it", look, False
-    elif stays and known.connected is None:
+    elif hot and known.connected is None:
         yield f"whether they are connected to {member} is not known", look, True
 
 
 def _capacity(group: GroupFacts, left: Iterable[str], number: int) -> Iterator[UnsafeReason]:
-    """Each of those that are left must be able to take all: failover minions go to the first."""
+    """Each master that is left must be able to take all minions: they may all go to the first."""
     for name in left:
         room = group.room.get(name)
         if room is None:
@@ -354,7 +352,7 @@ def _log_of(master: str) -> str:
     return f"/var/log/salt/master on {master} (or its log_file) says more"
 
 
-def _about(
+def _reason(
     about: str, ids: Sequence[str], text: str, fix: str, unknown: bool = False
 ) -> UnsafeReason:
     return UnsafeReason(about, text, fix, unknown, tuple(ids[:LISTED]), len(ids))

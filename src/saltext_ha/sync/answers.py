@@ -57,8 +57,8 @@ def answer_branches(
     replica: Replica, payload: dict[str, Any], is_open: Callable[[int], bool] = lambda branch: True
 ) -> dict[str, Any]:
     """
-    ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order. With ``shared`` the
-    answer is None for branches that are being repaired with others, that is where not *is_open*.
+    ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order. With ``shared``
+    there is None for a branch that is not *is_open*: it is being repaired with another peer.
     """
     name = payload.get("tree")
     tree = tree_of(replica, name)
@@ -114,7 +114,7 @@ def _records(
             if (record.minion_id, record.fingerprint) in pairs:
                 yield record
         return
-    for minion_id, key in sorted(pairs):  # of a large bucket a few
+    for minion_id, key in sorted(pairs):  # a few of a large bucket
         found = replica.get(minion_id).get(key)
         if found:
             yield found
@@ -122,8 +122,8 @@ def _records(
 
 def answer_parts(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
-    ``{bucket, salt, parts}`` → ``{digests}``: 8 bytes for each of so many parts of the bucket under
-    the salt.
+    ``{bucket, salt, parts}`` → ``{digests}``: 8 bytes for each part of the bucket, which the salt
+    divides.
     """
     (bucket,) = _numbers([payload.get("bucket")], BUCKETS)
     return {"digests": digests_in_parts(replica, bucket, *_division(payload))}
@@ -201,7 +201,7 @@ def _numbers(raw: Any, limit: int) -> list[int]:
 
 
 def digests_in_parts(replica: Replica, bucket: int, salt: bytes, parts: int) -> bytes:
-    """The rows of a bucket that is divided under *salt*."""
+    """The digests of the *parts* of a bucket, which *salt* divides."""
     items = replica.digests_in(bucket).items()
     return digests_of_parts(((pair[0], digest) for pair, digest in items), salt, parts)
 

@@ -52,7 +52,7 @@ class Group:
         return sorted({self.name, *self.peers})
 
     def for_peers(self) -> dict[str, Handler]:
-        """The methods for peers that these commands need."""
+        """What peers may ask."""
 
         async def shown(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return {"keys": await self.shown(payload)}
@@ -109,7 +109,7 @@ class Group:
         """
         For each id what every master shows, except those in *errors*.
 
-        :param errors: reasons, by master; a master that does not answer all of it is added.
+        :param errors: master → reason; a master that does not answer about all *ids* is added.
         """
         everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):

@@ -46,7 +46,7 @@ MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
 MAX_REFUSALS = 32
 # Branches, of 256, that one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
-AGAIN = 1.0  # seconds, when a round left something to other peers, or to what is being pushed
+AGAIN = 1.0  # seconds until the next round, if one left something to other peers or to pushes
 # Seconds, at most, without repairs while hundreds of records are being pushed.
 PUT_OFF = 30.0
 
@@ -83,7 +83,7 @@ class Link:
     ) -> None:
         self.peer = peer
         self.up: bool | None = None
-        """None at first contact: it answers, and differences are being exchanged."""
+        """None before the first round has ended, and during the first one after it was down."""
         self._told: bool | None = None
         self.error = "not asked yet"
         self.seen: float | None = None
@@ -91,7 +91,7 @@ class Link:
         self.since = time.monotonic()
         self.info: dict[str, Any] = {}
         self.trouble = ""
-        """What the peer refuses, though it is up; empty when it takes all."""
+        """Why the peer refuses something, though it is up; empty when it takes all."""
         self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
         self._mistrusted = mistrusted
@@ -145,7 +145,7 @@ class Link:
     def ago(self) -> float | None:
         """
         Seconds since the peer was last seen to run; None if it does not answer and has not called
-        since.
+        lately.
         """
         now = time.monotonic()
         answered = self.seen if self.up and self.seen is not None else float("-inf")
@@ -174,7 +174,7 @@ class Link:
                 if await self._mistrusted(self.peer):
                     self._wake.set()
             except PeerUnreachable:
-                pass  # noted by the caller of the peer
+                pass  # call() has noted it
             except HaError as exc:
                 self._note(exc)
             except Exception as exc:
@@ -340,7 +340,7 @@ class Link:
         Push *records*, in as many messages as needed. A refused message is tried in parts, so that
         one refused record does not hold up the others.
 
-        :return: those that it refuses. :raises PeerUnreachable: it does not answer.
+        :return: those that the peer refuses. :raises PeerUnreachable: it does not answer.
         """
         refused: list[Record] = []
         refusals = 0

@@ -69,7 +69,7 @@ class Outbox:
                     del line[pair]
 
     def forget_knocks(self) -> None:
-        """Anti-entropy finds them."""
+        """Drop all knocks: anti-entropy finds them."""
         self._lines[KNOCK].clear()
 
     def trim(self, most: int) -> None:

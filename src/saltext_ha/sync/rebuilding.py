@@ -34,7 +34,7 @@ class Rebuilding:
         links = self._links.values()
         up = [link for link in links if link.up]
         if self._trust.peers() and (not up or not all(link.tried for link in links)):
-            return  # none answers, or one that does not may know what the others do not
+            return  # no peer answers, or one that was not tried yet may know more
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)

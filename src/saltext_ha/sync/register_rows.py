@@ -25,7 +25,7 @@ def to_rows(values: Iterable[Sequence[Any]], seen: Seen) -> list[Any]:
     """
     ``[[[node, counter, …], …], [[node, counter], …]]``.
 
-    :param values: rows that begin with the name of the write.
+    :param values: rows that begin with the dot of the write: node and counter.
     """
     return [[list(value) for value in values], [list(write) for write in seen]]
 
@@ -52,7 +52,7 @@ def from_rows(
     found = [read(*row) for row in rows]
     sound = all(covers(seen, value.dot) for value in found)
     if not sound or len({value.dot for value in found}) != len(found):
-        raise InvalidRecord(f"a {what} does not hang together")
+        raise InvalidRecord(f"a {what} is inconsistent")
     return register.in_order(found), tuple(sorted(seen.items()))
 
 

@@ -100,7 +100,7 @@ class RepairLeases:
 
     @contextlib.contextmanager
     def receiving(self, count: int, clock: Callable[[], float]) -> Iterator[None]:
-        """Around taking in *count* records that a peer pushed; *clock* is that of *now* above."""
+        """Wraps taking in *count* records that a peer pushed; *clock*: the one of *now* above."""
         many = count >= MANY
         self._receiving += many
         try:

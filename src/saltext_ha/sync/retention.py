@@ -47,7 +47,7 @@ class Retention:
 
     :param name: this master's.
     :param keep: days for which a tombstone is kept.
-    :param pause: seconds in which masters become level again.
+    :param pause: seconds to wait for masters to become level again.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Retention:
         """The methods for the master that drops."""
 
         async def level(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            level, epoch = await self._core.run(self._standing, payload.get("root"))
+            level, epoch = await self._core.run(self._level, payload.get("root"))
             return {"level": level, "epoch": epoch}
 
         async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Retention:
 
         :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
-        # Asked first: the records that follow contain all that every master had then.
+        # The horizon first: the records that follow contain all that every master had then.
         horizon, epoch = await self._horizon_of(link)
         # One round is limited by the size of its messages. A record that is offered again and
         # again, because this master refuses it and the peer does not drop it, is no news.
@@ -109,7 +109,7 @@ class Retention:
             replica.dropped.raise_horizon(horizon, epoch)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Drop old tombstones regularly, until cancelled."""
         await asyncio.sleep(FIRST)
         while True:
             try:
@@ -190,8 +190,8 @@ class Retention:
 
     async def _tell_horizon(self) -> None:
         """
-        Have all masters remember what was dropped: one was busy then, and dropped it when it
-        offered it again, or is an old copy of itself. While they differ, try later.
+        Have all masters remember what was dropped. One may not: it was busy then and dropped it
+        when it offered it again, or it is an old copy of itself. While they differ, try later.
         """
         core = self._core
         root = core.replica.records.root
@@ -217,7 +217,7 @@ class Retention:
 
         :raises HaError: a master is down or knows something else.
         """
-        level, epoch = await self._core.run(self._standing, root)
+        level, epoch = await self._core.run(self._level, root)
         epochs = {self._name: epoch}
         if not level:
             raise HaError(f"{self._name} has keys still to be applied, or does not write")
@@ -234,12 +234,12 @@ class Retention:
 
     def _is_epoch(self, raw: Any) -> bool:
         """
-        Whether a number is a valid count of droppings by a peer; it must leave room for more.
+        Whether *raw* is a valid count of droppings by a peer; it must leave room for more.
         """
         epoch = self._core.replica.dropped.epoch
         return type(raw) is int and 0 <= raw < min(MAX_EPOCH, epoch + MAX_MISSED)
 
-    def _standing(self, root: Any) -> tuple[bool, int]:
+    def _level(self, root: Any) -> tuple[bool, int]:
         """
         Whether the records here have exactly the digest *root*, and are applied; and our epoch.
         """

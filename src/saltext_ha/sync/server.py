@@ -40,7 +40,7 @@ class SyncServer:
         self._vouching, self._leases = vouching, leases
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler."""
+        """What peers may ask."""
         handlers: dict[str, Handler] = {
             "hello": self._hello,
             "digest": self._digest,
@@ -114,7 +114,7 @@ class SyncServer:
         reasons += merged.refused
         vouching.note(peer.name, reasons)
         vouching.disowned(merged.disowned)
-        # Also refused records: they will not come in a better state.
+        # Also refused records: sent again, they would be no better.
         leases.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,

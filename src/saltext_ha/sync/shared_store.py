@@ -3,8 +3,8 @@ Do two masters share one key store: a shared folder, or a shared database?
 
 Then there is nothing to replicate, and we never write. A peer's signature in our store may also be
 there because the folder was copied; so the peer is asked to sign again. The result is remembered:
-after a restart the peer may be down, and nothing is written until it has shown that its store is
-another one now. A network file system may show an old state from its cache; therefore a missing
+after a restart the peer may be down, and nothing is written until it shows that its store is now
+another one. A network file system may show an old state from its cache; therefore a missing
 signature counts only after ``scan_interval``.
 """
 
@@ -51,7 +51,7 @@ class SharedStore:
         self.names = set(names)
         self._core, self._trust, self._links, self._mode = core, trust, links, mode
         self._patience = patience
-        self._remembered = set(self.names)  # of names, those that have not been asked again yet
+        self._remembered = set(self.names)  # not asked again since the restart
         self._checks: dict[str, asyncio.Lock] = {}
         self._unsaved = False  # the disk was full
         self._awaited: dict[str, tuple[str, float]] = {}
@@ -118,7 +118,7 @@ class SharedStore:
         await self._save()
 
     async def _end(self, names: set[str]) -> None:
-        """These no longer share the store."""
+        """Note that the masters *names* no longer share the store."""
         self.names -= names
         self._remembered -= names
         for name in names:
@@ -183,7 +183,7 @@ class SharedStore:
             await self._core.run(self._remember)
         except HaError as exc:
             self._unsaved = True  # until the next check of all
-            log.warning("ha key store: whose it is, too, is not written down: %s", exc)
+            log.warning("ha key store: with whom it is shared is not written down: %s", exc)
         else:
             self._unsaved = False
 

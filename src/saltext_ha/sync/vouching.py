@@ -177,7 +177,7 @@ class Vouching:
         self._note(f"not taken from {peer}", peer, reasons)
 
     def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
-        """Name → why records were changed: that master says that it has not written it."""
+        """Note what was wrong with records: master → claims of writes that it never made."""
         for name, what in reasons.items():
             self.note(name, what)
 
@@ -210,7 +210,7 @@ def nodes_of(records: Iterable[Any]) -> set[str]:
 
 
 def _certificates(chain: Sequence[str]) -> dict[bytes, ec.EllipticCurvePublicKey]:
-    """The public keys in PEM certificates, by the fingerprints of these."""
+    """Fingerprint of each PEM certificate in *chain* → its public key."""
     keys = {}
     for pem in chain:
         certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
