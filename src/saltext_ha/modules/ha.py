@@ -147,7 +147,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
     rows = [master.row() for master in known]
     if ping:
         with ThreadPoolExecutor(max_workers=1) as beside:
-            speaking = beside.submit(_publish, known, limit)
+            speaking = beside.submit(_publishing, known, limit)
             for row, answer in zip(rows, pings.ping_all(__opts__, known, limit), strict=True):
                 row["ping"] = answer
             for row, speaks in zip(rows, speaking.result(), strict=True):
@@ -205,8 +205,8 @@ def version() -> dict[str, Any]:
     Which saltext-ha is installed on this minion?
 
     Returns a dictionary: ``version``; ``started``, since when the minion's process runs, as Unix
-    time; and ``process``: its id, and when it started by a clock that nobody sets. The last two are
-    None where no minion runs.
+    time; and ``process``: its id, and when it started by a clock that cannot be set. The last two
+    are None if no minion runs.
 
     CLI Example:
 
@@ -227,17 +227,17 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     Known traps in the configuration files of this minion. Needs no master: ``salt-call --local``.
 
     only
-        Codes of the rules to ask, as ``HA101,HA201``.
+        Codes of the rules to check, such as ``HA101,HA201``.
 
     ignore
         Codes of rules to leave out, besides those of ``ha: lint: ignore:`` in the minion's
         configuration.
 
-    Returns a dictionary, of the same shape as that of the runner function ``ha.lint``: ``status``
-    (clean, findings, unknown), ``findings`` (code, severity, on, file, line, option, title, detail,
-    why, fix, versions), ``counts`` by severity, ``ignored``, ``unknown``. The return code is 2
-    where something could not be looked at, 1 with errors or warnings, else 0; ``salt-call`` ends
-    with it when called with ``--retcode-passthrough``.
+    Returns a dictionary, of the same shape as the runner function ``ha.lint``: ``status`` (clean,
+    findings, unknown), ``findings`` (code, severity, on, file, line, option, title, detail, why,
+    fix, versions), ``counts`` by severity, ``ignored``, ``unknown``. The return code is 2 if
+    something could not be checked, 1 with errors or warnings, else 0; ``salt-call`` ends with it
+    when called with ``--retcode-passthrough``.
 
     CLI Example:
 
@@ -279,7 +279,7 @@ def failover_report(timeout: float = 5, **kwargs: Any) -> dict[str, Any]:
         "lint": lint(),
         "verify_master_pubkey_sign": bool(__opts__.get("verify_master_pubkey_sign")),
     }
-    # A finding is an answer, no failure of this job.
+    # A finding is an answer, not a failure of this job.
     __context__["retcode"] = 0
     return report
 
@@ -293,20 +293,20 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     ``master_type: failover`` and ``distributed``; other minions are connected to all their masters.
 
     to
-        The master to move to: as it is written in the minion's configuration, its host there or the
-        first part of that (``m2`` of ``m2.example.com``), its IP address, a name for it that the
-        minion can look up, or what it is called in its group (``ha: name``), where ``ha_masters``
-        in the minion's configuration says so: the file that ``ha.minion_config`` prints has it.
-        ``salt-run ha.peers`` shows where each is. Default: the next one that answers.
+        The master to move to: an entry of the minion's configuration, its host or the first part of
+        that (``m2`` of ``m2.example.com``), its IP address, a name for it that the minion can look
+        up, or its name in the group (``ha: name``), if ``ha_masters`` in the minion's configuration
+        has it, as in the file that ``ha.minion_config`` prints. ``salt-run ha.peers`` shows where
+        each is. Default: the next one that answers.
 
     test
         Say what would be done, and do nothing.
 
     People see a line; the return, and ``--out=json``, is a dictionary with ``from``, ``to``,
     ``result`` (True: on its way; None: test mode, or it is there already, as the comment says;
-    False: not possible) and ``comment``. Salt's return code is 1 unless ``result`` is True. Whether
-    it arrived is told by the event ``salt/ha/minion/ID/failover`` on the new master, and by
-    :py:func:`current_master` there.
+    False: not possible) and ``comment``. Salt's return code is 1 unless ``result`` is True. The
+    event ``salt/ha/minion/ID/failover`` on the new master, and :py:func:`current_master` there,
+    tell that it has arrived.
 
     CLI Example:
 
@@ -353,14 +353,14 @@ def genuine(tag: str, data: dict[str, Any]) -> bool:
     Whether an event was fired by this master's own engine: for the SLS of a reactor, on a master.
 
     An accepted minion can make Salt fire events under any tag, with any data, also ``salt/ha/…``.
-    Nothing else in an event proves who fired it; our own have a keyed hash, which this function
+    Nothing else in an event proves its origin; our own have a keyed hash, which this function
     checks.
 
     tag, data
         of the event, as the reactor has them
 
-    Returns True, or False: for an event of a minion (``salt/ha/minion/…`` always are), of another
-    master, one that is older than ten minutes, and on a minion.
+    Returns False on a minion, and for an event of a minion (``salt/ha/minion/…`` always are), of
+    another master, or older than ten minutes; else True.
 
     CLI Example (in the SLS of a reactor, as there is no event elsewhere):
 
@@ -393,8 +393,8 @@ def _seconds(timeout: Any) -> float:
     return seconds
 
 
-def _publish(known: list[binding.SeenMaster], limit: float) -> list[bool | None]:
-    """Whether each master's publisher is there for this minion; None: its port is not known."""
+def _publishing(known: list[binding.SeenMaster], limit: float) -> list[bool | None]:
+    """Whether this minion reaches each master's publisher; None: its port is not known."""
     from saltext_ha.minion.watchdog import publisher
 
     told = {each.publish_port for each in known} - {None}
@@ -422,7 +422,7 @@ def _note(row: dict[str, Any], said: str | None) -> None:
 
 
 def _unkept() -> str | None:
-    """What keeps the minion from remembering anything, where that is so."""
+    """Why the minion cannot remember anything; None if it can."""
     found = files.problem(str(__opts__.get("cachedir")))
     return f"it remembers no moves, and is not restarted when stuck: {found}" if found else None
 

@@ -25,7 +25,7 @@ LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
 __context__: dict[str, Any]
-# And by what runs runners; where this module is called by itself, there is none.
+# By Salt's runner client; absent if this module is called otherwise.
 __jid_event__: Any
 
 __func_alias__ = {"keys_": "keys"}
@@ -49,9 +49,9 @@ def status() -> Answer:
     level, all but one; without those that no minion is configured with, as ``ha.failover_safe``
     found here last), ``masters`` (a list of rows; ``behind`` counts ``held`` keys, too, ``doubt``
     says why nothing in its key store is believed), ``conflicts``, ``held``, ``refused`` (reason →
-    count since the start), ``refusals`` (who was turned away lately, why, how often, and when),
-    ``consistency`` (the last comparison), ``notes``, and ``retcode``: 2 where anything is unknown,
-    else 1 where anything is wrong.
+    count since the start), ``refusals`` (callers turned away lately: why, how often, and when),
+    ``consistency`` (the last comparison), ``notes``, and ``retcode``: 2 if anything is unknown,
+    else 1 if anything is wrong.
 
     CLI Example:
 
@@ -89,18 +89,18 @@ def check_consistency(only: str = "") -> Answer:
 
 def lint(only: str = "", ignore: str = "") -> Answer:
     """
-    Known traps in the configuration files of this master and its peers, by themselves and beside
-    each other. Ask it before a rollout: what is read are the files, not the running masters.
+    Known traps in the configuration files of this master and its peers, each by itself and all
+    compared. Run it before a rollout: it reads the files, not what the masters run with.
 
     only
-        Codes of the rules to ask, as ``HA101,HA703``.
+        Codes of the rules to check, such as ``HA101,HA703``.
     ignore
         Codes of rules to leave out, besides those of ``ha: lint: ignore:``.
 
-    Returns a dict: ``status`` (clean, findings, unknown), ``asked`` (masters that were looked at),
+    Returns a dict: ``status`` (clean, findings, unknown), ``asked`` (masters that were checked),
     ``findings`` (code, severity, on, file, line, option, title, detail, why, fix, versions),
-    ``counts`` by severity, ``ignored``, and ``unknown``: who or what could not be looked at, and
-    why. Exit code 2 where something is unknown, 1 with errors or warnings, else 0.
+    ``counts`` by severity, ``ignored``, and ``unknown``: what could not be checked, and why. Exit
+    code 2 if something is unknown, 1 with errors or warnings, else 0.
 
     CLI Example:
 
@@ -129,22 +129,22 @@ def minion_config(
     format
         ``yaml``: the file; ``sls``: a state that manages it (``ha.multi_master``).
     alive
-        Failover: seconds between two looks at the master.
+        Failover: seconds between two checks of the master.
     failback
-        Failover: go back to the first master when it has been good for a while. That is with
-        ``watchdog``; without it Salt goes back at its first answer, and then swings.
+        Failover: go back to the first master when it has worked for a while. Only ``watchdog``
+        waits so; without it Salt goes back at the first answer, and then moves to and fro.
     watchdog
-        Run the engine ``ha_watchdog`` there, which notices a hung master, too; with the ``jitter``
-        that suits the number of accepted minions.
+        Run the engine ``ha_watchdog`` there, which also notices a master that does not respond;
+        with the ``jitter`` that suits the number of accepted minions.
 
-    The masters stand in it as bare hosts, with the address under which peers reach them, and are
-    known by the fingerprint of their key, or by their signature where they sign. Masters for which
-    no such file would work (different keys and no signature, different ports) are an error that
-    says what mends it. ``ha.lint`` looks at the file before it is printed.
+    The file has the masters as bare hosts, by the addresses at which peers reach them. Minions
+    know them by the fingerprint of their key, or by their signature if they sign. If no such file
+    would work (different keys and no signature, different ports), the error says what mends that.
+    ``ha.lint`` checks the file before it is printed.
 
     Returns a dict: ``options``, ``text`` (the file), ``masters`` (their names), ``sign_finger``,
-    ``notes``, ``findings`` (of lint), ``unknown`` (who could not be asked, and why). Exit code 2
-    where somebody could not be asked, 1 with findings.
+    ``notes``, ``findings`` (of lint), ``unknown`` (masters that could not be asked, and why). Exit
+    code 2 if a master could not be asked, 1 with findings.
 
     CLI Example:
 
@@ -166,23 +166,24 @@ def minion_config(
 
 def failover_safe(master: str = "", minions: str = "*") -> Answer:
     """
-    Would every minion go on without that master? Ask it before a master is taken down.
+    Would every minion go on without that master? Run it before you take a master down.
 
     master
-        Its name, as ``ha.status`` shows it. Without, each master is taken away in turn.
+        Its name, as ``ha.status`` shows it. Without, each master in turn.
     minions
-        Ask about some minions only: a glob of ids. Each master must have room for all the same.
+        Ask about some minions only: a glob of ids. Each master must have room for all minions even
+        so.
 
-    Looked at are: the minions' keys, the masters' keys or signatures, access rules and roots (as
-    ``ha.check_consistency`` compares them), what the minions that answer say of their masters and
-    their configuration and whether they reach these masters (a job of every master:
-    ``ha.failover_report``), and whether each remaining master serves, and has worker threads, open
+    It checks the minions' keys; the masters' keys or signatures, access rules and roots (as
+    ``ha.check_consistency`` compares them); what minions say of their masters and their
+    configuration, and whether they reach these masters (a job of every master:
+    ``ha.failover_report``); and whether each remaining master serves, and has worker threads, open
     files and ``max_minions`` for all. Every doubt counts as no: a minion that does not answer, a
     master that cannot be asked.
 
     Returns a dict: ``safe``, ``masters`` (name, safe, and ``reasons``: about, text, fix, unknown,
-    minions, count), ``minions`` (accepted, answered). Exit code 0 when it is safe, 2 when something
-    could not be looked at, else 1.
+    minions, count), ``minions`` (accepted, answered). Exit code 0 if it is safe, 2 if something
+    could not be checked, else 1.
 
     CLI Example:
 
@@ -191,7 +192,7 @@ def failover_safe(master: str = "", minions: str = "*") -> Answer:
         salt-run ha.failover_safe
         salt-run ha.failover_safe m1 minions='web*'
     """
-    # Slow minions are waited for, as long as they work on it.
+    # Slow minions are waited for as long as reports keep coming.
     return _ask("failover_safe", 40, master=str(master), glob=str(minions))
 
 
@@ -239,13 +240,13 @@ def sync(test: bool = False) -> Answer:
 def refill(test: bool = False) -> Answer:
     """
     Bring this master's key store back to what the group knows, after it was wiped, or restored
-    from an old backup: the opposite of ``ha.release``. Keys in it that nobody knows stay.
+    from an old backup: the opposite of ``ha.release``. Keys in it that no master knows stay.
 
     test
-        Only list the keys that are held back.
+        Only list the keys that are held.
 
     Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held. ``retcode`` 1, and
-    a note, where this master writes nothing just now (paused, ``mode: observe``): they are brought
+    a note, if this master writes nothing just now (paused, ``mode: observe``): they are brought
     back when it does.
 
     CLI Example:
@@ -260,20 +261,20 @@ def refill(test: bool = False) -> Answer:
 
 def release(test: bool = False, deletes: int | None = None) -> Answer:
     """
-    Confirm that what happened to this master's keys in great number was meant: keys that vanished
-    are then deleted on all masters, revoked keys that came back are accepted on all. It also ends
-    the doubt about a key folder that is not the one that was there. It is for the master that holds
-    the keys; where another one does, it says so. See ``ha.refill`` for the opposite.
+    Confirm that a change of many keys on this master was meant: keys that vanished are then deleted
+    on all masters, revoked keys that came back are accepted on all. It also confirms a key folder
+    that was replaced. Run it on the master where the keys are held; another one says which that is.
+    ``ha.refill`` does the opposite.
 
     test
         Only list the keys, and say how many would be deleted.
     deletes
-        How many keys are to be deleted on all masters by it. Where that is another number than
-        it would delete now, nothing is done, and the error names the right one.
+        How many keys it is to delete on all masters. If it would delete another number now, nothing
+        is done, and the error names that number.
 
     Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held, ``deletes`` is how
-    many keys are deleted. Exit code 2 where a master could not be asked whether it holds keys, 1,
-    and a note, where no master writes it, as ``ha.resolve`` has it.
+    many keys are deleted. Exit code 2 if a master could not be asked whether it holds keys, 1, and
+    a note, if no master writes the changes, as for ``ha.resolve``.
 
     CLI Example:
 
@@ -300,9 +301,9 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
     The other keys are deleted on all masters; masters that are down follow when they are back.
 
     Returns a dict as ``ha.sync`` does, and ``written``: whether a master writes it to its key store
-    now. ``retcode`` 1, and a note, where another decision stands against this one, or where no
-    master writes it: all that are there observe, or are paused. It is recorded then, and they
-    follow when they write again; masters that write nothing beside others that do are a note only.
+    now. ``retcode`` 1, and a note, if another decision stands against this one, or if no master
+    writes it because all observe or are paused. Then it is recorded, and they follow when they
+    write again. If only some masters do not write, there is a note.
 
     CLI Example:
 
@@ -322,12 +323,12 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     fingerprint
         Of the key, or enough of its beginning; needed when several keys of the id were revoked.
     since
-        With a glob, and only there: how long ago the mistake was made, as 90s, 30m, 2h or 1d.
-        Keys that were revoked before that stay so, by the clocks of the masters that did it.
+        For a glob, and only there: how long ago the mistake was made, such as 90s, 30m, 2h or 1d.
+        Keys that were revoked before that, by the clock of the master that did it, stay revoked.
     test
         Only print what would be done.
 
-    Returns a dict as ``ha.resolve`` does; ``retcode`` 1, and a note, where something was not
+    Returns a dict as ``ha.resolve`` does; ``retcode`` 1, and a note, if something was not
     restored, or no master writes it.
 
     CLI Example:
@@ -357,9 +358,9 @@ def rewrite(minion: str, test: bool = False) -> Answer:
         Only list them.
 
     The new record says what this master's key store shows: run it on a master where that is right.
-    The members take it in the place of theirs, those that are down when they are back.
+    The members replace theirs by it; members that are down do so when they are back.
 
-    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, where a member did not take one.
+    Returns a dict as ``ha.sync`` does; ``retcode`` 1, and a note, if a member did not take one.
 
     CLI Example:
 
@@ -373,30 +374,30 @@ def rewrite(minion: str, test: bool = False) -> Answer:
 
 def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
     """
-    Who did what to which key or tree, when, on which master, and why it went as it did; what came
-    to this master last stands first.
+    Who did what to which key or tree, when, on which master, and why; the latest to arrive here
+    first.
 
     match
         Which minion ids and trees, as a shell-style glob.
     limit
         How many lines at most.
     since
-        Only what came to this master within this time, as 90s, 30m, 2h or 1d.
+        Only what came to this master within this time, such as 90s, 30m, 2h or 1d.
     by
         Only what these people decided: a name, or a glob over names.
 
     Who: the user of a wheel call (salt-api, eauth) or of this runner, ``Reactor`` for the reactor;
-    ``operator`` where Salt does not tell, as with ``salt-key`` on a master or a file moved by hand;
+    ``operator`` if Salt does not tell, as with ``salt-key`` on a master or a file moved by hand;
     ``minion`` for a knock, also one that was accepted automatically; ``-`` for a decided key that
     was found in the key store when nothing was known of it.
 
-    Why: the command that decided. Where decisions met that were made without knowing of each
-    other, on two masters or in the same instant, a line says so (``rejected holds``), and others
-    say when a ``conflict`` of two accepted keys began and how it ended (``conflict over``).
+    Why: the command that decided. If decisions met that were made without knowing of each other, on
+    two masters or in the same instant, a line says so (``rejected holds``), and others say when a
+    ``conflict`` of two accepted keys began and how it ended (``conflict over``).
 
     Time, name and master of a write are what its writer says. When it came here, and from which
-    peer, this master knows itself: the lines stand in that order, ``since`` goes by that, and what
-    is said otherwise stands below a line. Of lines of older releases it is unknown.
+    peer, this master knows itself: lines are in that order, ``since`` goes by it, and a line below
+    says where the writer differs. For lines of older releases it is unknown.
 
     A deployment of a tree says where it was taken from, and its message.
 
@@ -404,8 +405,8 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     (Unix seconds), ``time`` (the same in ISO 8601, local to this master), ``on`` (master), ``by``,
     ``what``, ``state``, ``fingerprint``, ``why`` and ``decisions`` (those that met: state,
     fingerprint, at, by, command, on), ``received`` and ``received_time`` (when it came here) and
-    ``from`` (who sent it; this master's name where it was made here), None where unknown; ``more``:
-    whether *limit* left lines out.
+    ``from`` (the master that sent it; this one's name if it was made here), None if unknown;
+    ``more``: whether *limit* left lines out.
 
     CLI Example:
 
@@ -427,7 +428,7 @@ def pause(all: bool = False) -> Answer:
     all
         On every master of the group.
 
-    Returns a dict: ``notes``, a line for each master, and ``retcode``: 2 where one was not reached.
+    Returns a dict: ``notes``, a line for each master, and ``retcode``: 2 if one was not reached.
 
     CLI Example:
 
@@ -441,7 +442,7 @@ def pause(all: bool = False) -> Answer:
 
 def resume(all: bool = False) -> Answer:
     """
-    Go on after ``ha.pause``: what was heard meanwhile is applied. ``ha.sync test=True`` prints it.
+    Go on after ``ha.pause``: what came meanwhile is applied. ``ha.sync test=True`` prints it.
 
     all
         On every master of the group.
@@ -464,8 +465,8 @@ def leave(test: bool = False) -> Answer:
     test
         Only say what would be done.
 
-    Returns a dict: ``notes``, what was done, line by line, and ``retcode``: 2 where a member was
-    not told.
+    Returns a dict: ``notes``, what was done, line by line, and ``retcode``: 2 if a member was not
+    told.
 
     CLI Example:
 
@@ -486,9 +487,9 @@ def renew(test: bool = False) -> Answer:
 
     The new certificate is signed with the old key, so every member can check it by itself: those
     that run take it over within seconds, those that are down when they are back. Minions do not
-    notice; ``master.pem`` is another key.
+    notice: ``master.pem`` stays as it is.
 
-    Returns a dict: ``notes``, the new certificate and who knows it, line by line.
+    Returns a dict: ``notes``, the new certificate and which members know it, line by line.
 
     CLI Example:
 
@@ -502,32 +503,32 @@ def renew(test: bool = False) -> Answer:
 
 def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = False) -> Answer:
     """
-    Take another master out of the group for good, on all members: one that is dead or stolen. Says
-    whom it introduced, and which keys it decided about, and undoes that, too, when told to.
+    Take another master out of the group for good, on all members: one that is dead or stolen. Shows
+    the masters that it introduced and the keys that it decided about, and undoes that on request.
 
     name
         Its name, as ``ha.peers`` shows it; also of one that was removed before.
     since
-        How far back to look, as 90s, 30m, 2h or 1d, or ``all``; by when each master received it,
-        not by what it says. Without, seven days.
+        How far back to look, such as 90s, 30m, 2h or 1d, or ``all``; a write counts by when each
+        master received it, not by the time that it names. Without, seven days.
     undo
-        Take out the members that it introduced, too, and those that they did; and put each key back
-        to what somebody else decided about it last. Where nobody else did, an accepted or rejected
-        key becomes pending, a deleted one stays deleted. What was decided otherwise since is left
-        alone. Takes ``since``: from when it was in other hands.
+        Also take out the members that it introduced, and those that these introduced; and put each
+        key back to what another master last decided about it. If none did, an accepted or rejected
+        key becomes pending, a deleted one stays deleted. A key that was decided otherwise since is
+        left alone. Needs ``since``: since when it was in other hands.
     test
         Only show all that.
 
-    As its writes count those that a master received from it, or from a member that it introduced,
-    and those that name one of these as the master that made them; but not those that another member
-    says it made. All members are asked, since it may have told something to one of them only.
-    What it says from now on is refused. It may be repeated: when a member that was down is back.
+    Its writes are those that a master received from it or from a member that it introduced, and
+    those that name one of these as their origin; except those that another member says it made. All
+    members are asked, because it may have told something to one of them only. What it says from now
+    on is refused. Repeat the command when a member that was down is back.
 
     Returns a dict: ``members`` (name, fingerprint, introducer, added, on), ``keys`` (id,
     fingerprint, ``what`` it decided last, ``received``, ``from``; what the write says: ``at``,
-    ``by``, ``on``, ``why``; ``state`` before, ``to``, ``note``), ``knocks`` (how many it told of),
+    ``by``, ``on``, ``why``; ``state`` before, ``to``, ``note``), ``knocks`` (how many it reported),
     ``unknown`` (members that were not asked or told, and why), ``notes`` and ``retcode``: 2 with
-    unknown ones, 1 where something could not be undone.
+    unknown ones, 1 if something could not be undone.
 
     CLI Example:
 
@@ -551,10 +552,10 @@ def peers() -> Answer:
     The masters that this one trusts, with address, certificate fingerprint and state.
 
     Returns a dict: ``self`` (name, url, fingerprint) and ``peers``, a list with ``name``, ``url``,
-    ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name where
-    it was let in here, by a token or the secret; None: unknown), ``added`` (when), ``state`` (up or
-    unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``retcode`` 2 where
-    one is unknown.
+    ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name if it
+    was let in here, by a token or the secret; None: unknown), ``added`` (when), ``state`` (up or
+    unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``retcode`` 2 if one
+    is unknown.
 
     CLI Example:
 
@@ -570,19 +571,19 @@ def invite(
 ) -> Answer:
     """
     Make a one-time token with which one more master can join this group, and say in which file it
-    is. ``salt-ha invite`` prints it instead. Here it is not shown: what a runner returns is told to
-    all who follow Salt's events, and kept in the job cache.
+    is. ``salt-ha invite`` prints it instead. Here it is not shown: Salt sends what a runner returns
+    to all who follow its events, and keeps it in the job cache.
 
     expires
         Seconds until the token is worthless, or a span: ``30m``, ``1h``; at most a day.
     share_master_key
-        Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, where there is
-        one) to the master that joins, so that minions know it by the same key.
+        Hand the group's ``master.pem`` and ``master.pub`` (and the signing pair, if there is one)
+        to the master that joins, so that minions know it by the same key.
     share_signing_key
         Hand over the ``master_sign`` pair only. The masters keep different keys, and failover
         minions with ``verify_master_pubkey_sign: True`` know each of them by its signature.
 
-    Returns a dict: ``token_file`` (mode 0600; it goes when the token is used, withdrawn or
+    Returns a dict: ``token_file`` (mode 0600; removed when the token is used, withdrawn or
     expired), ``invitation`` (its name, for ``ha.withdraw``), ``expires_in`` (seconds), ``command``
     (to be run on the other master) and ``notes``.
 
@@ -601,16 +602,16 @@ def invite(
 
 def withdraw(invitation: str = "", test: bool = False) -> Answer:
     """
-    Take back what ``ha.invite`` made on this master and nobody has used yet, for instance because
-    somebody may have seen the token.
+    Take back unused invitations of this master, for instance because somebody may have seen the
+    token.
 
     invitation
         The name of one, as ``ha.invite`` shows it; without, all of them.
     test
         Only say which.
 
-    Returns a dict: ``notes``, and ``retcode``: 1 where that one was used already, or is none of
-    this master's.
+    Returns a dict: ``notes``, and ``retcode``: 1 if that one was used already, or is not this
+    master's.
 
     CLI Example:
 
@@ -634,34 +635,34 @@ def join(
 ) -> Answer:
     """
     Join the group that a token from ``ha.invite`` on another master invites to; or, without a
-    token, the group at ``ha: masters`` whose secret this master knows. Also before salt-master was
-    ever started.
+    token, the group at ``ha: masters`` whose secret this master knows. Works before salt-master was
+    ever started, too.
 
     token
-        Refused: an argument is seen by others. ``salt-ha join`` asks for the token, or reads it
-        from standard input.
+        Refused: others can see an argument. ``salt-ha join`` asks for the token, or reads it from
+        standard input.
     wait
-        Seconds to go on trying while no other master answers or lets this one in; what it waits for
-        is said on standard error.
+        Seconds to go on trying while no other master answers or lets this one in; standard error
+        says what it waits for.
     force
         Replace a different master key that this master has by the one that is shared (the old one
         is kept beside it), and come back to a group that was left.
     test
         With a token: only print what joining would do: which keys would be accepted, rejected,
         deleted or denied where, what would be in conflict, what becomes of the master key, and why
-        it would be refused. Nothing is written on either side, and the token stays good. The
-        group's side is as the inviting master has it.
+        it would be refused. Nothing is written on either side, and the token stays valid. The
+        group's side is as the inviting master knows it.
     token_file
-        A file with the token, of the user that salt-master runs as, and of mode 0600. The token
-        works once, and for ten minutes.
+        A file with the token, which belongs to the user that salt-master runs as and has mode 0600.
+        The token works once; how long it is valid is up to ``ha.invite``.
     probe
         The master that lets this one in first tries to reach it at its own address (``ha:
-        address``, ``ha: port``), and refuses where it cannot: that the engine does not run yet does
-        not matter. False: join all the same, as where a firewall is opened later; the notes say
-        when this master was not reached.
+        address``, ``ha: port``), and refuses if it cannot. The engine need not run for that. False:
+        join all the same, for instance because a firewall is opened later; the notes say if this
+        master was not reached.
 
-    Without a token nothing is done on a master that is in a group already, and when nobody else
-    answers, the first of ``ha: masters`` founds the group; so it may stand before every start of
+    Without a token, a master that is in a group already stays as it is; if no other master answers,
+    the first of ``ha: masters`` founds the group. So the command may be run before every start of
     salt-master.
 
     Keys are exchanged as soon as the engine runs; nothing is overwritten: an id that is accepted
@@ -699,7 +700,7 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     tgt
         Which minion ids, as a shell-style glob.
     live
-        Ask the minions, from every master at once; who does not answer is not bound.
+        Ask the minions, from every master at once; a minion that does not answer is not bound.
     timeout
         With ``live``: seconds for their answers.
 
@@ -708,12 +709,12 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
     how many of ``minions`` are not connected any more, by the number of connections),
     ``minions`` (id, ``state``, ``masters``, ``seen`` seconds ago, ``by`` what evidence, ``type``,
     ``note``, and ``on``: the same for each master; with ``live`` also ``version``, of the
-    saltext-ha there, None without), ``counts`` by state, ``online`` (how many
-    are online, offline, unknown), ``unknown``: masters that could not be asked, and why.
-    docs/minions.md says what the states mean.
+    saltext-ha there, None without), ``counts`` by state, ``online`` (how many are online, offline,
+    unknown), ``unknown``: masters that could not be asked, and why. docs/minions.md says what the
+    states mean.
 
-    Exit code 0 when all are known to be bound, 2 where a master or a minion is unknown, or some are
-    ``gone``; 1 where no accepted minion matches ``tgt``, with ``live`` also where one is silent.
+    Exit code 0 if all are known to be bound, 2 if a master or a minion is unknown, or some are
+    ``gone``; 1 if no accepted minion matches ``tgt``, with ``live`` also if one is silent.
 
     CLI Example:
 
@@ -732,17 +733,18 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
     tgt
         A minion id or a glob over ids, or a list of ids.
     live
-        Ping all of them now, on all masters at once; without, only those of which nobody is sure.
+        Ping all of them now, on all masters at once; without, only those of which no master is
+        sure.
     timeout
-        Seconds that they have to answer such a ping. All are pinged within 20 seconds and twice
-        that; who was not by then is where it was heard of last.
+        Seconds that they have to answer such a ping. All pings end within 20 seconds and twice
+        that; a minion that was not pinged by then counts where it was heard last.
 
-    Returns a dict: ``count`` of the accepted minions that match, ``masters`` that were asked, and
+    Returns a dict: ``count`` of the accepted minions that match, ``masters`` of the group, and
     ``minions``: id → the masters that reach it, for those that not all of them reach; an empty list
-    where nobody does. ``silent`` are those of them that were pinged and did not answer: they count
-    where they were heard last. ``absent`` are ids in ``tgt`` without an accepted key. ``self`` is
-    this master, ``unknown`` says which could not be asked, and why. Exit code 2 where somebody
-    could not be asked, 1 where a minion is reached by nobody, silent or absent, else 0.
+    if none does. ``silent`` are those of them that were pinged and did not answer: they count where
+    they were heard last. ``absent`` are ids in ``tgt`` without an accepted key. ``self`` is this
+    master, ``unknown`` says which could not be asked, and why. Exit code 2 if a master could not be
+    asked, 1 if no master reaches a minion, or one is silent or absent, else 0.
 
     CLI Example:
 
@@ -757,49 +759,48 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
 
 def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     """
-    Run a function on minions of the whole group, each on a master that it listens to, and once.
+    Run a function once on each targeted minion of the group, from a master that it listens to.
 
     tgt, fun
-        As for ``salt``; what follows are the function's arguments, but for these:
+        As for ``salt``; what follows are the function's arguments, except these:
     tgt_type
         ``glob``, or ``list``, ``pcre``, ``compound``, ``grain``, ``grain_pcre``, ``pillar``,
         ``pillar_pcre``, ``ipcidr``, ``nodegroup``. Each master looks grains and pillar up in its
         own cache; a minion that is not in there (``saltutil.refresh_pillar`` mends that) does not
         match.
     timeout
-        Seconds to wait for minions, at most 300. Who takes longer is asked whether it still runs
-        the job, and while some say so, they are waited for, for an hour more at most; each
-        ``timeout`` they are asked again. Who says no, or nothing, is ``missing``; what it returns
-        later is in the job cache of its master. A master of an older release waits for the timeout
-        only. 60.
+        Seconds to wait for minions, at most 300; by default 60. A minion that takes longer is asked
+        every ``timeout`` whether it still runs the job, and waited for while it says so, for an
+        hour more at most. If it says no, or nothing, it is ``missing``; what it returns later is in
+        the job cache of its master. A master of an older release waits for the timeout only.
     batch
-        So many at a time, or ``10%`` of them, for a glob or a list; the next ones when all of these
-        have returned or are not waited for any more.
+        How many minions at a time, or a share such as ``10%``; for a glob or a list. The next batch
+        begins when all of the last one have returned or are not waited for any more.
     progress
-        Say on standard error how far it is: whenever more have returned, once a second at most, as
-        ``batch 2 of 5: 12 of 30 returned, 1 failed``, and at the end of each batch of all until
-        then. Without ``of 30`` while not all masters have published their part; a master that does
-        not say how far it is, is named, and nothing of it is counted. After the timeout: how many
+        Print progress on standard error: whenever more have returned, at most once a second, such
+        as ``batch 2 of 5: 12 of 30 returned, 1 failed``, and after each batch the sum of all so
+        far. ``of 30`` is left out until all masters have published their part; a master that does
+        not say how far it is is named, and its minions are not counted. After the timeout: how many
         still run it.
     test
-        Only say on which masters it would be published, and for whom. A function with an argument
-        of that name takes it as ``kwarg='{test: True}'``; so with any other of these names.
+        Only say on which masters it would be published, and for which minions. A function with an
+        argument of that name takes it as ``kwarg='{test: True}'``; so with any other of these
+        names.
 
     It needs the rights of root or of the user of salt-master, as ``salt`` does. Masters publish for
-    each other, unless ``ha: commands: False`` says that one does not.
+    each other, except one that has ``ha: commands: False``.
 
-    Returns a dict: ``returned`` (id → what the function returned), ``failed`` (id → exit code, of
-    those whose function failed), ``missing`` (id → master that it was published on, of those that
-    did not return in time), ``running`` (id → job id, of those of ``missing`` who said to the end
-    that they still run it; the others said nothing, or that they do not), ``unreachable`` (minions
-    that no master reaches, and listed ids without an accepted key), ``jobs`` (a list of master →
-    job id), ``targets`` (a list of master → target),
-    ``unknown`` (masters that could not be asked, and why; with the job id where the job may have
-    run). When the engine of this master answers
-    no more after the first batch, ``unknown`` says why for ``this master``, what came before is
-    returned, ``unsure`` are the ids of that batch, which may have run it, and ``not_begun`` those
-    of later ones, which have not. Exit code 2 where a master could not be asked, 1 where a minion
-    failed, did not return, is not reached, or none matched, else 0.
+    Returns a dict: ``returned`` (id → what the function returned), ``failed`` (id → exit code, if
+    its function failed), ``missing`` (id → the master that published it, if it did not return in
+    time), ``running`` (id → job id, for those of ``missing`` that said to the end that they still
+    run it), ``unreachable`` (minions that no master reaches, and listed ids without an accepted
+    key), ``jobs`` (a list of master → job id), ``targets`` (a list of master → target), ``unknown``
+    (masters that could not be asked, and why; with the job id if the job may have run). If the
+    engine of this master stops answering after the first batch, ``unknown`` says why for ``this
+    master``, earlier returns are kept, ``unsure`` are the ids of the batch under way, which may
+    have run it, and ``not_begun`` those of later batches, which have not. Exit code 2 if a master
+    could not be asked, 1 if a minion failed, did not return, is not reached, or none matched, else
+    0.
 
     CLI Example:
 
@@ -834,15 +835,15 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
     limit
         How many at most, up to 1000.
 
-    Minions that have not returned to the masters that published it are asked what they run, on all
-    masters.
+    Minions that have not returned to a master that published the job are asked, on all masters,
+    what they run.
 
     Returns a dict: ``jobs`` (a list: ``jid``, ``function``, ``arguments``, ``target``,
-    ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` and ``returned`` (how
-    many; None where the job cache does not keep for whom a job was, as that of mysql), ``missing``
-    (ids that did not return), ``running`` (those of them that say that they still run it),
-    ``state``: done, running, missing or unknown), and ``unknown``: masters that could not be asked,
-    and why. Exit code 2 where there are such, else 0.
+    ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` (how many; None if the
+    job cache, such as mysql's, does not keep the minions of a job) and ``returned`` (how many),
+    ``missing`` (ids that did not return), ``running`` (those of them that say that they still run
+    it), ``state``: done, running, missing or unknown), and ``unknown``: masters that could not be
+    asked, and why. Exit code 2 with ``unknown`` ones, else 0.
 
     CLI Example:
 
@@ -862,13 +863,12 @@ def lookup_jid(jid: str) -> Answer:
     jid
         The job id.
 
-    Returns a dict: ``job`` (``function``, ``arguments``, ``target``, …; None where no master knows
-    it), ``published`` (masters), ``targeted`` (how many; None where the job cache does not keep
-    it), ``returned`` (id → what the function returned), ``arrived`` (id → master that has it),
+    Returns a dict: ``job`` (``function``, ``arguments``, ``target``, …; None if no master knows
+    it), ``published`` (masters), ``targeted`` (how many; None if the job cache does not keep it),
+    ``returned`` (id → what the function returned), ``arrived`` (id → master that has it),
     ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that they still run it),
-    ``missing`` (the other ids that did not return), and ``unknown``. Exit code 2 where a master
-    could not be asked or ``targeted`` is None, 1 where a minion failed or did not return (yet),
-    else 0.
+    ``missing`` (the other ids that did not return), and ``unknown``. Exit code 2 if a master could
+    not be asked or ``targeted`` is None, 1 if a minion failed or did not return (yet), else 0.
 
     CLI Example:
 
@@ -893,8 +893,8 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     came to another master than the one that had asked), ``counts``, ``unknown`` (masters that could
     not ask, and why) and ``partial``: whether there are such.
 
-    Exit code 0 when all hear whom they have to, 1 when somebody is deaf or silent or answers
-    another master (astray), 2 where something is unknown.
+    Exit code 0 if all minions hear the masters that they should, 1 if one is deaf, silent, or
+    astray (answers another master), 2 if something is unknown.
 
     CLI Example:
 
@@ -910,12 +910,12 @@ def drain(
     master: str, test: bool = False, batch: int = 50, timeout: float = 60, force: bool = False
 ) -> Answer:
     """
-    Move all minions off a master that have another one to go to, for planned work on it.
+    Move minions off a master, for planned work on it: all that have another one to go to.
 
     master
         Its name, as ``ha.status`` shows it.
     test
-        Only say who would go where, and who would stay. The minions are asked.
+        Only say which minions would go where, and which would stay. The minions are asked.
     batch
         How many are moved at a time.
     timeout
@@ -924,15 +924,14 @@ def drain(
         Drain it although no other master is ready, so that the group serves nobody afterwards.
 
     Minions that are bound to several masters at once are left alone: they go on with the others,
-    where these hear them. Who was moved stays where it is until that master fails, or
-    ``ha.rebalance``: the watchdog does not take it back. It may be repeated.
+    if these hear them. A minion that was moved stays where it is until that master fails, or until
+    ``ha.rebalance``: the watchdog does not move it back. The command may be repeated.
 
     Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why,
-    ``goes_on``: whether another master hears it just now that is not drained, too; None: nobody
-    knows), ``unknown`` (masters that could not be asked), ``notes``. Exit code 1 when a minion did
-    not move, or stays and is not known to go on: it would be lost when that master is stopped; or
-    when it is the last master that is ready, which takes ``force``; 2 where a master could not be
-    asked.
+    ``goes_on``: whether another master, which is not drained, hears it just now; None: unknown),
+    ``unknown`` (masters that could not be asked), ``notes``. Exit code 1 if a minion did not move,
+    or stays and is not known to go on, so that it would be lost when that master is stopped; or if
+    it is the last master that is ready, which takes ``force``; 2 if a master could not be asked.
 
     CLI Example:
 
@@ -951,7 +950,7 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
     after ``ha.drain`` and the work on that master, or after a failover.
 
     test
-        Only say who would go where. The minions are asked.
+        Only say which minions would go where. The minions are asked.
     batch
         How many are moved at a time.
     timeout
@@ -989,24 +988,24 @@ def proxy_config(
         On the balancer: PEM file with certificate, chain and private key, which callers see. By
         default /etc/ssl/private/salt-api.pem.
     listen
-        Where callers come to: a port (443; 80 without TLS), or ``address:port``.
+        Where callers connect: a port (443; 80 without TLS), or ``address:port``.
     ca
         On the balancer: PEM file of the CA that signed the masters' certificates. By default
         those of the system, /etc/ssl/certs/ca-certificates.crt.
     name
-        A name that is in the certificates of all masters; needed where these are known by address.
+        A name that is in the certificates of all masters; needed if these are known by address.
     api_port
-        Of salt-api on masters that cannot be asked just now; by default as on the others.
+        The port of salt-api on masters that cannot be asked just now; by default as on the others.
     timeout
-        Seconds that one call may take: 3600.
+        Seconds that one call may take; by default 3600.
     prefix
-        Path below which callers find salt-api, as ``/salt-api/``; everything else is 404.
+        Path below which callers find salt-api, such as ``/salt-api/``; everything else is 404.
     tls
         ``False``: callers speak plain HTTP. Their passwords and tokens can be read on the way; the
         text says so in a ``NOTE``.
 
-    Returns a dict: ``text``, and ``masters`` (name, api, tls, ready, and in ``unknown`` why one
-    could not be asked; exit code 2 then, with what is assumed in the text). Nothing is written.
+    Returns a dict: ``text``, and ``masters`` (name, api, tls, ready, and ``unknown``: why it could
+    not be asked; then the text says what is assumed, and the exit code is 2). Nothing is written.
 
     CLI Example:
 
@@ -1036,29 +1035,30 @@ _DEPLOY_TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "a
 
 def deploy(*trees: str, **options: Any) -> Answer:
     """
-    Make what is in the ``source`` folders of this master what all masters serve.
+    Make all masters serve what is in the ``source`` folders of this master.
 
     It is staged on every master and verified there, ``check:`` is run on it, and only then all of
-    them switch, each by one rename. Where anything fails before that, nothing is switched.
+    them switch, each by one rename. If anything fails before that, nothing is switched.
 
     trees
         Names of ``ha: trees:``; without, all of them.
     test
         Only show what would change.
     without
-        Masters to leave out, as ``m2,m3``, that are down for long. They follow when they are back.
+        Masters to leave out because they are down for long, such as ``m2,m3``. They follow when
+        they are back.
     message
         A line for ``ha.deployments``, at most 200 characters.
     adopt
-        Where the live folder is a real one as yet, keep it beside, and put the link in its place.
+        If the live folder is still a real one, keep it beside, and put a link in its place.
 
     Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``owners`` (users other than that of
     salt-master that own some of it), ``version``, ``number`` of the deployment, ``files``, ``size``
     in bytes, ``counts`` and some of what was ``added``, ``changed`` and ``removed``, ``diff``
     (lines; none of secret trees), ``edits`` (master → what was changed by hand there),
-    ``conflict``), ``masters`` (name → empty, or why it does not say that it serves
-    it), ``left_out``, ``adopt`` (tree → masters with a folder of their own), and ``unknown``. Exit
-    code 2 where it failed, or a master does not say that it serves it; else 0.
+    ``conflict``), ``masters`` (name → empty, or why it is not known to serve it), ``left_out``,
+    ``adopt`` (tree → masters with a folder of their own), and ``unknown``. Exit code 2 if it
+    failed, or a master is not known to serve it; else 0.
 
     CLI Example:
 
@@ -1085,9 +1085,9 @@ def rollback(
         Its number, or the beginning of its version, as ``ha.deployments`` shows them; without, the
         one before the current.
     tree
-        Which tree, or several as ``states,pillar``; without, all of them.
+        Which tree, or several, such as ``states,pillar``; without, all of them.
     test, without, message
-        As for ``ha.deploy``, which see for what is returned.
+        As for ``ha.deploy``, which also says what is returned.
 
     CLI Example:
 
@@ -1110,11 +1110,11 @@ def deployments(*trees: str) -> Answer:
 
     Returns a dict: ``trees`` (a list: ``tree``, ``live``, ``source``, ``secret``, ``current`` (a
     number, None in a conflict), ``conflict``, ``deployments`` (newest first, the last five:
-    ``number``, ``version`` (empty where the tree is secret), ``at``, ``by``, ``on``, ``source``,
+    ``number``, ``version`` (empty if the tree is secret), ``at``, ``by``, ``on``, ``source``,
     ``message``, ``files``, ``size``, ``live_on``), ``masters`` (name → number of the deployment
-    that it serves, else in words what), ``edits`` (master → what was changed by hand in the live
-    folder)), and ``unknown``. Exit code 2 where a master could not be asked, 1
-    where one serves something else, or something was edited; else 0.
+    that it serves, or in words what it serves), ``edits`` (master → what was changed by hand in the
+    live folder)), and ``unknown``. Exit code 2 if a master could not be asked, 1 if one serves
+    something else, or something was edited; else 0.
 
     CLI Example:
 
@@ -1128,28 +1128,30 @@ def deployments(*trees: str) -> Answer:
 
 def once(function: str, *args: Any, **kwargs: Any) -> Answer:
     """
-    Run a function on the master that leads, and on no other: for ``schedule:`` and cron that stand
-    on all masters alike. docs/once.md has what that promises.
+    Run a function on the master that leads, and on no other: for the same ``schedule:`` or cron on
+    all masters. docs/once.md says what that promises.
 
     function
-        A runner function, ``wheel.`` and one of wheel, or ``local.`` and one of minions, whose
-        target comes first. What follows are its arguments, but for these:
+        A runner function; ``wheel.`` and a function of wheel; or ``local.`` and a function of
+        minions, whose target comes first. What follows are its arguments, except these:
     name
-        Remember the run under this name, on all masters: so it runs once within ``within`` also
-        when another master comes to lead meanwhile.
+        Remember the run under this name, on all masters: so it runs once within ``within``, even if
+        another master takes the lead meanwhile.
     within
-        That period, as 90s, 30m, 2h or 1d: somewhat less than from one run to the next. 1m.
+        That period, such as 90s, 30m, 2h or 1d: somewhat less than the time between two runs. By
+        default 1m.
     wait
-        Seconds for which a master that does not lead waits for the leader to begin what has a name,
-        and any master for a leader: if it comes to lead meanwhile, it runs it. 15.
+        Seconds that a master without the lead waits for the leader to begin a run with a name, and
+        that any master waits for a leader; by default 15. A master that takes the lead meanwhile
+        runs it.
     kwarg
         More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
 
     Returns a dict: ``skipped`` (whether it did not run here), ``why``, ``leader`` (a name, or
-    None), ``fence`` (a number that grows with each change of leaders, where the store has one; what
+    None), ``fence`` (a number that grows with each change of leaders, if the store has one; what
     runs has it in the environment as ``SALT_HA_FENCE``), ``return``, ``error``, ``function``,
-    ``name``. Exit code: that of the function; 0 where another master leads, or it ran already; 1
-    where nobody leads.
+    ``name``. Exit code: the function's; 0 if another master leads, or it ran already; 1 if nobody
+    leads.
 
     CLI Example:
 
@@ -1179,15 +1181,15 @@ def leader() -> Answer:
 
     Returns a dict: ``leader`` (a name, or None), ``leads`` (whether it is this master), ``why``
     (nobody leads), ``since`` (Unix seconds), ``store``, ``fence``, ``masters`` (a list: ``name``,
-    ``leads``, ``follows`` (who leads as that master knows), ``note``, ``reactor`` (None without
+    ``leads``, ``follows`` (the leader that it knows), ``note``, ``reactor`` (None without
     ``ha: once: {reactor: true}``: ``configured``, ``reacts`` (None: not known), and how many events
-    are ``waiting``, were ``handed`` over, were ``taken`` from others, were the ``same`` as one that
-    was known, were reacted to ``twice``, were ``dropped``)), ``leading`` (those that say
-    that they lead; more than one while masters do not reach each other), ``apart`` (master → why it
-    takes no part), ``runs`` (what ran last under each name of ``ha.once``: ``name``, ``function``,
-    ``state`` (running, done, failed, unfinished), ``on``, ``by``, ``ago`` and ``seconds``,
-    ``fence``), and ``unknown``. Exit code 2 where a master could not be asked, 1 where nobody
-    leads, masters do not agree, or a run failed or was not finished, else 0.
+    are ``waiting``, were ``handed`` over, were ``taken`` from others, were the ``same`` as a known
+    one, were reacted to ``twice``, were ``dropped``)), ``leading`` (masters that say that they
+    lead; more than one while masters do not reach each other), ``apart`` (master → why it takes no
+    part), ``runs`` (what ran last under each name of ``ha.once``: ``name``, ``function``, ``state``
+    (running, done, failed, unfinished), ``on``, ``by``, ``ago`` and ``seconds``, ``fence``), and
+    ``unknown``. Exit code 2 if a master could not be asked, 1 if nobody leads, masters do not
+    agree, or a run failed or was not finished, else 0.
 
     CLI Example:
 
@@ -1205,7 +1207,7 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
     master configuration, or an upgrade.
 
     test
-        Only say in which order and by which command, and what stands against it.
+        Only say in which order and by which command, and what prevents it.
     timeout
         Seconds in which each has to serve again, and to have caught up.
 
@@ -1214,8 +1216,8 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
     not come back.
 
     Returns a dict: ``masters`` (a list, in that order: ``name``, ``command``, ``restarted`` (None:
-    it was not its turn), ``seconds``, ``problem``). Exit code 1 where something stands against it,
-    or one did not come back; 2 where nothing was restarted.
+    its turn did not come), ``seconds``, ``problem``). Exit code 1 if one did not come back, or with
+    ``test`` if something prevents it; 2 if nothing was restarted.
 
     CLI Example:
 
@@ -1232,8 +1234,8 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
 
 def _forget_bus() -> None:
     """
-    The event bus is that of the salt-master which was restarted. Salt tells it of the end of a run
-    by the connection of its beginning, and fails (3006, 3007); without one it connects anew.
+    Close the connection to the event bus: it leads to the salt-master that was restarted. Salt 3006
+    and 3007 would tell the end of this run by it, and fail; without one they connect anew.
     """
     run_event = globals().get("__jid_event__")
     if run_event is not None:
@@ -1255,30 +1257,29 @@ def install_minions(
     tgt, tgt_type
         As for ``ha.cmd``.
     batch
-        So many minions at a time, or ``10%`` of them, are installed and restarted.
+        How many minions are installed and restarted at a time, or a share such as ``10%``.
     timeout
-        Seconds for each step of a minion; while it says that it still runs it, longer.
+        Seconds for each step of a minion; longer while it says that it still runs it.
     force
-        Install it where that version is already, too.
+        Install it even where that version is installed already.
     restart
         Restart minions that do not use it otherwise: those that had another version, and those
         with the engine ``ha_watchdog``. False: the answer names them.
     test
-        Only say which minions would get it, and on which it cannot be.
+        Only say which minions would get it, and which cannot.
 
-    A minion needs nothing but Salt, and pip in Salt's own Python. What is sent is the wheel of what
-    is installed here, in jobs of a quarter of a megabyte; each minion compares its hash, tries
-    whether it runs, and installs it with ``salt-pip`` (else ``python -m pip``), without any package
-    index. Each master sends a job to all minions that are connected to it (unless
-    ``zmq_filtering``): about 1 MB for each, however many are to get it. How far it is goes to
-    standard error.
+    A minion needs nothing but Salt, and pip in Salt's own Python. The wheel of what is installed
+    here is sent in jobs of a quarter of a megabyte; each minion checks its hash, tries whether it
+    runs, and installs it with ``salt-pip`` (else ``python -m pip``), without any package index.
+    Each master sends a job to all minions that are connected to it (unless ``zmq_filtering``):
+    about 1 MB for each, however many are to get it. Progress goes to standard error.
 
     Returns a dict: ``version``, ``sha256`` and ``bytes`` of the wheel, ``minions`` (a list of rows:
     ``id``; ``result``: ``installed``, ``already there``, ``would be installed``, ``failed``,
-    ``no answer``; ``before`` and ``now``, the versions, None without; ``restarted``, None where not
+    ``no answer``; ``before`` and ``now``, the versions, None without; ``restarted``, None if not
     needed; ``problem``), ``counts`` (result → minions), and ``unknown`` (masters that could not be
-    asked, and why). Exit code 2 where a minion did not answer or a master could not be asked, 1
-    where anything failed or no minion matches, else 0.
+    asked, and why). Exit code 2 if a minion did not answer or a master could not be asked, 1 if
+    anything failed or no minion matches, else 0.
 
     CLI Example:
 
