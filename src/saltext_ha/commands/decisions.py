@@ -257,9 +257,10 @@ class Decisions:
 
 def seconds(text: Any) -> float:
     """
-    A span of time: seconds, or a number with s, m, h or d.
+    A span of time in seconds.
 
-    :raises HaError: it is none.
+    :param text: seconds, or a number with s, m, h or d.
+    :raises HaError: it is neither.
     """
     found = SPAN.fullmatch(str(text))
     if not found:

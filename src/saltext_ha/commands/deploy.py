@@ -288,9 +288,9 @@ class Deploy:
     def _left_out(self, without: Any) -> set[str]:
         names = without if isinstance(without, list) else str(without or "").split(",")
         left_out = {str(name).strip() for name in names} - {""}
-        if nobody := left_out - set(self._group.peers):
-            peers = ", ".join(sorted(self._group.peers)) or "none"
-            raise HaError(f"without: there is no peer {', '.join(sorted(nobody))}; peers: {peers}")
+        if strangers := left_out - set(self._group.peers):
+            peers, unknown = ", ".join(sorted(self._group.peers)) or "none", sorted(strangers)
+            raise HaError(f"without: there is no peer {', '.join(unknown)}; peers: {peers}")
         return left_out
 
     async def _ready(

@@ -26,8 +26,8 @@ from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
-ASKING = 5.0  # seconds for minions to answer where they are; one more for each
-PER_SECOND = 500  # minions
+ASKING = 5.0  # seconds for minions to answer where they are,
+PER_SECOND = 500  # and one second more for each so many minions
 ANSWERING = 15.0  # seconds for a minion that asks its other masters first whether they answer
 ARRIVING = 60.0  # seconds until the other master must have heard it
 POLL = 0.5
@@ -97,7 +97,7 @@ class Drain:
             if answers[source].error:
                 raise HaError(
                     f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
-                    "it hear nobody else; those with the watchdog leave it when it does not work"
+                    "it hear no other master; with the watchdog they leave it when it does not work"
                 )
             if not payload.get("test"):
                 await self._mark(source, True)

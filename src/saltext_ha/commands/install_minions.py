@@ -213,7 +213,7 @@ class Installation:
             self._fail(minion, f"installed; the minion is not back {BACK:g} s after its restart")
 
     def _versions(self, minions: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """The answers to ``ha.version`` of those of *minions* that run what was installed."""
+        """Which of *minions* run what was installed → their answer to ``ha.version``."""
         try:
             told = self._job(list(minions), "list", "ha.version", [], timeout=ASKED_AGAIN)
         except HaError:
@@ -248,7 +248,7 @@ class Installation:
         except HaError as exc:
             self.unknown[cmd_batches.THIS] = str(exc)
             told = Returned({}, missing=dict.fromkeys(minions, str(exc)))
-        silent = "it did not answer any more"
+        silent = "it no longer answers"
         told.missing = {i: told.missing.get(i, silent) for i in minions if i not in told.values}
         self._miss(told)
         return told

@@ -325,7 +325,7 @@ def seconds_of(payload: Mapping[str, Any], default: float) -> float:
     """
     The ``timeout`` of a command.
 
-    :raises InvalidRecord: it is none.
+    :raises InvalidRecord: it is not a number of seconds, or too large.
     """
     value = payload.get("timeout")
     if value is None:

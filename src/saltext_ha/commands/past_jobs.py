@@ -130,7 +130,7 @@ class PastJobs:
             "jid": jid,
             "job": job,
             "published": published,
-            "targeted": whom if whom is None else len(whom | returned.keys()),
+            "targeted": None if whom is None else len(whom | returned.keys()),
             "returned": {i: _value(value) for i, value in sorted(returned.items())},
             "arrived": arrived,
             "failed": failed,

@@ -233,12 +233,12 @@ class Removal:
                 "all of this stays as it is; to undo it, from when it was in other hands: salt-run "
                 f"{COMMAND} {name} undo=True since={since} (test=True shows what that does)"
             )
-        notes += [f"{other} hears of it later: {why}" for other, why in unreached.items()]
+        notes += [f"{other} is told later: {why}" for other, why in unreached.items()]
         if pinned and self._by_secret:
             notes.append(
-                f"if {name} was stolen: a new secret (ha: secret_file) on all the others now, and "
-                f"restart salt-master on them; with the old one it comes in under a new "
-                "certificate. Take it from ha: masters, too"
+                f"if {name} was stolen: set a new secret (ha: secret_file) on all the others now, "
+                "and restart salt-master on them; with the old one it joins again, with a new "
+                "certificate. Also take it out of ha: masters"
             )
         if pinned:
             notes.append(f"to have {name} back, it needs ha.leave there and a new invitation")

@@ -107,7 +107,7 @@ def _configuration(opts: Mapping[str, Any], named: Mapping[str, Any]) -> Iterato
         yield f"{path}: {_shown(value)}"
     shown = {path.partition(":")[0] for path in leaves}
     if others := sorted(named.keys() - shown):
-        yield f"# set, too, and not shown: {', '.join(others)}"
+        yield f"# also set, and not shown: {', '.join(others)}"
 
 
 def _shown(value: Any) -> str:

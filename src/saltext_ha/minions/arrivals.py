@@ -157,7 +157,7 @@ class Arrivals:
 
 
 def arrived(tag: str, data: Any) -> str:
-    """The minion whose start this event of the bus is; empty: it is none."""
+    """The minion whose start this event of the bus reports; empty: it reports none."""
     parts = tag.split("/")
     if len(parts) != 4 or parts[:2] != ["salt", "minion"] or parts[3] != "start":
         return ""

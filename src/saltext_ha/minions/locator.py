@@ -123,8 +123,8 @@ def gone(
 
 def accounted(rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None]) -> bool:
     """
-    Whether the connections of all masters are exactly those of the minions that count as bound
-    there, and there is no other minion: then each is where it was heard, at any time.
+    Whether every master has as many connections as minions count as bound to it, and all minions
+    count as bound: then each is where it was heard, however long ago.
     """
     heard = Counter(name for name, _ in _bound_to(rows))
     everywhere = all(row["state"] in (BOUND, PARTLY) for row in rows)

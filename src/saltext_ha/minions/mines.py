@@ -265,7 +265,7 @@ class Mines:
         except HaError as exc:
             log.info("ha mines: could not ask %d minions to refresh: %s", len(chosen), exc)
         else:
-            log.info("ha mines: asked=%d anew to refresh", len(chosen))
+            log.info("ha mines: asked=%d again to refresh", len(chosen))
 
 
 def _read(answer: Mapping[str, Any], ids: Iterable[str], now: float) -> dict[str, float]:

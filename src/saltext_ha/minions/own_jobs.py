@@ -138,7 +138,7 @@ class OwnJobs:
                 raise InvalidRecord(f"{MAX_RUNNING} jobs are under way; try again later")
             level = logging.INFO if spec.what == CMD else logging.DEBUG
             what, asked = f"{spec.what} {spec.job()[0]}", by or "this master"
-            log.log(level, "ha job: jid=%s what=%s asked by=%s", jid, what, asked)
+            log.log(level, "ha job: jid=%s what=%s by=%s", jid, what, asked)
             task = self._running[jid] = asyncio.ensure_future(self._carry_out(spec, jid, timeout))
             loop = asyncio.get_running_loop()
             task.add_done_callback(
@@ -170,7 +170,7 @@ class OwnJobs:
         timeout, returns = _seconds(payload.get("timeout")), self._returns
         began = self._commands.get(jid)
         if began is None or returns.targeted(jid) is None:
-            raise InvalidRecord("nobody waits for that job any more")
+            raise InvalidRecord("that job is no longer waited for")
         if self._waiting_on >= MAX_RUNNING:
             raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
         returns.expect([jid], timeout + LOOKING + LATE + AFTERWARDS)
@@ -217,7 +217,7 @@ class OwnJobs:
         """
         Publish here, and keep what is returned of it for *seconds*.
 
-        :param patience: seconds that it may wait for its turn; then nobody waits for it any more.
+        :param patience: seconds that it may wait for its turn; after that no caller waits for it.
         :return: when (``time.monotonic``), and the minions that it is for.
         :raises HaError: it could not be published.
         """
@@ -252,7 +252,7 @@ class OwnJobs:
             )
         except (HaError, asyncio.TimeoutError):
             self._over([look])
-            return []  # nobody said so
+            return []  # no minion said so
         seconds = min(FINDING, end - loop.time())
         await self._all_of(look, len(asked), seconds, seconds)
         self._over([look])

@@ -78,9 +78,9 @@ class Sight:
     @classmethod
     def from_wire(cls, raw: Any) -> Sight:
         """
-        A peer's knowledge.
+        A peer's knowledge of one minion.
 
-        :raises InvalidRecord: it is none.
+        :raises InvalidRecord: it makes no sense.
         """
         try:
             sure, sure_by, likely, likely_by, kind, of, lasts = wire.row(

@@ -71,7 +71,7 @@ def answer_branches(
 def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
     ``{buckets: [[bucket, [[id, key, digest], …]], …]}`` → ``{records, want}``: the records that the
-    caller lacks or has in another version, and the (id, key) of those that it shall send.
+    caller lacks or has in another version, and the (id, key) of the records that it is to send.
 
     With ``salt``, ``parts`` and ``only`` it is limited to the ids of some parts of a bucket. If
     more records are due than fit into one message, ``next`` says where the answer ends; the same

@@ -82,7 +82,7 @@ class SharedStore:
             try:
                 await self.check(link)
             except HaError as exc:
-                log.debug("sharing with %s is not known: %s", link.peer.name, exc)
+                log.debug("ha key store: not known whether %s shares it: %s", link.peer.name, exc)
                 self._awaited.pop(link.peer.name, None)  # later, from the beginning
 
         await asyncio.gather(*map(look, self._links.values()))

@@ -165,7 +165,7 @@ class Vouching:
         self._seen = seen
 
     def name_of(self, owner: bytes) -> str:
-        """The name of the peer with the certificate *owner*; empty: it is none."""
+        """The name of the peer with the certificate *owner*; empty if no peer has it."""
         peers = self._trust.peers().values()
         wanted = owner.hex(":")
         return next((peer.name for peer in peers if wanted in peer.fingerprints), "")

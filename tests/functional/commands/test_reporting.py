@@ -118,7 +118,7 @@ def test_it_tells_what_a_bug_report_needs_and_no_secret(tmp_path: Path) -> None:
     ):
         assert told in text, told
     assert "of Salt's" not in text
-    assert "set, too, and not shown:" in text
+    assert "also set, and not shown:" in text
     assert "root_dir" in text
     assert "thorium" not in text, "what no file sets"
     assert [*folder.iterdir()] == [folder / "master"], "a file that nobody asked for"

@@ -1024,7 +1024,7 @@ def test_peers_may_have_nothing_else_published(
             (over,) = new_jids(1)  # one that is over takes nobody's turn, though it is kept
             order = JobSpec(PING, ids=("web1",)).to_wire()
             await link.call("job_run", {**good, "jid": over, "order": order})
-            with pytest.raises(PeerRefused, match="nobody waits for that job any more"):
+            with pytest.raises(PeerRefused, match="that job is no longer waited for"):
                 await link.call("job_more", {"jid": over, "timeout": 1})  # of commands only
             monkeypatch.setattr(own_jobs, "MAX_RUNNING", 1)
             there.published.clear()
