@@ -42,7 +42,7 @@ class Commands:
     def __init__(self, jobs: Jobs, where: Where) -> None:
         self._jobs, self._where = jobs, where
         self._under_way: dict[str, UnderWay] = {}
-        """By operation; only while its command is answered."""
+        """By operation, while its command runs."""
 
     def commands(self) -> dict[str, Command]:
         """Its commands on the control socket."""

@@ -112,7 +112,7 @@ class Drain:
             out = {name for name, each in healths.items() if each.get("draining") is True}
             drained = {name: load.pop(name) for name in out & load.keys()}
             here = {i: each for i, each in everyone.items() if each.on == source}
-            # *everyone* may have a hot-hot minion as one of another master.
+            # *everyone* has a hot-hot minion on one of its masters only.
             here.update(
                 (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
             )
@@ -278,7 +278,7 @@ def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _fate(minion: BoundMinion, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
-    """Whether a minion that stays goes on with one of *others*, as the planner says."""
+    """Whether a minion that stays goes on with one of *others*: see :func:`.goes_on`."""
     hears = [name for name, each in others.items() if minion_id in each.returned]
     return rebalance_planner.goes_on(minion, hears, not any(each.error for each in others.values()))
 

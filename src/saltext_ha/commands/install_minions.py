@@ -28,7 +28,7 @@ BACK = 180.0
 ASKED_AGAIN = 5.0
 """Seconds in which it is to answer one question whether it is back."""
 LOOKS = 1.0
-"""Least seconds between two such questions: an engine that has ended answers at once."""
+"""Least seconds between two such questions: asking an engine that has ended fails at once."""
 # A job is also an event; Salt cuts those of more than a megabyte (max_event_size).
 CHUNK = 192 * 1024
 PRESENT, INSTALLED, WOULD = "already there", "installed", "would be installed"

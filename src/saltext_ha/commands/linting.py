@@ -44,7 +44,7 @@ class Linting:
         return await self._in_thread(ask.for_peer, self._group.name, self._opts)
 
     async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
-        # It reads files, and resolves what is an sdb:// in the configuration.
+        # It reads files, and resolves sdb:// URLs in the configuration.
         async with self._turn:
             loop = asyncio.get_running_loop()
             found: dict[str, Any] = await loop.run_in_executor(None, work, *args)
