@@ -66,7 +66,7 @@ def read_count(raw: Mapping[str, Any], jid: str) -> Count | str:
 def read_strays(
     jids: Mapping[str, str], told: Mapping[str, dict[str, Any] | str]
 ) -> Iterable[Stray]:
-    """Returns that came to another master than the one that published the job, by *jids*."""
+    """Returns that came to another master than the publishing one; *jids*: master → its job."""
     publisher = {jid: name for name, jid in jids.items()}
     for arrived, raw in told.items():
         returned = {} if isinstance(raw, str) else raw.get("returned")

@@ -71,7 +71,7 @@ class _Came:
     """How often it was asked to refresh after its mine was found older here."""
 
     def left(self, peers: Collection[str]) -> tuple[float, str]:
-        """When one of *peers* last wrote the mine before the minion came here, and which."""
+        """When one of *peers* last wrote the mine before the minion came here, and which peer."""
         found = [(at, name) for name, at in self.there.items() if name in peers]
         return max((each for each in found if each[0] <= self.at + TOLERANCE), default=(0.0, ""))
 
@@ -253,7 +253,7 @@ class Mines:
         }
 
     async def _ask_again(self) -> None:
-        """Ask minions with an older mine to refresh: with fresh grains, none asked them before."""
+        """Ask minions with an older mine to refresh: with fresh grains they were not asked yet."""
         names = (n for n in self._older if self._came[n].tries < TRIES and "," not in n)
         chosen = tuple(islice(names, AT_ONCE))
         if not chosen:
