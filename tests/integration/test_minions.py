@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab import Master, Minion, wait_for
+from lab.cli import Result
 from lab.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import book, stays, watched
@@ -185,7 +186,12 @@ def test_a_minion_that_is_stopped(site: Site) -> None:
 
 def test_a_master_is_drained_and_filled_again(site: Site) -> None:
     names = [minion.name for minion in site.failover]
-    plan = site.m2.salt_run("ha.drain", "m1", test=True)
+
+    def planned() -> Result | None:
+        plan = site.m2.salt_run("ha.drain", "m1", test=True)
+        return plan if len(plan.data["moves"]) == len(names) else None
+
+    plan = wait_for(planned, SOON, "both answer in time")
     assert plan.returncode == 1, plan.stdout  # of stock, that is with m1 only
     assert [(row["id"], row["to"], row["planned"]) for row in plan.data["moves"]] == [
         (name, "m2", True) for name in names
