@@ -10,7 +10,7 @@ from typing import Any
 
 from saltext_ha.api.errors import TargetNotDivided
 from saltext_ha.api.split import Part, divide
-from saltext_ha.commands.minions import seconds_of
+from saltext_ha.commands.arguments import timeout_of
 from saltext_ha.commands.where import Where
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_answers import Answers, Count
@@ -68,7 +68,7 @@ class Commands:
         :return: ``masters`` (name → all that has ``returned``, ``failed`` or is ``running`` by
             now) and ``unknown`` (master → why it does not say).
         """
-        seconds, jids = seconds_of(payload, TIMEOUT), wire.field(payload, "jids", dict)
+        seconds, jids = timeout_of(payload, TIMEOUT), wire.field(payload, "jids", dict)
         if not all(name in self._jobs.masters and isinstance(i, str) for name, i in jids.items()):
             raise InvalidRecord("jids: takes ids of jobs by master")
         found = await self._jobs.more(jids, seconds)
@@ -104,7 +104,7 @@ class Commands:
         }
 
     async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
-        seconds, arg = seconds_of(payload, TIMEOUT), wire.field(payload, "arg", list, [])
+        seconds, arg = timeout_of(payload, TIMEOUT), wire.field(payload, "arg", list, [])
         tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
         if tgt_type == "list" and isinstance(tgt, str):
             tgt = [each for each in tgt.split(",") if each]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from saltext_ha.commands.arguments import author, is_glob, span
 from saltext_ha.common.errors import HaError
 from saltext_ha.health.fitness import counted
 from saltext_ha.keystore import minion_key
-from saltext_ha.reconciler.attribution import name
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.observer import OPERATOR
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.replica.history import VIA
 from saltext_ha.replication import change
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
@@ -27,8 +24,6 @@ CONFIRM = (
     "What is known comes back by salt-run ha.refill. If {number} are to be deleted on all masters: "
     "salt-run ha.release deletes={count}"
 )
-GLOB = re.compile(r"[*?\[]")
-SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 
 class Held(NamedTuple):
@@ -76,7 +71,7 @@ class Decisions:
         """``ha.restore``: deleted or rejected keys are accepted again, everywhere."""
         core = self._core
         minion = str(payload.get("minion"))
-        if GLOB.search(minion):
+        if is_glob(minion):
             return await self._restore_many(minion, payload)
         records = await core.run(core.replica.get, minion)
         key = _revoked_key(minion, records, str(payload.get("fingerprint") or ""))
@@ -87,7 +82,7 @@ class Decisions:
         core = self._core
         if payload.get("fingerprint"):
             raise HaError("a fingerprint belongs to one minion: name that, not a glob")
-        since = time.time() - seconds(payload.get("since") or 0)
+        since = time.time() - span(payload.get("since") or 0)
         if not payload.get("since"):
             raise HaError(f"{glob!r} is a glob: say since when, for instance since=2h")
         recent: dict[str, list[bytes]] = {}
@@ -132,7 +127,7 @@ class Decisions:
             if deletes != (wish or 0):
                 raise HaError(f"nothing was done. {confirmed}")
             ids = [each.minion_id for each in held]
-            await core.order(core.keeper.release, signed(payload, "ha.release"), ids)
+            await core.order(core.keeper.release, author(payload, "ha.release"), ids)
         answer = self._answer(
             [change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held],
             payload,
@@ -209,7 +204,7 @@ class Decisions:
     ) -> dict[str, Any]:
         overruled = set()
         if not payload.get("test"):
-            core, by = self._core, signed(payload, command)
+            core, by = self._core, author(payload, command)
             changed = await core.order(core.keeper.decide, minion_id, states, by, records)
             overruled = {r.fingerprint for r in changed if r.state != states[r.fingerprint]}
         changes = [
@@ -255,19 +250,6 @@ class Decisions:
         }
 
 
-def seconds(text: Any) -> float:
-    """
-    A span of time in seconds.
-
-    :param text: seconds, or a number with s, m, h or d.
-    :raises HaError: it is neither.
-    """
-    found = SPAN.fullmatch(str(text))
-    if not found:
-        raise HaError(f"{text!r} is no span of time; takes for instance 90s, 30m, 2h, 1d")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2] or "s"]
-
-
 def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = "") -> bytes:
     """
     The deleted or rejected key of an id that can be accepted again.
@@ -292,8 +274,3 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = 
             f"delete that first: salt-key -d {minion_id}"
         )
     return key
-
-
-def signed(payload: Mapping[str, Any], command: str) -> str:
-    """Who made a decision, and by which command, as history keeps it."""
-    return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"

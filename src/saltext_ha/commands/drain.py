@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from saltext_ha.commands.minions import Bound, seconds_of, shown
+from saltext_ha.commands.arguments import shown, timeout_of
+from saltext_ha.commands.minions import Bound
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.health.watcher import Watcher
@@ -86,7 +87,7 @@ class Drain:
         if not isinstance(source, str) or source not in masters:
             there = ", ".join(masters)
             raise HaError(f"no master {shown(source)} in the group; there are: {there}")
-        batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
+        batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
         async with self._alone():
             healths = await self._healths()
             ready = {name for name, each in healths.items() if each.get("ready") is True}
@@ -134,7 +135,7 @@ class Drain:
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.rebalance``."""
-        batch, seconds = _batch(payload), seconds_of(payload, ARRIVING)
+        batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
         async with self._alone():
             if not payload.get("test"):
                 await self._mark("", False)

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from saltext_ha.commands.decisions import seconds
+from saltext_ha.commands import arguments
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
@@ -43,7 +43,7 @@ class HistoryCommand:
             raise HaError(f"limit={limit!r}: takes a whole number from 1 to {MAX_LINES}")
         glob, by = str(payload.get("glob", "*")), str(payload.get("by_whom") or "*")
         span = payload.get("since")
-        since = time.time() - seconds(span) if span else None
+        since = time.time() - arguments.span(span) if span else None
 
         def read() -> list[Line | DeployedLine]:
             # One more than is shown, to know whether there are more.

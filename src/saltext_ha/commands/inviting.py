@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.commands.decisions import seconds
+from saltext_ha.commands import arguments
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.master_key import SIGN
 from saltext_ha.config.mapping import HaConfig
@@ -101,7 +101,7 @@ def withdraw(settings: HaConfig, invitation: str, test: bool) -> Answer:
 
 def _lifetime(expires: Any) -> int:
     try:
-        span = 0.0 if isinstance(expires, bool) else seconds(expires)
+        span = 0.0 if isinstance(expires, bool) else arguments.span(expires)
     except HaError:
         span = 0.0
     if not 1 <= span <= LONGEST or span % 1:

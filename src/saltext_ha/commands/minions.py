@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from saltext_ha.commands.arguments import glob_of, timeout_of
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions import locator
 from saltext_ha.minions.connections import subscribers
 from saltext_ha.minions.job_answers import Answers
-from saltext_ha.minions.job_specs import LONGEST, WHERE, JobSpec, check_glob
+from saltext_ha.minions.job_specs import WHERE, JobSpec, check_glob
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.minions.presence import Presence, Sight
@@ -236,7 +237,7 @@ class Bound:
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.minions``."""
         glob, live = glob_of(payload), bool(payload.get("live"))
-        seconds = seconds_of(payload, LIVE_TIMEOUT)
+        seconds = timeout_of(payload, LIVE_TIMEOUT)
         asked: dict[str, Answers] = {}
         if live:
             asked, _ = await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
@@ -310,37 +311,6 @@ def _rows(ids: Iterable[str], known: Mapping[str, MasterView]) -> list[dict[str,
         }
         for minion_id in ids
     ]
-
-
-def glob_of(payload: Mapping[str, Any]) -> str:
-    """
-    The minions that a command names.
-
-    :raises InvalidRecord: that is no glob.
-    """
-    return check_glob(payload.get("glob", "*"))
-
-
-def seconds_of(payload: Mapping[str, Any], default: float) -> float:
-    """
-    The ``timeout`` of a command.
-
-    :raises InvalidRecord: it is not a number of seconds, or too large.
-    """
-    value = payload.get("timeout")
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
-        raise InvalidRecord(
-            f"timeout={shown(value)}: takes seconds, more than 0, at most {LONGEST:g}"
-        )
-    return float(value)
-
-
-def shown(value: object) -> str:
-    """A wrong argument, for a message; one that may be deep or long by its type only."""
-    plain = value is None or isinstance(value, (bool, int, float, str))
-    return repr(value)[:80] if plain else type(value).__name__
 
 
 def _just_now(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from saltext_ha.commands.decisions import seconds
+from saltext_ha.commands.arguments import span
 from saltext_ha.common.errors import HaError
 from saltext_ha.once.leaders import Leader
 from saltext_ha.once.runs import Runs
@@ -34,7 +34,7 @@ class Once:
         ``leader`` and ``why``.
         """
         name, function = str(payload.get("name") or ""), str(payload.get("function"))
-        within = seconds(payload.get("within") or 0)
+        within = span(payload.get("within") or 0)
         pid = payload.get("pid")
         if type(pid) is not int or not 0 < pid < 2**31:
             raise HaError("pid: takes a process id")

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from saltext_ha.commands.minions import Bound, glob_of, seconds_of
+from saltext_ha.commands.arguments import glob_of, timeout_of
+from saltext_ha.commands.minions import Bound
 from saltext_ha.minions.job_answers import Answers, Stray
 from saltext_ha.minions.job_specs import PING, WHERE, JobSpec
 from saltext_ha.minions.jobs import Jobs
@@ -41,7 +42,7 @@ class Reachability:
     async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.reachability``."""
         glob = glob_of(payload)
-        seconds = seconds_of(payload, TIMEOUT)
+        seconds = timeout_of(payload, TIMEOUT)
         answers, strays = await self._jobs.run(JobSpec(PING, glob=glob), seconds)
         ids = sorted({*await self._bound.accepted(glob), *_targeted(answers)})
         kinds = await self._kinds(glob, ids)

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from saltext_ha.commands import undoing
+from saltext_ha.commands import arguments, undoing
 from saltext_ha.commands.dealings import Dealings, Pin, introduced_by
-from saltext_ha.commands.decisions import seconds, signed
 from saltext_ha.commands.undoing import Undo
 from saltext_ha.common.errors import HaError
 from saltext_ha.keystore import minion_key
@@ -191,7 +190,11 @@ class Removal:
                 records = await core.run(core.replica.get, minion_id)
                 try:
                     changed = await core.order(
-                        core.keeper.decide, minion_id, states, signed(payload, COMMAND), records
+                        core.keeper.decide,
+                        minion_id,
+                        states,
+                        arguments.author(payload, COMMAND),
+                        records,
                     )
                 except HaError as exc:
                     left |= {(minion_id, key): str(exc) for key in states}
@@ -249,7 +252,7 @@ def _span(since: Any) -> float | None:
     """How far back, in seconds; None: all."""
     if not since:
         return WEEK
-    return None if since == ALL else seconds(since)
+    return None if since == ALL else arguments.span(since)
 
 
 def _about(write: Write) -> tuple[str, bytes]:

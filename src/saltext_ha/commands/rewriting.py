@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Any
 
-from saltext_ha.commands.decisions import GLOB, signed
+from saltext_ha.commands.arguments import author, is_glob
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.poisoned import is_poisoned
@@ -35,7 +35,7 @@ class Rewriting:
         core, minion = self._core, str(payload.get("minion"))
         test = bool(payload.get("test"))
         ids = await self._poisoned(minion)
-        if not ids and not GLOB.search(minion):
+        if not ids and not is_glob(minion):
             raise HaError(f"no record of {minion!r} on this master claims more than it may")
         changes: list[dict[str, Any]] = []
         notes: list[str] = []
@@ -51,7 +51,7 @@ class Rewriting:
                 )
                 continue
             if not test:
-                await core.order(core.keeper.rewrite, minion_id, signed(payload, "ha.rewrite"))
+                await core.order(core.keeper.rewrite, minion_id, author(payload, "ha.rewrite"))
             changes += [
                 change_row(
                     "all",
@@ -93,7 +93,7 @@ class Rewriting:
                 for bucket, record in core.replica.records_after(where, PAGE)
             ]
 
-        if not GLOB.search(minion):
+        if not is_glob(minion):
             records = await core.run(core.replica.get, minion)
             return [minion] if any(map(is_poisoned, records.values())) else []
         found: set[str] = set()

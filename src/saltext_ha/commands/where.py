@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from saltext_ha.commands.minions import PAGE, Bound, MasterView, glob_of, seconds_of
+from saltext_ha.commands.arguments import glob_of, timeout_of
+from saltext_ha.commands.minions import PAGE, Bound, MasterView
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import MAX_IDS, PING, JobSpec
@@ -43,7 +44,7 @@ class Where:
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``ha.where``."""
-        seconds = seconds_of(payload, LOOK)
+        seconds = timeout_of(payload, LOOK)
         if payload.get("ids") is None:
             found = await self._bound.accepted(glob_of(payload))
             question: dict[str, Any] = {"glob": glob_of(payload)}

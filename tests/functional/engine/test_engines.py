@@ -15,7 +15,8 @@ import salt.version
 
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
-from saltext_ha.commands.decisions import Decisions, seconds
+from saltext_ha.commands.arguments import span
+from saltext_ha.commands.decisions import Decisions
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.engine import startup
 from saltext_ha.health import fitness
@@ -873,7 +874,7 @@ def records(engine: Engine) -> dict[bytes, Record]:
     ("text", "expected"), [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129600)]
 )
 def test_spans_of_time(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+    assert span(text) == expected
 
 
 # -- observing first

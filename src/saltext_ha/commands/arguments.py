@@ -1,0 +1,70 @@
+"""What the arguments of commands mean, and how a wrong one is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.minions.job_specs import LONGEST, check_glob
+from saltext_ha.reconciler.attribution import name
+from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.replica.history import VIA
+
+_SPECIAL = re.compile(r"[*?\[]")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+
+
+def glob_of(payload: Mapping[str, Any]) -> str:
+    """
+    The minions that a command names.
+
+    :raises InvalidRecord: that is no glob.
+    """
+    return check_glob(payload.get("glob", "*"))
+
+
+def is_glob(text: str) -> bool:
+    """Whether *text* may name several minions."""
+    return bool(_SPECIAL.search(text))
+
+
+def timeout_of(payload: Mapping[str, Any], default: float) -> float:
+    """
+    The ``timeout`` of a command, in seconds.
+
+    :raises InvalidRecord: it is not a number of seconds, or too large.
+    """
+    value = payload.get("timeout")
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+        raise InvalidRecord(
+            f"timeout={shown(value)}: takes seconds, more than 0, at most {LONGEST:g}"
+        )
+    return float(value)
+
+
+def span(text: Any) -> float:
+    """
+    A span of time in seconds.
+
+    :param text: seconds, or a number with s, m, h or d.
+    :raises HaError: it is neither.
+    """
+    found = _SPAN.fullmatch(str(text))
+    if not found:
+        raise HaError(f"{text!r} is no span of time; takes for instance 90s, 30m, 2h, 1d")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2] or "s"]
+
+
+def author(payload: Mapping[str, Any], command: str) -> str:
+    """Who made a decision, and by which command, as history keeps it."""
+    return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"
+
+
+def shown(value: object) -> str:
+    """A wrong argument, for a message; one that may be deep or long by its type only."""
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value)[:80] if plain else type(value).__name__
