@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from requests.certs import where as usual_authorities
-
 from saltext_ha.api.config import Secret
 from saltext_ha.api.deadline import Deadline
 
@@ -187,6 +185,13 @@ class _NoAuthorities(OSError):
     pass
 
 
+def _usual_authorities() -> str:
+    # All of requests comes with it, also to engines, which import this for its errors.
+    from requests.certs import where
+
+    return str(where())
+
+
 def tls_context(verify: bool | str) -> ssl.SSLContext:
     """
     What is asked of the certificate of a salt-api.
@@ -199,7 +204,7 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return context
-    trusted = usual_authorities() if verify is True else str(verify)
+    trusted = _usual_authorities() if verify is True else str(verify)
     folder = Path(trusted).is_dir()
     try:
         context.load_verify_locations(None if folder else trusted, trusted if folder else None)

@@ -22,7 +22,6 @@ from typing import Any
 
 import salt.payload
 import salt.utils.event
-import salt.utils.master
 import yaml
 
 from saltext_ha.salt_bus.intake import HEARD
@@ -115,6 +114,9 @@ class Reactor:
             self._over.set()
 
     def _tell(self) -> None:
+        # With it come Salt's pillar, minion and templates.
+        import salt.utils.master
+
         self._key = self._key or salt.utils.master.get_master_key("root", self._opts)
         if self._on is None:
             self._fire(ASK, {"key": self._key})
