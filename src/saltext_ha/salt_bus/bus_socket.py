@@ -20,8 +20,19 @@ import salt.utils.event
 # Seconds: a bus that takes nothing for so long counts as broken.
 PATIENCE = 5.0
 # In salt.utils.event and salt.transport.base, 3006 to 3008.
-SOCKET = "master_event_pull.ipc"
+SOCKET, PUBLISHER = "master_event_pull.ipc", "master_event_pub.ipc"
 LOOPBACK, LOOPBACK_6 = "127.0.0.1", "::1"
+
+
+def may_be_heard(opts: Mapping[str, Any]) -> bool:
+    """
+    Whether the bus of the master with *opts* may have listeners.
+
+    Salt's client looks for a bus once a second too, but for two hundred times the work, and loads
+    all of salt-master for it.
+    """
+    by_tcp = opts.get("ipc_mode") == "tcp"
+    return by_tcp or Path(opts["sock_dir"], PUBLISHER).exists()
 
 
 class BusSocket:

@@ -18,7 +18,7 @@ from typing import Any
 
 import salt.utils.event
 
-from saltext_ha.salt_bus import intake
+from saltext_ha.salt_bus import bus_socket, intake
 
 log = logging.getLogger(__name__)
 
@@ -111,18 +111,23 @@ class EventBus:
         while not stop.is_set():
             began = time.monotonic()
             try:
-                with salt.utils.event.get_event(
-                    "master", sock_dir=self.opts["sock_dir"], opts=self.opts, listen=True
-                ) as bus:
-                    while not stop.is_set():
-                        event = bus.get_event(wait=1, tag="salt/", full=True, auto_reconnect=True)
-                        if event:
-                            self.tell(event.get("tag", ""), event.get("data"))
+                if bus_socket.may_be_heard(self.opts):
+                    self._follow(stop)
             except Exception:
                 # Passes over the store go on without the bus: changes are found, only later.
                 if self._is_due("lost"):
                     log.exception("event bus lost; passes over the store find keys meanwhile")
-                stop.wait(max(0.0, 1.0 - (time.monotonic() - began)))
+            stop.wait(max(0.0, 1.0 - (time.monotonic() - began)))
+
+    def _follow(self, stop: threading.Event) -> None:
+        with salt.utils.event.get_event(
+            "master", sock_dir=self.opts["sock_dir"], opts=self.opts, listen=True
+        ) as bus:
+            while not stop.is_set():
+                # Each call costs Salt a new thread: no more of them than events come, or nearly so.
+                event = bus.get_event(wait=5, tag="salt/", full=True, auto_reconnect=True)
+                if event:
+                    self.tell(event.get("tag", ""), event.get("data"))
 
 
 class Subscription:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from saltext_ha.reconciler import hints as module
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.hints import Hint, Hints
 from saltext_ha.salt_bus import events
+from saltext_ha.salt_bus.bus_socket import PUBLISHER
 from saltext_ha.salt_bus.events import EventBus
 
 pytestmark = pytest.mark.core
@@ -34,8 +36,11 @@ class Bus:
         return event
 
 
-def test_a_bus_that_is_lost_is_listened_to_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bus_that_is_lost_is_listened_to_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     over, told, opened = threading.Event(), [], []
+    (tmp_path / PUBLISHER).touch()
     buses: list[Any] = [OSError("gone"), Bus([DELETED, DELETED], over)]
 
     @contextmanager
@@ -48,9 +53,29 @@ def test_a_bus_that_is_lost_is_listened_to_again(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(events.salt.utils.event, "get_event", get_event)
     monkeypatch.setattr(over, "wait", lambda seconds: None)
-    EventBus({"sock_dir": "/run"}, [lambda tag, data: told.append((tag, data["id"]))]).listen(over)
-    assert opened == ["/run", "/run"]
+    bus = EventBus({"sock_dir": tmp_path}, [lambda tag, data: told.append((tag, data["id"]))])
+    bus.listen(over)
+    assert opened == [tmp_path, tmp_path]
     assert told == [("salt/key", "web1")] * 2
+
+
+@pytest.mark.parametrize("mode", ["ipc", "tcp"])
+def test_salts_client_is_made_where_there_may_be_a_bus(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, socket = threading.Event(), tmp_path / PUBLISHER
+    turns = iter([lambda: None, socket.touch])
+    made: list[bool] = []
+
+    @contextmanager
+    def get_event(*_: Any, **how: Any) -> Iterator[Bus]:
+        made.append(socket.exists())
+        yield Bus([], over)
+
+    monkeypatch.setattr(events.salt.utils.event, "get_event", get_event)
+    monkeypatch.setattr(over, "wait", lambda seconds: over.is_set() or next(turns)())
+    EventBus({"sock_dir": tmp_path, "ipc_mode": mode}).listen(over)
+    assert made == [mode == "ipc"]
 
 
 def test_all_are_told_in_the_order_in_which_they_were_named() -> None:
