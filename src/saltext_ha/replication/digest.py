@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import struct
+from array import array
 from collections.abc import Iterable
 
 FANOUT = 256
@@ -66,15 +68,13 @@ class DigestTree:
     """XOR digests over buckets. All items are 16-byte digests; adding one twice removes it."""
 
     def __init__(self, items: Iterable[tuple[int, bytes]] = ()) -> None:
-        self._leaves = [0] * BUCKETS
-        for bucket, digest in items:
-            self._leaves[bucket] ^= int.from_bytes(digest, "big")
+        # Of the leaves only what `children` tells; whole, as Python's numbers, they would take
+        # seven times the memory.
+        self._leaves = array("Q", bytes(SHORT * BUCKETS))
         self._inner = [0] * FANOUT
-        for bucket, leaf in enumerate(self._leaves):
-            self._inner[bucket // FANOUT] ^= leaf
         self._root = 0
-        for inner in self._inner:
-            self._root ^= inner
+        for bucket, digest in items:
+            self.toggle(bucket, digest)
 
     @property
     def root(self) -> bytes:
@@ -84,7 +84,7 @@ class DigestTree:
     def toggle(self, bucket: int, digest: bytes) -> None:
         """Add an item, or remove it if it is in."""
         number = int.from_bytes(digest, "big")
-        self._leaves[bucket] ^= number
+        self._leaves[bucket] ^= number >> 64
         self._inner[bucket // FANOUT] ^= number
         self._root ^= number
 
@@ -96,10 +96,9 @@ class DigestTree:
         """
         256 short digests, 8 bytes each: the branches below the root, or the buckets of *branch*.
         """
-        nodes = (
-            self._inner if branch is None else self._leaves[branch * FANOUT : (branch + 1) * FANOUT]
-        )
-        return _short(nodes)
+        if branch is None:
+            return _short(self._inner)
+        return struct.pack(f">{FANOUT}Q", *self._leaves[branch * FANOUT : (branch + 1) * FANOUT])
 
 
 def _short(nodes: Iterable[int]) -> bytes:

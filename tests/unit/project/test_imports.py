@@ -32,9 +32,9 @@ PURE = (
 )
 # What can do nothing but compute.
 HARMLESS = {
-    "__future__", "bisect", "collections", "collections.abc", "copy", "dataclasses", "enum",
-    "fnmatch", "functools", "hashlib", "hmac", "ipaddress", "itertools", "math", "operator", "re",
-    "typing", "urllib.parse",
+    "__future__", "array", "bisect", "collections", "collections.abc", "copy", "dataclasses",
+    "enum", "fnmatch", "functools", "hashlib", "hmac", "ipaddress", "itertools", "math", "operator",
+    "re", "struct", "typing", "urllib.parse",
 }  # fmt: skip
 
 # Salt loads these in every process of its own.
