@@ -20,6 +20,7 @@ from saltext_ha.common.errors import InvalidRecord, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import minion_key, signature
 from saltext_ha.keystore.base import Change, Content, Outcome
+from saltext_ha.keystore.marks import Marks
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
@@ -44,7 +45,7 @@ class CacheStore:
     def __init__(self, opts: Mapping[str, Any], driver: str) -> None:
         self._cache = salt.cache.Cache(dict(opts), driver=driver)
         self._driver = driver
-        self._seen: dict[str, int] = {}
+        self._seen = Marks()
         # Salt's drivers do not say that they may be used from two threads.
         self._lock = threading.Lock()
         self.one_denied = driver == ONE_DENIED
@@ -59,8 +60,7 @@ class CacheStore:
                 found = self._everything()
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be listed: {exc}") from exc
-        ids = {name for name, mark in found.items() if self._seen.get(name) != mark}
-        return ids | {name for name in tuple(self._seen) if name not in found}
+        return self._seen.changed(found)
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         """See :meth:`KeyStore.recall`."""
@@ -94,7 +94,7 @@ class CacheStore:
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: {minion_id}: {exc}") from exc
         if not entry and not denied:
-            self._seen.pop(minion_id, None)
+            self._seen[minion_id] = 0
             return content
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark, slot_mark=_mark(entry, []))

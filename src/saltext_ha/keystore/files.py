@@ -23,6 +23,7 @@ from saltext_ha.keystore import minion_key, reading, signature, writing
 from saltext_ha.keystore.applying import Applying
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.keystore.folders import FOLDERS, ONE_FILE, Folders
+from saltext_ha.keystore.marks import Marks
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
@@ -58,8 +59,8 @@ class FileStore:
         self._precedence = (
             (REJECTED, PENDING, ACCEPTED) if pending_first else (REJECTED, ACCEPTED, PENDING)
         )
-        # One number per id instead of the stats of its files: 100 000 keys take a few MB.
-        self._seen: dict[str, int] = {}
+        # One number per id instead of the stats of its files.
+        self._seen = Marks()
         self._times: dict[str, int] = {}
         self._asked, self._closed = float("-inf"), ""
 
@@ -69,9 +70,7 @@ class FileStore:
         for state in FOLDERS:
             for name, mark in self._scan(state):
                 found[name] = found.get(name, 0) ^ mark
-        ids = {name for name, mark in found.items() if self._seen.get(name) != mark}
-        ids.update(name for name in tuple(self._seen) if name not in found)
-        return ids
+        return {name for name in self._seen.changed(found) if _may_be_id(name)}
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         """See :meth:`KeyStore.recall`."""
@@ -119,10 +118,7 @@ class FileStore:
                 continue
             found[state] = minion_key.fingerprint(text)
             keys[found[state]] = text
-        if mark:
-            self._seen[minion_id] = mark
-        else:
-            self._seen.pop(minion_id, None)
+        self._seen[minion_id] = mark
         return Content(self._stored(found), keys, mark, junk, slot_mark)
 
     def junk(self, minion_id: str) -> list[str]:
@@ -182,8 +178,6 @@ class FileStore:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if entry.name not in self._seen and not _may_be_id(entry.name):
-                        continue
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:

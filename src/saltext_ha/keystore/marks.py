@@ -1,0 +1,49 @@
+"""The marks of all ids of a key store, packed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgpack
+
+PARTS = 1 << 16
+
+
+class Marks:
+    """
+    The mark of each minion id that was read.
+
+    A dict of them was the largest thing in an engine at rest: 160 bytes an id, most of them for
+    Python's objects. Here the few ids of one part lie packed in one object, in 60 bytes each. One
+    thread may change marks while others go through them.
+    """
+
+    def __init__(self) -> None:
+        self._pack = msgpack.Packer().pack  # msgpack.packb makes one for each call
+        # Strangers choose ids, but cannot fill one part: each process has a hash of its own.
+        self._parts: list[bytes] = [self._pack({})] * PARTS
+
+    def __setitem__(self, minion_id: str, mark: int) -> None:
+        """Note the mark of an id; 0: it is not there."""
+        part = hash(minion_id) % PARTS
+        marks = msgpack.unpackb(self._parts[part])
+        if mark:
+            marks[minion_id] = mark
+        else:
+            marks.pop(minion_id, None)
+        self._parts[part] = self._pack(marks)
+
+    def update(self, marks: Iterable[tuple[str, int]]) -> None:
+        """Note many, by id."""
+        for minion_id, mark in marks:
+            self[minion_id] = mark
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        for part in self._parts:
+            yield from msgpack.unpackb(part).items()
+
+    def changed(self, found: dict[str, int]) -> set[str]:
+        """The ids whose marks are others than *found*, which is used up."""
+        ids = {minion_id for minion_id, mark in self if found.pop(minion_id, 0) != mark}
+        ids.update(found)
+        return ids
