@@ -30,8 +30,6 @@ def database(path: Path | None) -> sqlite3.Connection:
     with explained(path, db):
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
-        # KiB: the indexes of 100 000 keys, so that filling them does not read them again.
-        db.execute("PRAGMA cache_size=-8000")
         # Two processes on one replica would each count writes on their own.
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         version = db.execute("PRAGMA user_version").fetchone()[0]
