@@ -46,11 +46,13 @@ class Scanner:
         wait = FOLDER_INTERVAL
         while True:
             await asyncio.sleep(wait)
-            looked = await core.run(core.keeper.store.touched)
-            if not looked:
-                looked = bool(await core.run(core.keeper.newcomers_due))
-            cost = await core.scan() if looked else 0.0
+            cost = await core.scan() if await core.run(self._is_due) else 0.0
             wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
+
+    def _is_due(self) -> bool:
+        """In the keeper's thread, which is woken once for both questions."""
+        keeper = self._core.keeper
+        return keeper.store.touched() or bool(keeper.newcomers_due())
 
     async def _scan_regularly(self) -> None:
         wait = self._interval

@@ -157,4 +157,4 @@ class WorkQueue:
         for minion_id in ids:
             known = self._waiting.get(minion_id)
             self._waiting[minion_id] = known._replace(at=at) if known else Work(at)
-        self._next = min(self._next, at)
+            self._next = min(self._next, at)  # here: nothing is due where there are no ids

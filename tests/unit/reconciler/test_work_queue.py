@@ -75,3 +75,8 @@ def test_something_else_is_tried_again(work: WorkQueue, clock: Clock) -> None:
     clock.now += RETRY
     assert work.take() == []
     assert work.next == math.inf
+
+
+def test_work_on_no_ids_leaves_nothing_due(work: WorkQueue) -> None:
+    work.begin([])
+    assert work.next == math.inf
