@@ -17,7 +17,7 @@ from proving.benchmarks.rivals import COPIES, Tool
 
 COLD = Budget(median=10_000)
 WARM = Budget(median=2_000)
-AT_REST = Budget(memory=150 * 2**20, idle=1.0)
+AT_REST = Budget(memory=90 * 2**20, idle=1.0)
 MANY = Budget(median=5_000)
 MOST = 100_000
 PATIENCE = 300.0
