@@ -28,8 +28,7 @@ def may_be_heard(opts: Mapping[str, Any]) -> bool:
     """
     Whether the bus of the master with *opts* may have listeners.
 
-    Salt's client looks for a bus once a second too, but for two hundred times the work, and loads
-    all of salt-master for it.
+    Where there is none, Salt's client would load all of salt-master, to look for it once a second.
     """
     by_tcp = opts.get("ipc_mode") == "tcp"
     return by_tcp or Path(opts["sock_dir"], PUBLISHER).exists()

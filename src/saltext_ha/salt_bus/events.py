@@ -124,7 +124,7 @@ class EventBus:
             "master", sock_dir=self.opts["sock_dir"], opts=self.opts, listen=True
         ) as bus:
             while not stop.is_set():
-                # Each call costs Salt a new thread: no more of them than events come, or nearly so.
+                # Seconds: Salt starts a thread for each call (SyncWrapper), even if nothing comes.
                 event = bus.get_event(wait=5, tag="salt/", full=True, auto_reconnect=True)
                 if event:
                     self.tell(event.get("tag", ""), event.get("data"))
