@@ -6,10 +6,9 @@ Every entry is whole and durable before an old one goes, so that a crash loses n
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -31,17 +30,11 @@ class NewEntry(NamedTuple):
 
     change: Change
     step: Step
-
-    @property
-    def state(self) -> str:
-        """In whose folder it writes."""
-        return self.step.state or DENIED
-
-    @property
-    def replaces(self) -> frozenset[bytes]:
-        """The key whose file it replaces; none where there is to be no file."""
-        shown = self.change.shown.entries
-        return frozenset(key for state, key in shown if state == self.state)
+    state: str
+    """In whose folder it writes."""
+    path: str
+    replaces: frozenset[bytes]
+    """The key whose file it replaces; none where there is to be no file."""
 
 
 class Progress(NamedTuple):
@@ -59,15 +52,15 @@ class Progress(NamedTuple):
         """Whether nothing more is to be done about an id."""
         return minion_id in self.failed or minion_id in self.taken
 
-    @contextlib.contextmanager
-    def unless_one_file(self, change: Change) -> Iterator[None]:
-        """An error of one file fails *change*, and no other."""
-        try:
-            yield
-        except OSError as exc:
-            if exc.errno not in ONE_FILE:
-                raise
-            self.failed[change.minion_id] = str(exc)
+    def fail(self, change: Change, exc: OSError) -> None:
+        """
+        An error of one file fails *change*, and no other.
+
+        :raises OSError: it is none.
+        """
+        if exc.errno not in ONE_FILE:
+            raise exc
+        self.failed[change.minion_id] = str(exc)
 
 
 class Applying:
@@ -86,7 +79,7 @@ class Applying:
         """Take all steps of *changes*; call it once."""
         done = self._done
         new = [
-            NewEntry(each, step) for each in changes for step in each.steps if step.action in NEW
+            self._new(each, step) for each in changes for step in each.steps if step.action in NEW
         ]
         try:
             with writing.waiters(len(new)) as waiters:
@@ -96,13 +89,19 @@ class Applying:
                 spoilt = [
                     entry
                     for entry, linked in done.links.values()
-                    if writing.is_spoilt(self._path(entry), linked)
+                    if writing.is_spoilt(entry.path, linked)
                 ]
                 self._write_all(spoilt, waiters, link=False)
                 self._folders.sync({entry.state for entry in spoilt})
         except OSError as exc:
             raise StoreError(f"{self._folders.root}: key folders cannot be written: {exc}") from exc
         return Outcome(done.missing, done.failed, done.taken)
+
+    def _new(self, change: Change, step: Step) -> NewEntry:
+        state = step.state or DENIED
+        replaces = frozenset(key for shown, key in change.shown.entries if shown == state)
+        path = self._folders.path(state, change.minion_id)
+        return NewEntry(change, step, state, path, replaces)
 
     def _write_all(
         self, new: Sequence[NewEntry], waiters: Executor | None, *, link: bool = True
@@ -120,7 +119,7 @@ class Applying:
         ]
         if anew and not link:
             raise StoreError(
-                f"{self._path(anew[0])}: what is written there is gone before it has its name; "
+                f"{anew[0].path}: what is written there is gone before it has its name; "
                 "does something clean up that folder?"
             )
         if anew:
@@ -138,43 +137,55 @@ class Applying:
         anew = []
         try:
             for number, entry in enumerate(new):
-                with done.unless_one_file(entry.change):
+                try:
                     drafts.append((entry, self._draft(entry, number, link)))
+                except OSError as exc:
+                    done.fail(entry.change, exc)
             flaws = writing.make_durable([draft for _, draft in drafts], waiters)
             for (entry, draft), flaw in zip(drafts, flaws, strict=True):
-                minion_id = entry.change.minion_id
-                if done.is_left(minion_id):
+                if done.is_left(entry.change.minion_id):
                     continue
-                with done.unless_one_file(entry.change):
-                    if flaw and not draft.linked:
-                        raise flaw
-                    if self._is_taken(entry):
-                        done.taken.add(minion_id)
-                        continue
-                    replaced = None if flaw else writing.name(draft, self._path(entry))
-                    if replaced is None:
+                try:
+                    if not self._name(entry, draft, flaw):
                         anew.append(entry)
-                        continue
-                    done.touched.add(entry.state)
-                    if draft.linked:
-                        done.links[minion_id] = entry, draft.linked
-                    if entry.replaces and not replaced:
-                        done.missing.add(minion_id)
+                except OSError as exc:
+                    done.fail(entry.change, exc)
         finally:
             for _, draft in drafts:
                 writing.discard(draft)
         return anew
+
+    def _name(self, entry: NewEntry, draft: writing.Draft, flaw: OSError | None) -> bool:
+        """
+        Put *draft* in the place of *entry*, unless that is taken.
+
+        :param flaw: why the draft is not durable. :return: False if a new file must be written.
+        """
+        done, minion_id = self._done, entry.change.minion_id
+        if flaw and not draft.linked:
+            raise flaw
+        if self._is_taken(entry):
+            done.taken.add(minion_id)
+            return True
+        replaced = None if flaw else writing.name(draft, entry.path, bool(entry.replaces))
+        if replaced is None:
+            return False
+        done.touched.add(entry.state)
+        if draft.linked:
+            done.links[minion_id] = entry, draft.linked
+        if entry.replaces and not replaced:
+            done.missing.add(minion_id)
+        return True
 
     def _is_taken(self, entry: NewEntry) -> bool:
         """Whether a file is in the place of *entry* that was neither shown nor put here by us."""
         ours, _ = self._done.links.get(entry.change.minion_id, (None, None))
         if entry.step.action != PUT or ours == entry:
             return False
-        path = self._path(entry)
         try:
-            if not stat.S_ISREG(os.lstat(path).st_mode):
+            if not stat.S_ISREG(os.lstat(entry.path).st_mode):
                 return False  # not shown either
-            text = reading.read_key(path) if entry.replaces else None
+            text = reading.read_key(entry.path) if entry.replaces else None
         except FileNotFoundError:
             return False
         return text is None or minion_key.fingerprint(text) not in entry.replaces
@@ -197,7 +208,7 @@ class Applying:
 
     def _source(self, entry: NewEntry) -> str | None:
         """The old file of a key that only moves to another folder."""
-        (minion_id, steps, _, _), step = entry
+        (minion_id, steps, _, _), step = entry.change, entry.step
         for old in steps:
             if (step.action, old.action, old.key) == (PUT, REMOVE, step.key):
                 return self._folders.path(old.state, minion_id)
@@ -214,15 +225,14 @@ class Applying:
                 if step.action in NEW or done.is_left(minion_id):
                     continue
                 state = step.state or DENIED
-                with done.unless_one_file(change):
+                try:
                     if _remove(self._folders.path(state, minion_id), step.key, linked):
                         touched.add(state)
                     elif state != DENIED:  # a denied key replaces another one
                         done.missing.add(minion_id)
+                except OSError as exc:
+                    done.fail(change, exc)
         return touched
-
-    def _path(self, entry: NewEntry) -> str:
-        return self._folders.path(entry.state, entry.change.minion_id)
 
 
 def _remove(path: str, key: bytes, linked: writing.Linked | None) -> bool:

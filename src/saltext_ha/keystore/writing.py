@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
@@ -41,7 +42,8 @@ class Linked(NamedTuple):
     mode: int
 
 
-class Draft(NamedTuple):
+@dataclass
+class Draft:
     """A file that :func:`name` will give its name; always call :func:`discard` afterwards."""
 
     descriptor: int
@@ -50,6 +52,8 @@ class Draft(NamedTuple):
     """Its other name, where it is a link to a file that exists."""
     linked: Linked | None = None
     """The state of that file when it was read."""
+    gone: bool = False
+    """Whether there is no file of the name :attr:`temporary` any more."""
 
 
 def temporary(folder: str, writer: int, number: int) -> str:
@@ -89,8 +93,9 @@ def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
     try:
         _write_all(descriptor, raw)
         os.fchmod(descriptor, mode)
-        with contextlib.suppress(PermissionError):
-            os.fchown(descriptor, uid, -1)
+        if uid not in (-1, os.geteuid()):
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, uid, -1)
     except OSError:
         discard(made)
         raise
@@ -125,7 +130,8 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
             if uid not in (-1, before.st_uid):
                 os.fchown(descriptor, uid, -1)
             linked = _linked(before)._replace(mode=stat.S_IFREG | mode)
-            return made._replace(linked=linked)
+            made.linked = linked
+            return made
     except OSError:
         pass  # a new file cannot get it either, and shows why
     discard(made)
@@ -160,12 +166,13 @@ def _sync(draft: Draft) -> OSError | None:
     return None
 
 
-def name(draft: Draft, target: str) -> bool | None:
+def name(draft: Draft, target: str, replaces: bool) -> bool | None:
     """
     Rename *draft*, which is durable, to *target*; the folder must still be made durable.
 
-    :return: whether it replaced another file. None when a new file must be written: the linked file
-        has changed, or cannot have two names, or the draft was removed.
+    :param replaces: whether another file is to be there.
+    :return: whether it was. None when a new file must be written: the linked file has changed, or
+        cannot have two names, or the draft was removed.
     """
     if draft.linked:
         try:
@@ -178,11 +185,13 @@ def name(draft: Draft, target: str) -> bool | None:
     point("store.rename")
     # As late as possible: a *target* that is removed after this is the new one, and that is
     # noticed.
-    replaced = os.path.lexists(target)
+    replaced = replaces and os.path.lexists(target)
     try:
         os.rename(draft.temporary, target)
     except FileNotFoundError:
         return None
+    # Where *target* was the same file already, both names would stay.
+    draft.gone = not draft.linked
     return replaced
 
 
@@ -190,8 +199,9 @@ def discard(draft: Draft) -> None:
     """Close *draft*, and remove it if it did not get its name."""
     with contextlib.suppress(OSError):
         os.close(draft.descriptor)
-    with contextlib.suppress(OSError):
-        os.unlink(draft.temporary)
+    if not draft.gone:
+        with contextlib.suppress(OSError):
+            os.unlink(draft.temporary)
 
 
 def is_still(path: str, linked: Linked) -> bool:
