@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.keystore.base import Change, Content, KeyStore
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
@@ -44,6 +44,10 @@ class Move(NamedTuple):
     def minion_id(self) -> str:
         return self.change.minion_id
 
+    def starts_from(self, content: Content | None) -> bool:
+        """Whether *content* is what it was planned from."""
+        return content is not None and content.stored == self.change.shown
+
 
 @dataclass
 class Applier:
@@ -69,7 +73,8 @@ class Applier:
         """
         point("apply.begin")
         try:
-            acted = [move for move in moves if not self._is_as_planned(move)]
+            contents = self._contents(moves)
+            acted = [move for move, now in contents if not move.starts_from(now)]
         except StoreError:
             self._withdraw(moves)
             raise
@@ -145,9 +150,10 @@ class Applier:
         if not left:
             self.refused.discard(minion_id)
 
-    def _is_as_planned(self, move: Move) -> bool:
-        content = self.store.read(move.minion_id)
-        return content is not None and content.stored == move.change.shown
+    def _contents(self, moves: Sequence[Move]) -> Iterator[tuple[Move, Content | None]]:
+        """What the store shows for the id of each of *moves*."""
+        contents = self.store.read_each([move.change.minion_id for move in moves])
+        return zip(moves, contents, strict=True)
 
     def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
@@ -158,10 +164,10 @@ class Applier:
         at = time.monotonic()
         self.races.expire(at)
         with self.replica.transaction():
-            self.replica.held.discard(move.minion_id for move in made)
-            for (minion_id, _, keys, shown), waiting, after in made:
+            if self.replica.held.count:
+                self.replica.held.discard(move.minion_id for move in made)
+            for ((minion_id, _, keys, shown), waiting, after), content in self._contents(made):
                 self.refused.discard(minion_id)
-                content = self.store.read(minion_id)
                 there = content.stored if content else None
                 if there != after:
                     self.work.settle(minion_id)
@@ -193,7 +199,7 @@ class Applier:
         untouched = []
         for move in moves:
             with contextlib.suppress(StoreError):  # it may have been started
-                if self._is_as_planned(move):
+                if move.starts_from(self.store.read(move.minion_id)):
                     untouched.append(move)
         self._withdraw(untouched)
 
