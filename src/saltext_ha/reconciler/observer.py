@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
@@ -31,6 +32,7 @@ from saltext_ha.replication.record import (
     OBSERVATIONS,
     PENDING,
     Context,
+    Record,
     decide,
     join,
     observe,
@@ -98,8 +100,10 @@ class Observer:
         unsettled: set[str] = set()
         held = self.replica.held
         self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
-        for minion_id in ids:
-            found = self._find(minion_id, task.certain)
+        read = partial(self.store.read, certain=True)
+        contents = map(read, ids) if task.certain else self.store.read_each(ids)
+        for minion_id, content in zip(ids, contents, strict=True):
+            found = self._find(minion_id, content, task.certain)
             if found is None:
                 if not task.certain:
                     unsettled.add(minion_id)
@@ -168,6 +172,21 @@ class Observer:
                 self.revocations.is_gone(minion_id)
         return self._write(minion_id, content, records, writes, known, by)
 
+    def first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
+        """
+        The record that :meth:`record` would write of an id of which nothing is known, if that is
+        one sound key and nothing else; it is not written.
+        """
+        state, key, denied, extra = seen.content.stored
+        if not (state and key) or denied or extra or seen.content.junk or seen.raced is not None:
+            return None
+        blank = self.refused.new_record(minion_id, key, seen.content.keys[key], state, ())
+        if blank is None:
+            return None
+        by = MINION if state == PENDING else self._by(task.by, minion_id, state)
+        value = self.writer.value(state, by)
+        return Record(*blank[:3], (value,), (value.dot,))
+
     def _by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt's event of the call may come after those of what it did."""
         if said == OPERATOR:
@@ -206,12 +225,11 @@ class Observer:
         """How many ids are undecided."""
         return self.replica.counts().get(PENDING, 0)
 
-    def _find(self, minion_id: str, certain: bool) -> Sighting | None:
+    def _find(self, minion_id: str, content: Content | None, certain: bool) -> Sighting | None:
         """
-        What the store shows for one id. None if that is no key: it is noted as refused, or, unless
-        *certain*, not known yet.
+        *content*, as the store shows it for one id. None if that is no key: it is noted as refused,
+        or, unless *certain*, not known yet.
         """
-        content = self.store.read(minion_id, certain)
         if content is None:
             if certain:
                 self.refused.add(minion_id, NO_KEY)
@@ -235,13 +253,13 @@ class Observer:
             if raced is not None:
                 return seen._replace(news=True, raced=raced)
         if content.stored != applied.stored:
-            return seen._replace(news=True)
+            return Sighting(content, applied, news=True, unseen=seen.unseen)
         # Salt says that it was deleted, and it is pending as before. If the minion has knocked
         # since, its entry is a new one. If not, it was not deleted: minions can make Salt fire such
         # events.
         pending = applied.stored.state == PENDING and not applied.dirty
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
-        return seen._replace(news=again)
+        return Sighting(content, applied, news=again, unseen=seen.unseen)
 
     def _vanished(self, minion_id: str, seen: Sighting) -> bool:
         """Whether the id's key is gone, and we did not remove it."""

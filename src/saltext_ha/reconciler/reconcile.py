@@ -184,13 +184,15 @@ class Reconciler:
         """
         self.replica.bring(ids)
         seen: dict[str, Sighting] = {}
-        unsettled = {i for i in ids if i in self.work}
+        unsettled: set[str]
         writes = self.mode.writes and not task.adopted
         if not task.blind:
             if writes:
                 for minion_id in ids:
                     self.applier.clear_the_way(minion_id)
             seen, unsettled = self.observer.see(ids, task)
+        else:
+            unsettled = {i for i in ids if i in self.work}
         changed: list[Record] = []
         moves: list[Move] = []
         may_matter = task.revise or self.replica.held.count
@@ -204,8 +206,13 @@ class Reconciler:
                     freed = (i for i, each in seen.items() if not each.held)
                     self.replica.held.discard(ids if task.adopted else freed)
                 for minion_id in ids:
+                    shown = seen.get(minion_id)
+                    first = self._first(minion_id, shown, task) if shown else None
+                    if first:
+                        changed.append(first)
+                        continue
                     settled = minion_id not in unsettled
-                    found, move = self._one(minion_id, seen.get(minion_id), task, settled, writes)
+                    found, move = self._one(minion_id, shown, task, settled, writes)
                     changed += found.values()
                     moves += [move] if move else []
                 point("adopt.record" if task.adopted else "reconcile.record")
@@ -218,6 +225,21 @@ class Reconciler:
                 self.work.settle(minion_id)
             self.work.done(unsettled.symmetric_difference(ids), task.deleted)
         return changed, moves
+
+    def _first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
+        """
+        :meth:`_one` for an id of which nothing is known, and that shows one key and nothing else:
+        nearly all ids of the first pass over a store. The result is the same, for a third of the
+        work.
+
+        :return: None if it is not such an id.
+        """
+        if task.revise or task.adopted or self.replica.is_known(minion_id):
+            return None
+        record = self.observer.first(minion_id, seen, task)
+        if record:
+            self.replica.add(record, seen.content.stored, seen.content.mark)
+        return record
 
     def _one(
         self, minion_id: str, seen: Sighting | None, task: Task, settled: bool, writes: bool

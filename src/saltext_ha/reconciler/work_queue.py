@@ -154,7 +154,8 @@ class WorkQueue:
 
     def _put(self, ids: Iterable[str], delay: float) -> None:
         at = self._clock() + delay
+        new = Work(at)
         for minion_id in ids:
             known = self._waiting.get(minion_id)
-            self._waiting[minion_id] = known._replace(at=at) if known else Work(at)
+            self._waiting[minion_id] = Work(at, known.certain_at) if known else new
             self._next = min(self._next, at)  # here: nothing is due where there are no ids

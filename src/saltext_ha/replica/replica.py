@@ -32,7 +32,7 @@ from saltext_ha.replica.row_cache import Rows, Shown
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replica.vouched import Vouched
 from saltext_ha.replication.digest import DigestTree, bucket_of
-from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
     DELETED,
@@ -40,7 +40,6 @@ from saltext_ha.replication.record import (
     Dot,
     Record,
     Value,
-    join,
     record_digest,
 )
 from saltext_ha.replication.vouching import Vouch, node_of
@@ -275,12 +274,28 @@ class Replica:
         """Write a record; inside a transaction only."""
         bucket = bucket_of(record.minion_id)
         self._done.digests += [(self.records, bucket, d) for d in self._rows.put(record) if d]
-        self._done.nodes = join(self._done.nodes, dict(record.context))
+        nodes = self._done.nodes
+        nodes.update((n, counter) for n, counter in record.context if counter > nodes.get(n, 0))
         self._done.written.setdefault(self._done.receipt, []).append(record)
         for value in record.values:
             said = record.minion_id, record.fingerprint, value.state
             self._done.said.setdefault(value.dot, said)
         self._done.touched.add(record.minion_id)
+
+    def is_known(self, minion_id: str) -> bool:
+        """Whether an id has a record, or is in the store as it was last written down."""
+        return self._rows.is_known(minion_id)
+
+    def add(self, record: Record, stored: Stored, mark: int) -> None:
+        """
+        :meth:`put` the first write of this node about an id that is not known yet, and
+        :meth:`set_applied` what the store shows of it; inside a transaction only.
+        """
+        done, bucket = self._done, bucket_of(record.minion_id)
+        digest, placed = self._rows.add(record, Applied(stored), mark)
+        done.digests += ((self.records, bucket, digest), (self.placements, bucket, placed))
+        done.written.setdefault(done.receipt, []).append(record)
+        done.moved.append((ABSENT, stored))
 
     def said_otherwise(self, record: Record, value: Value) -> bool:
         """Whether *value* of *record* has the name of a known write that says something else."""
@@ -393,8 +408,9 @@ class Replica:
     def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
         """Those of *ids* that the store shows with an accepted key, or whose key was revoked."""
         for minion_id in self.brought(ids):
-            if self.applied(minion_id).stored.state == ACCEPTED or any(
-                record.state in (DELETED, REJECTED) for record in self.get(minion_id).values()
+            if self.is_known(minion_id) and (
+                self.applied(minion_id).stored.state == ACCEPTED
+                or any(r.state in (DELETED, REJECTED) for r in self.get(minion_id).values())
             ):
                 yield minion_id
 

@@ -85,6 +85,20 @@ class Rows:
         self._to_write[record.minion_id, record.fingerprint] = new
         return old.digest if old else b"", new.digest
 
+    def is_known(self, minion_id: str) -> bool:
+        """Whether an id has any row."""
+        return bool(self.records(minion_id)) or self.shown(minion_id) is not NOTHING
+
+    def add(self, record: Record, applied: Applied, mark: int) -> tuple[bytes, bytes]:
+        """:meth:`put` and :meth:`show` of an id without rows; its digests in both tables."""
+        minion_id, key = record.minion_id, record.fingerprint
+        kept = Kept(record, record_digest(record))
+        shown = Shown(applied, serializers.placement_digest(minion_id, applied.stored), mark)
+        self._records[minion_id] = {key: kept}
+        self._to_write[minion_id, key] = kept
+        self._shown[minion_id] = self._to_show[minion_id] = shown
+        return kept.digest, shown.digest
+
     def drop(self, record: Record) -> None:
         """Mark *record* to be deleted by :meth:`flush`."""
         self.records(record.minion_id).pop(record.fingerprint, None)

@@ -1,0 +1,159 @@
+"""Ids of which nothing is known are recorded by a short way: the result is that of the long one."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saltext_ha.reconciler.keeper import Keeper
+from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.record import (
+    ACCEPTED,
+    DELETED,
+    DENIED,
+    PENDING,
+    REJECTED,
+    Dot,
+    Record,
+    Value,
+)
+from tests.functional.keepers import KEYS, PRINTS, Master, Store
+
+pytestmark = pytest.mark.core
+
+IDS = [f"web{number}" for number in range(6)] + ["tmpabcdefgh"]
+TEXTS = [*KEYS[:3], "", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]
+TABLES = ("record", "stored", "history", "account", "node", "held", "sender", "meta")
+OURS, THEIRS = "0" * 15 + "1", "0" * 15 + "2"
+
+Act = Callable[[Master], object]
+
+
+class InMemory(Master):
+    """Its replica is no file: nothing is waited for."""
+
+    def open(self, **how: bool) -> None:
+        self.store = Store(self.root)
+        self.replica = Replica(None)
+        self.replica.node = OURS
+        self.keeper = Keeper(
+            self.store,
+            self.replica,
+            name=self.name,
+            guard=RevocationGuard(0.05, self.minimum),
+            revoke=self._revoke,
+            clock=lambda: 7.0,
+        )
+
+
+@contextlib.contextmanager
+def two() -> Iterator[tuple[Master, Master]]:
+    """Two masters that are the same, but that one has only the long way."""
+    with tempfile.TemporaryDirectory() as folder:
+        masters = []
+        for name in ("short", "long"):
+            (root := Path(folder) / name).mkdir()
+            masters.append(InMemory(root, "m1", minimum=2))
+        short, long = masters
+        long.keeper._reconciler._first = lambda *_: None  # type: ignore[method-assign]
+        try:
+            yield short, long
+        finally:
+            for master in masters:
+                master.replica.close()
+
+
+def written(master: Master) -> dict[str, Any]:
+    """All that is known of keys, in memory and on the disk."""
+    replica, tables = master.replica, {}
+    for table in TABLES:
+        rows = sorted(replica._db.execute(f"SELECT * FROM {table}"), key=repr)
+        if table == "stored":  # marks are made of inodes and times
+            rows = [(*rest, bool(mark)) for *rest, mark in rows]
+        if table == "meta":  # random, at every start
+            rows = [row for row in rows if row[0] not in ("node", "signatures")]
+        tables[table] = rows
+    kept = {i: (replica.get(i), replica.applied(i)) for i in IDS}
+    roots = replica.records.root, replica.placements.root
+    counts = replica.counts(), replica.conflicts(), replica.counter, replica.vouched.highs
+    waiting = sorted(master.keeper.work.ids()), master.keeper.refused.reasons, master.files()
+    return {**tables, "kept": kept, "roots": roots, "counts": counts, "waiting": waiting}
+
+
+def put(state: str, minion_id: str, text: str) -> Act:
+    return lambda master: master.file(state, minion_id).write_text(text)
+
+
+def gone(minion_id: str) -> Act:
+    return lambda master: master.remove(minion_id)
+
+
+def observed(by: str, certain: bool, deleted: bool) -> Act:
+    def look(master: Master) -> object:
+        ids = {*IDS, *master.keeper.work.ids()}
+        return master.keeper.observe(ids, by=by, certain=certain, deleted=deleted)
+
+    return look
+
+
+def heard(minion_id: str, key: int, state: str, counter: int) -> Act:
+    value = Value(Dot(THEIRS, counter), state, 5.0, "alice", "m2")
+    record = Record(minion_id, PRINTS[key], KEYS[key], (value,), ((THEIRS, counter),))
+    return lambda master: master.keeper.learn([record], "m2")
+
+
+ids = st.sampled_from(IDS)
+puts = st.builds(
+    put, st.sampled_from([ACCEPTED, PENDING, REJECTED, DENIED]), ids, st.sampled_from(TEXTS)
+)
+hearings = st.builds(
+    heard,
+    ids,
+    st.integers(0, 2),
+    st.sampled_from([ACCEPTED, PENDING, REJECTED, DELETED, DENIED]),
+    st.integers(1, 5),
+)
+looks = st.builds(observed, st.sampled_from(["", "alice", OPERATOR]), st.booleans(), st.booleans())
+acts = st.one_of(puts, puts, puts, looks, st.builds(gone, ids), hearings)
+
+
+@given(st.lists(acts, max_size=12))
+@settings(max_examples=50, deadline=None)
+def test_it_writes_what_the_long_way_writes(history: list[Act]) -> None:
+    with two() as (short, long):
+        for act in [*history, observed("", False, False), observed("", True, False)]:
+            assert act(short) == act(long)
+            short.keeper.apply()
+            long.keeper.apply()
+            assert written(short) == written(long)
+
+
+def test_it_is_the_way_of_new_ids_with_one_sound_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    with two() as (short, _):
+        reconciler, taken = short.keeper._reconciler, []
+        one = reconciler._one
+
+        def noted(minion_id: str, *rest: Any) -> Any:
+            taken.append(minion_id)
+            return one(minion_id, *rest)
+
+        monkeypatch.setattr(reconciler, "_one", noted)
+        for number, state in enumerate((ACCEPTED, PENDING, REJECTED)):
+            short.knock(IDS[number], state=state)
+        assert len(short.scan()) == 3
+        assert taken == []
+        short.knock(IDS[0], 1, DENIED)
+        short.knock(IDS[4], 1, DENIED)
+        short.knock(IDS[5], 0, ACCEPTED)
+        short.knock(IDS[5], 1, DENIED)
+        assert len(short.scan()) == 4
+        assert sorted(taken) == [IDS[0], IDS[4], IDS[5]]
