@@ -113,18 +113,23 @@ class Applier:
                 self.replica.set_applied(minion_id, now._replace(aims=waiting.aims))
         self._withdrawn.clear()
 
-    def clear_the_way(self, minion_id: str) -> None:
+    def clear_the_way(self, ids: Iterable[str]) -> None:
         """
-        Remove entries that hold no key from ids that are to be changed. On 3006 and 3007 any host
-        that reaches the master can send one for any id; ``salt-key -A`` accepts it with the others.
-        It must not block a decision about that id.
+        Remove entries that hold no key from those of *ids* that are to be changed. On 3006 and 3007
+        any host that reaches the master can send one for any id; ``salt-key -A`` accepts it with
+        the others. It must not block a decision about that id.
+        """
+        dirty = [minion_id for minion_id in ids if self.replica.applied(minion_id).dirty]
+        for minion_id, content in zip(dirty, self.store.read_each(dirty), strict=True):
+            known = self.replica.get(minion_id)
+            if not content or content.stored.key not in (None, *known):
+                self._clear(minion_id, known)
+
+    def _clear(self, minion_id: str, known: Container[bytes]) -> None:
+        """
+        :meth:`clear_the_way` of an id that shows no key, or none of those that are *known*.
         """
         applied = self.replica.applied(minion_id)
-        if not applied.dirty:
-            return
-        content, known = self.store.read(minion_id), self.replica.get(minion_id)
-        if content and content.stored.key in (None, *known):
-            return
         junk = self.store.junk(minion_id)
         if not junk:
             return

@@ -188,8 +188,7 @@ class Reconciler:
         writes = self.mode.writes and not task.adopted
         if not task.blind:
             if writes:
-                for minion_id in ids:
-                    self.applier.clear_the_way(minion_id)
+                self.applier.clear_the_way(ids)
             seen, unsettled = self.observer.see(ids, task)
         else:
             unsettled = {i for i in ids if i in self.work}

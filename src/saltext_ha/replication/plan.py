@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from saltext_ha.replication.placement import Stored
+from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, DENIED
 
 PUT = "put"
@@ -44,6 +44,8 @@ def steps(
     plan: list[Step] = []
     if current == desired:  # the usual case
         return plan
+    if current == ABSENT and not desired.denied:  # a key that is new here
+        return [Step(PUT, *desired.slot)] if desired.slot else plan
     if desired.slot and current.slot != desired.slot:
         plan.append(Step(PUT, *desired.slot))
     missing = sorted(desired.denied - current.denied)
