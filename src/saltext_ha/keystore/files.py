@@ -31,7 +31,9 @@ from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 # Seconds until the folders are asked again; some are on another machine.
 ASKED_EVERY = 5.0
 # For fewer ids, listing folders takes longer than it saves.
-FEW = 16
+MANY = 16
+# Names of any length that the kernel returns in one answer (32 KiB), so as they are at one moment.
+FEW = 100
 SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
@@ -95,19 +97,19 @@ class FileStore:
 
     def read_each(self, ids: Sequence[str]) -> Iterator[Content | None]:
         """See :meth:`KeyStore.read_each`: folders with few files are listed once."""
-        if len(ids) < FEW:
+        if len(ids) < MANY:
             return map(self.read, ids)
-        listed = self._few_in(len(ids))
+        listed = self._listed()
         return (self._read(minion_id, False, listed) for minion_id in ids)
 
-    def _few_in(self, most: int) -> dict[str, set[str]]:
-        """The names in the folders that have fewer than *most*, by state."""
+    def _listed(self) -> dict[str, set[str]]:
+        """The names in each folder that has few, by state."""
         listed = {}
         for state, folder in self._folders.paths.items():
             # What is wrong with a folder shows when a file in it is looked at.
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                names = {entry.name for entry in islice(entries, most)}
-                if len(names) < most:
+                names = {entry.name for entry in islice(entries, FEW)}
+                if len(names) < FEW:
                     listed[state] = names
         return listed
 

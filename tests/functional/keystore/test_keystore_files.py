@@ -212,7 +212,7 @@ def test_a_key_that_is_being_written_is_named_until_it_is_whole(
     assert shown(store) == Stored(state, A)
 
 
-@pytest.mark.parametrize("more", [0, 60])
+@pytest.mark.parametrize("more", [0, 100])
 def test_many_ids_are_read_as_each_alone(root: Path, more: int) -> None:
     """Whether their folder has few files and is listed, or many and is not."""
     ids = [f"web{number}" for number in range(48)]
