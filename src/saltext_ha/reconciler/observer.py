@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
@@ -100,8 +99,11 @@ class Observer:
         unsettled: set[str] = set()
         held = self.replica.held
         self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
-        read = partial(self.store.read, certain=True)
-        contents = map(read, ids) if task.certain else self.store.read_each(ids)
+        contents: Iterable[Content | None]
+        if task.certain or task.released:  # what is not there counts at once as gone
+            contents = (self.store.read(minion_id, task.certain) for minion_id in ids)
+        else:
+            contents = self.store.read_each(ids)
         for minion_id, content in zip(ids, contents, strict=True):
             found = self._find(minion_id, content, task.certain)
             if found is None:
