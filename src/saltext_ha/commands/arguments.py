@@ -55,7 +55,7 @@ def span(text: Any) -> float:
     """
     found = _SPAN.fullmatch(str(text))
     if not found:
-        raise HaError(f"{text!r} is no span of time; takes for instance 90s, 30m, 2h, 1d")
+        raise HaError(f"{shown(text)} is no span of time; takes for instance 90s, 30m, 2h, 1d")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2] or "s"]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from saltext_ha.commands.arguments import is_glob
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_cache import MOST, JobCache, check_jid
 from saltext_ha.minions.job_specs import MAX_IDS, RUNNING, JobSpec
@@ -214,7 +215,7 @@ def _whom(job: Mapping[str, Any], minions: set[str]) -> set[str] | None:
         return minions
     if job["target_type"] == "list":
         return {each.strip() for each in job["target"].split(",")}
-    by_id = job["target_type"] == "glob" and not any(sign in job["target"] for sign in "*?[")
+    by_id = job["target_type"] == "glob" and not is_glob(job["target"])
     return {job["target"]} if by_id and job["target"] else None
 
 

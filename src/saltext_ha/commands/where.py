@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from saltext_ha.commands.arguments import glob_of, timeout_of
+from saltext_ha.commands.arguments import glob_of, is_glob, timeout_of
 from saltext_ha.commands.minions import PAGE, Bound, MasterView
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import InvalidRecord
@@ -48,7 +48,7 @@ class Where:
         if payload.get("ids") is None:
             found = await self._bound.accepted(glob_of(payload))
             question: dict[str, Any] = {"glob": glob_of(payload)}
-            named = [] if any(sign in glob_of(payload) for sign in "*?[") else [glob_of(payload)]
+            named = [] if is_glob(glob_of(payload)) else [glob_of(payload)]
         else:
             found = await self._accepted_of(payload["ids"])
             named = payload["ids"]

@@ -56,7 +56,7 @@ class Progress(NamedTuple):
         """
         An error of one file fails *change*, and no other.
 
-        :raises OSError: it is none.
+        :raises OSError: it is not an error of one file.
         """
         if exc.errno not in ONE_FILE:
             raise exc

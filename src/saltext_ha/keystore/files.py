@@ -30,10 +30,10 @@ from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
 # Seconds until the folders are asked again; some are on another machine.
 ASKED_EVERY = 5.0
-# For fewer ids, listing folders takes longer than it saves.
-MANY = 16
-# Names of any length that the kernel returns in one answer (32 KiB), so as they are at one moment.
-FEW = 100
+# Ids for which folders are listed; for fewer it takes longer than it saves.
+WORTH_LISTING = 16
+# Names of any length that fit into one answer of the kernel (glibc asks for 32 KiB).
+ONE_ANSWER = 100
 SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
@@ -97,7 +97,7 @@ class FileStore:
 
     def read_each(self, ids: Sequence[str]) -> Iterator[Content | None]:
         """See :meth:`KeyStore.read_each`: folders with few files are listed once."""
-        if len(ids) < MANY:
+        if len(ids) < WORTH_LISTING:
             return map(self.read, ids)
         listed = self._listed()
         return (self._read(minion_id, False, listed) for minion_id in ids)
@@ -108,8 +108,8 @@ class FileStore:
         for state, folder in self._folders.paths.items():
             # What is wrong with a folder shows when a file in it is looked at.
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                names = {entry.name for entry in islice(entries, FEW)}
-                if len(names) < FEW:
+                names = {entry.name for entry in islice(entries, ONE_ANSWER)}
+                if len(names) < ONE_ANSWER:
                     listed[state] = names
         return listed
 

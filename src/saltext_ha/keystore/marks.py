@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgpack
 
 PARTS = 1 << 16
+EMPTY = msgpack.packb({})
 
 
 class Marks:
@@ -21,7 +22,7 @@ class Marks:
     def __init__(self) -> None:
         self._pack = msgpack.Packer().pack  # msgpack.packb makes one for each call
         # Strangers choose ids, but cannot fill one part: each process has a hash of its own.
-        self._parts: list[bytes] = [self._pack({})] * PARTS
+        self._parts: list[bytes] = [EMPTY] * PARTS
 
     def __setitem__(self, minion_id: str, mark: int) -> None:
         """Note the mark of an id; 0: it is not there."""
@@ -31,7 +32,7 @@ class Marks:
             marks[minion_id] = mark
         else:
             marks.pop(minion_id, None)
-        self._parts[part] = self._pack(marks)
+        self._parts[part] = self._pack(marks) if marks else EMPTY
 
     def update(self, marks: Iterable[tuple[str, int]]) -> None:
         """Note many, by id."""
@@ -40,7 +41,8 @@ class Marks:
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         for part in self._parts:
-            yield from msgpack.unpackb(part).items()
+            if part is not EMPTY:
+                yield from msgpack.unpackb(part).items()
 
     def changed(self, found: dict[str, int]) -> set[str]:
         """The ids whose marks are others than *found*, which is used up."""

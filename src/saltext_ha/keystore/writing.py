@@ -170,9 +170,9 @@ def name(draft: Draft, target: str, replaces: bool) -> bool | None:
     """
     Rename *draft*, which is durable, to *target*; the folder must still be made durable.
 
-    :param replaces: whether another file is to be there.
-    :return: whether it was. None when a new file must be written: the linked file has changed, or
-        cannot have two names, or the draft was removed.
+    :param replaces: whether a file is expected at *target*.
+    :return: whether there was one. None when a new file must be written: the linked file has
+        changed, or cannot have two names, or the draft was removed.
     """
     if draft.linked:
         try:

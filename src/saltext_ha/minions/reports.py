@@ -38,7 +38,8 @@ def shorten(answer: Any) -> dict[str, Any]:
 
 def _shorten(answer: Any) -> dict[str, Any]:
     if not isinstance(answer, Mapping):
-        return {"problem": f"{FUNCTION}: {str(answer)[:MAX_TEXT]}"}
+        said = str(answer)[:MAX_TEXT]
+        return {"problem": said if FUNCTION in said else f"{FUNCTION}: {said}"}
     parts = ("lint", "masters", "current_master", "verify_master_pubkey_sign")
     lint, masters, current, verifies = (answer.get(part) for part in parts)
     if not isinstance(lint, Mapping) or "findings" not in lint:

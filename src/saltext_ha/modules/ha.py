@@ -95,11 +95,8 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         salt-call ha.current_master
     """
     limit = _seconds(timeout)
-    # Salt adds what came with the job as __pub_…; anything else is a mistyped argument.
-    unknown = [name for name in kwargs if not name.startswith("__")]
-    if unknown:
-        raise SaltInvocationError(f"{', '.join(unknown)}: takes only ping and timeout")
-    running = options.running(__opts__, sent_by=kwargs.get("__pub_master_id"))
+    sent = _sent(kwargs, "ping and timeout")
+    running = options.running(__opts__, sent_by=sent.get("__pub_master_id"))
     links = _links(running)
     answer, current = binding.current_master(running, links)
     answer["version"] = ours()
@@ -273,8 +270,9 @@ def failover_report(timeout: float = 5, **kwargs: Any) -> dict[str, Any]:
 
         salt '*' ha.failover_report
     """
+    sent = _sent(kwargs, "timeout")
     report = {
-        "current_master": current_master(**kwargs),
+        "current_master": current_master(**sent),
         "masters": masters(ping=True, timeout=timeout),
         "lint": lint(),
         "verify_master_pubkey_sign": bool(__opts__.get("verify_master_pubkey_sign")),
@@ -381,6 +379,14 @@ def genuine(tag: str, data: dict[str, Any]) -> bool:
         return False
     proof.unreadable.cache_clear()
     return proof.Proofs(key).is_ours(tag, data)
+
+
+def _sent(kwargs: dict[str, Any], takes: str) -> dict[str, Any]:
+    """What Salt adds of the job, as ``__pub_…``; anything else is a mistyped argument."""
+    unknown = [name for name in kwargs if not name.startswith("__")]
+    if unknown:
+        raise SaltInvocationError(f"{', '.join(unknown)}: takes only {takes}")
+    return kwargs
 
 
 def _seconds(timeout: Any) -> float:

@@ -8,7 +8,7 @@ what was last seen or applied; ``replication/change.py`` says what a difference 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,12 +99,7 @@ class Observer:
         unsettled: set[str] = set()
         held = self.replica.held
         self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
-        contents: Iterable[Content | None]
-        if task.certain or task.released:  # what is not there counts at once as gone
-            contents = (self.store.read(minion_id, task.certain) for minion_id in ids)
-        else:
-            contents = self.store.read_each(ids)
-        for minion_id, content in zip(ids, contents, strict=True):
+        for minion_id, content in zip(ids, self._read(ids, task.certain), strict=True):
             found = self._find(minion_id, content, task.certain)
             if found is None:
                 if not task.certain:
@@ -130,6 +125,18 @@ class Observer:
                 continue
             seen[minion_id] = found
         return seen, unsettled
+
+    def _read(self, ids: Sequence[str], certain: bool) -> Iterator[Content | None]:
+        """What the store shows for each of *ids*; that an entry is gone, by a look of now."""
+        if certain:
+            yield from (self.store.read(minion_id, certain=True) for minion_id in ids)
+            return
+        for minion_id, content in zip(ids, self.store.read_each(ids), strict=True):
+            before = self.replica.applied(minion_id).stored
+            lacks = content is not None and (
+                (before.slot and not content.stored.slot) or before.denied - content.stored.denied
+            )
+            yield self.store.read(minion_id) if lacks else content
 
     def record(
         self, minion_id: str, seen: Sighting, records: Records, task: Task
@@ -179,15 +186,18 @@ class Observer:
         The record that :meth:`record` would write of an id of which nothing is known, if that is
         one sound key and nothing else; it is not written.
         """
-        state, key, denied, extra = seen.content.stored
-        if not (state and key) or denied or extra or seen.content.junk or seen.raced is not None:
+        _, _, denied, extra = seen.content.stored
+        if denied or extra or seen.content.junk or seen.raced is not None:
             return None
+        if not (slot := seen.content.stored.slot):
+            return None
+        state, key = slot
         blank = self.refused.new_record(minion_id, key, seen.content.keys[key], state, ())
         if blank is None:
             return None
         by = MINION if state == PENDING else self._by(task.by, minion_id, state)
         value = self.writer.value(state, by)
-        return Record(*blank[:3], (value,), (value.dot,))
+        return blank._replace(values=(value,), context=(value.dot,))
 
     def _by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt's event of the call may come after those of what it did."""

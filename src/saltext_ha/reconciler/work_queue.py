@@ -93,11 +93,11 @@ class WorkQueue:
         """All that wait, due or not."""
         return list(self._waiting)
 
-    def add(self, ids: Iterable[str]) -> None:
+    def add(self, ids: Collection[str]) -> None:
         """Have *ids* looked at as soon as may be."""
         self._put(ids, 0.0)
 
-    def begin(self, ids: Iterable[str], by: str = "", deleted: bool = False) -> None:
+    def begin(self, ids: Collection[str], by: str = "", deleted: bool = False) -> None:
         """*ids* are being looked at; where that is not :meth:`done`, they are due again."""
         self._put(ids, RETRY)
         if deleted:
@@ -152,10 +152,11 @@ class WorkQueue:
                 tasks.append(Task(ids, certain=certain))
         return tasks
 
-    def _put(self, ids: Iterable[str], delay: float) -> None:
+    def _put(self, ids: Collection[str], delay: float) -> None:
         at = self._clock() + delay
         new = Work(at)
         for minion_id in ids:
             known = self._waiting.get(minion_id)
             self._waiting[minion_id] = Work(at, known.certain_at) if known else new
-            self._next = min(self._next, at)  # here: nothing is due where there are no ids
+        if ids:
+            self._next = min(self._next, at)

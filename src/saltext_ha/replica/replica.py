@@ -123,10 +123,10 @@ class Replica:
         :raises ReplicaError: when it cannot be written; everything works without them, but slower.
         """
         try:
-            self._db.executescript(schema.INDEXES)
             # KiB, for 100 000 keys. Until here all was read once and in order, and would lie in
             # memory for as long as the engine rests.
             self._db.execute("PRAGMA cache_size=-8000")
+            self._db.executescript(schema.INDEXES)
         except sqlite3.Error as exc:
             raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
 
@@ -290,6 +290,9 @@ class Replica:
         """
         :meth:`put` the first write of this node about an id that is not known yet, and
         :meth:`set_applied` what the store shows of it; inside a transaction only.
+
+        One record is no conflict, :meth:`next_dot` noted the node, and only what is heard is
+        compared with what else the transaction says.
         """
         done, bucket = self._done, bucket_of(record.minion_id)
         digest, placed = self._rows.add(record, Applied(stored), mark)

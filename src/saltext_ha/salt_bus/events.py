@@ -124,7 +124,7 @@ class EventBus:
             "master", sock_dir=self.opts["sock_dir"], opts=self.opts, listen=True
         ) as bus:
             while not stop.is_set():
-                # Seconds: Salt starts a thread for each call (SyncWrapper), even if nothing comes.
+                # Seconds: Salt 3006 and 3007 start a thread for each call, even if nothing comes.
                 event = bus.get_event(wait=5, tag="salt/", full=True, auto_reconnect=True)
                 if event:
                     self.tell(event.get("tag", ""), event.get("data"))
