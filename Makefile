@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 	test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
-# busy with four, and the other Pythons beside; tests/conftest.py says which come first.
-WORKERS   ?= 4
+# busy with three, and the other Pythons beside; tests/conftest.py says which come first.
+WORKERS   ?= 3
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
 QUICK      = $(addprefix tests/functional/, keystore replica once/test_runs.py minions/test_job_cache.py \

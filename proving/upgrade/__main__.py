@@ -1,6 +1,6 @@
 """
 Three real masters: two of an earlier commit, one of this checkout. They become one group, change
-keys, miss changes of each other, and then the two are upgraded as docs/upgrading.md says.
+keys, miss changes of each other, and then the two are upgraded, one after the other.
 
 Prints each step when it holds. The exit status is 1 when one does not.
 """
@@ -30,11 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     harness.announce(harness.machine())
     with harness.folder() as folder:
         try:
-            old = environment(Path(folder), options.before)
+            old = environments(Path(folder), options.before, 2)
             with Lab() as lab:
-                for step in Scene(lab, old, lambda: upgrade(old)).steps():
+                for step in Scene(lab, old, upgrade).steps():
                     timed(step)
-        except (AssertionError, Failed, TimeoutError) as exc:
+        except (AssertionError, Failed, RuntimeError, TimeoutError) as exc:
             print(f"upgrade: {exc}", file=sys.stderr)
             return 1
     return 0
@@ -47,14 +47,17 @@ def timed(step: Callable[[], None]) -> None:
     print(f"{time.monotonic() - began:6.1f} s  {step.__doc__}", flush=True)
 
 
-def environment(folder: Path, commit: str) -> Path:
-    """The interpreter of a venv in *folder*, with this Salt and the project of that *commit*."""
+def environments(folder: Path, commit: str, count: int) -> list[Path]:
+    """
+    The interpreters of so many venvs in *folder*, with this Salt and the project of that *commit*.
+    """
     run(["git", "clone", "--quiet", str(CHECKOUT), str(folder / "before")], CLONING)
     run(["git", "-C", str(folder / "before"), "checkout", "--quiet", commit], CLONING)
-    run([sys.executable, "-m", "venv", str(folder / "venv")], CLONING)
-    python = folder / "venv" / "bin" / "python"
-    pip(python, f"salt=={version('salt')}", str(folder / "before"))
-    return python
+    pythons = [folder / f"venv{number}" / "bin" / "python" for number in range(count)]
+    for python in pythons:
+        run([sys.executable, "-m", "venv", str(python.parents[1])], CLONING)
+        pip(python, f"salt=={version('salt')}", str(folder / "before"))
+    return pythons
 
 
 def upgrade(python: Path) -> None:

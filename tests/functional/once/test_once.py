@@ -66,7 +66,7 @@ async def test_a_failure_and_a_mistake_are_told(tmp_path: Path) -> None:
             (("effect.nothing",), "no runner function"),
             (("wheel.key.nothing",), "no wheel function"),
             (("local.test.ping",), "takes a function and a target"),
-            (("ha.once", "x"), "other functions than itself"),
+            (("ha.once", "x"), "cannot run ha.once"),
         ):
             answer = await on(m2.place, *wrong)
             assert answer["retcode"] == 2
