@@ -143,8 +143,12 @@ def test_the_documentation_names_every_event_and_all_that_it_carries(story: Stor
     assert carried.pop(HEALTH, health) == health
     led = told.pop(LED)
     assert carried.pop(LED, led) == led
-    # Those are heard in test_check_consistency.py and test_trees.py.
-    assert carried == {tag: told[tag] for tag in told if tag not in (*CHECKED, *DEPLOYED)}
+    # Heard in test_check_consistency.py and test_trees.py; here only where it takes long enough.
+    elsewhere = {tag: told.pop(tag) for tag in (*CHECKED, *DEPLOYED) if tag in told}
+    assert {tag: carried.pop(tag) for tag in elsewhere if tag in carried}.items() <= (
+        elsewhere.items()
+    )
+    assert carried == told
     fired = set()
     for path in Path(saltext_ha.cli.__file__).parents[1].rglob("*.py"):
         fired |= set(re.findall(r"announce\(\s*f?\"([^\"]+)\"", path.read_text()))

@@ -93,8 +93,9 @@ def change(lab: Lab, number: str) -> None:
 def everywhere(lab: Lab, function: str, *args: str) -> dict[str, Any]:
     """What the minions of all masters return."""
     found: dict[str, Any] = {}
-    for master in lab.masters.values():
-        found.update(master.salt("*", function, *args).data)
+    for minion in lab.minions.values():
+        (master,) = minion.masters
+        found.update(master.salt(minion.name, function, *args, "--timeout=30").check().data)
     return found
 
 

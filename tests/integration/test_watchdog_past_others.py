@@ -86,7 +86,6 @@ def test_one_that_was_dead_when_it_was_passed_by_is_the_next(make_lab: MakeLab) 
 
 
 def asked_to(master: Master, target: Master) -> dict[str, object]:
-    answer: dict[str, object] = master.salt("web1", "ha.failover", f"to={target.address}").data[
-        "web1"
-    ]
+    told = master.salt("web1", "ha.failover", f"to={target.address}", "--timeout=30").check().data
+    answer: dict[str, object] = told["web1"]
     return answer
