@@ -54,6 +54,7 @@ class Core:
         """When all that the last pass found is settled: whether too much is gone shows then."""
         self._began: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -97,6 +98,7 @@ class Core:
 
     def close(self) -> None:
         """Finish what is being done, and close the replica."""
+        self._closed = True
         if self._timer:
             self._timer.cancel()
         for task in self._tasks:
@@ -263,7 +265,7 @@ class Core:
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have done what is due next when it is; not in the middle of a pass."""
         at = max(self.keeper.work.next, self._settled)
-        if self._passes or at == math.inf:
+        if self._closed or self._passes or at == math.inf:
             return
         if self._timer:
             if self._timer.when() <= at:

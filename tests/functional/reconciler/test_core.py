@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -336,3 +337,24 @@ def test_an_id_that_cannot_be_read_holds_up_no_other(
         here.close()
 
     asyncio.run(act())
+
+
+def test_once_closed_nothing_is_begun_any_more(m1: Master) -> None:
+    """Also where work was due, and some was under way."""
+    m1.knock("web1")
+    wrong: list[dict[str, Any]] = []
+
+    async def act() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told))
+        here = Core(m1.keeper, lambda _: None)
+        await here.scan()
+        m1.keeper.work.add(["web1"])
+        under_way = asyncio.ensure_future(here.run(time.sleep, 0.2))
+        await asyncio.sleep(0.05)
+        under_way.cancel()
+        here.close()
+        await asyncio.sleep(work_queue.SETTLE + 0.3)
+
+    asyncio.run(act())
+    gc.collect()
+    assert wrong == []
