@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from saltext_ha.replication.placement import ABSENT, Stored
@@ -96,12 +96,6 @@ class KeyStore(Protocol):
         Such an id is named again by the next :meth:`changed`.
 
         :param certain: no write is under way: a pending file that holds no key counts as absent.
-        """
-
-    def read_each(self, ids: Sequence[str]) -> Iterator[Content | None]:
-        """
-        :meth:`read` of each of *ids*, for less than that costs; that an entry is not there may be
-        known from a moment ago.
         """
 
     def junk(self, minion_id: str) -> list[str]:

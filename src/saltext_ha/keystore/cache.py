@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import salt.cache
@@ -98,10 +98,6 @@ class CacheStore:
             return content
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark, slot_mark=_mark(entry, []))
-
-    def read_each(self, ids: Sequence[str]) -> Iterator[Content | None]:
-        """See :meth:`KeyStore.read_each`; each is one call of the driver."""
-        return map(self.read, ids)
 
     def junk(self, minion_id: str) -> list[str]:
         """See :meth:`KeyStore.junk`; 3008 stores only public keys."""

@@ -15,8 +15,7 @@ import pwd
 import secrets
 import stat
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from saltext_ha.common.errors import InvalidRecord, StoreError
@@ -30,10 +29,6 @@ from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
 # Seconds until the folders are asked again; some are on another machine.
 ASKED_EVERY = 5.0
-# Ids for which folders are listed; for fewer it takes longer than it saves.
-WORTH_LISTING = 16
-# Names of any length that fit into one answer of the kernel (glibc asks for 32 KiB).
-ONE_ANSWER = 100
 SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
 
@@ -93,38 +88,12 @@ class FileStore:
 
     def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
-        return self._read(minion_id, certain, {})
-
-    def read_each(self, ids: Sequence[str]) -> Iterator[Content | None]:
-        """See :meth:`KeyStore.read_each`: folders with few files are listed once."""
-        if len(ids) < WORTH_LISTING:
-            return map(self.read, ids)
-        listed = self._listed()
-        return (self._read(minion_id, False, listed) for minion_id in ids)
-
-    def _listed(self) -> dict[str, set[str]]:
-        """The names in each folder that has few, by state."""
-        listed = {}
-        for state, folder in self._folders.paths.items():
-            # What is wrong with a folder shows when a file in it is looked at.
-            with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                names = {entry.name for entry in islice(entries, ONE_ANSWER)}
-                if len(names) < ONE_ANSWER:
-                    listed[state] = names
-        return listed
-
-    def _read(
-        self, minion_id: str, certain: bool, listed: Mapping[str, Container[str]]
-    ) -> Content | None:
-        """:param listed: by state, all names that are in its folder."""
         if not _may_be_id(minion_id):  # an event may name any path
             return Content(ABSENT, {})
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
         mark, slot_mark, junk = 0, 0, False
         for state, folder in self._folders.paths.items():
-            if minion_id not in listed.get(state, (minion_id,)):
-                continue
             path, info = f"{folder}/{minion_id}", None
             try:
                 info = os.lstat(path)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
-from saltext_ha.keystore.base import Change, Content, KeyStore
+from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
@@ -44,10 +44,6 @@ class Move(NamedTuple):
     def minion_id(self) -> str:
         return self.change.minion_id
 
-    def starts_from(self, content: Content | None) -> bool:
-        """Whether *content* is what it was planned from."""
-        return content is not None and content.stored == self.change.shown
-
 
 @dataclass
 class Applier:
@@ -73,8 +69,7 @@ class Applier:
         """
         point("apply.begin")
         try:
-            contents = self._contents(moves)
-            acted = [move for move, now in contents if not move.starts_from(now)]
+            acted = [move for move in moves if not self._is_as_planned(move)]
         except StoreError:
             self._withdraw(moves)
             raise
@@ -113,23 +108,18 @@ class Applier:
                 self.replica.set_applied(minion_id, now._replace(aims=waiting.aims))
         self._withdrawn.clear()
 
-    def clear_the_way(self, ids: Iterable[str]) -> None:
+    def clear_the_way(self, minion_id: str) -> None:
         """
-        Remove entries that hold no key from those of *ids* that are to be changed. On 3006 and 3007
-        any host that reaches the master can send one for any id; ``salt-key -A`` accepts it with
-        the others. It must not block a decision about that id.
-        """
-        dirty = [minion_id for minion_id in ids if self.replica.applied(minion_id).dirty]
-        for minion_id, content in zip(dirty, self.store.read_each(dirty), strict=True):
-            known = self.replica.get(minion_id)
-            if not content or content.stored.key not in (None, *known):
-                self._clear(minion_id, known)
-
-    def _clear(self, minion_id: str, known: Container[bytes]) -> None:
-        """
-        :meth:`clear_the_way` of an id that shows no key, or none of those that are *known*.
+        Remove entries that hold no key from ids that are to be changed. On 3006 and 3007 any host
+        that reaches the master can send one for any id; ``salt-key -A`` accepts it with the others.
+        It must not block a decision about that id.
         """
         applied = self.replica.applied(minion_id)
+        if not applied.dirty:
+            return
+        content, known = self.store.read(minion_id), self.replica.get(minion_id)
+        if content and content.stored.key in (None, *known):
+            return
         junk = self.store.junk(minion_id)
         if not junk:
             return
@@ -155,10 +145,9 @@ class Applier:
         if not left:
             self.refused.discard(minion_id)
 
-    def _contents(self, moves: Sequence[Move]) -> Iterator[tuple[Move, Content | None]]:
-        """What the store shows for the id of each of *moves*."""
-        contents = self.store.read_each([move.change.minion_id for move in moves])
-        return zip(moves, contents, strict=True)
+    def _is_as_planned(self, move: Move) -> bool:
+        content = self.store.read(move.minion_id)
+        return content is not None and content.stored == move.change.shown
 
     def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
@@ -171,8 +160,9 @@ class Applier:
         with self.replica.transaction():
             if self.replica.held.count:
                 self.replica.held.discard(move.minion_id for move in made)
-            for ((minion_id, _, keys, shown), waiting, after), content in self._contents(made):
+            for (minion_id, _, keys, shown), waiting, after in made:
                 self.refused.discard(minion_id)
+                content = self.store.read(minion_id)
                 there = content.stored if content else None
                 if there != after:
                     self.work.settle(minion_id)
@@ -204,7 +194,7 @@ class Applier:
         untouched = []
         for move in moves:
             with contextlib.suppress(StoreError):  # it may have been started
-                if move.starts_from(self.store.read(move.minion_id)):
+                if self._is_as_planned(move):
                     untouched.append(move)
         self._withdraw(untouched)
 

@@ -8,7 +8,7 @@ what was last seen or applied; ``replication/change.py`` says what a difference 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,8 +99,8 @@ class Observer:
         unsettled: set[str] = set()
         held = self.replica.held
         self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
-        for minion_id, content in zip(ids, self._read(ids, task.certain), strict=True):
-            found = self._find(minion_id, content, task.certain)
+        for minion_id in ids:
+            found = self._find(minion_id, task.certain)
             if found is None:
                 if not task.certain:
                     unsettled.add(minion_id)
@@ -125,18 +125,6 @@ class Observer:
                 continue
             seen[minion_id] = found
         return seen, unsettled
-
-    def _read(self, ids: Sequence[str], certain: bool) -> Iterator[Content | None]:
-        """What the store shows for each of *ids*; that an entry is gone, by a look of now."""
-        if certain:
-            yield from (self.store.read(minion_id, certain=True) for minion_id in ids)
-            return
-        for minion_id, content in zip(ids, self.store.read_each(ids), strict=True):
-            before = self.replica.applied(minion_id).stored
-            lacks = content is not None and (
-                (before.slot and not content.stored.slot) or before.denied - content.stored.denied
-            )
-            yield self.store.read(minion_id) if lacks else content
 
     def record(
         self, minion_id: str, seen: Sighting, records: Records, task: Task
@@ -237,11 +225,12 @@ class Observer:
         """How many ids are undecided."""
         return self.replica.counts().get(PENDING, 0)
 
-    def _find(self, minion_id: str, content: Content | None, certain: bool) -> Sighting | None:
+    def _find(self, minion_id: str, certain: bool) -> Sighting | None:
         """
-        *content*, as the store shows it for one id. None if that is no key: it is noted as refused,
-        or, unless *certain*, not known yet.
+        What the store shows for one id. None if that is no key: it is noted as refused, or, unless
+        *certain*, not known yet.
         """
+        content = self.store.read(minion_id, certain)
         if content is None:
             if certain:
                 self.refused.add(minion_id, NO_KEY)
@@ -265,13 +254,13 @@ class Observer:
             if raced is not None:
                 return seen._replace(news=True, raced=raced)
         if content.stored != applied.stored:
-            return Sighting(content, applied, news=True, unseen=seen.unseen)
+            return seen._replace(news=True)
         # Salt says that it was deleted, and it is pending as before. If the minion has knocked
         # since, its entry is a new one. If not, it was not deleted: minions can make Salt fire such
         # events.
         pending = applied.stored.state == PENDING and not applied.dirty
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
-        return Sighting(content, applied, news=again, unseen=seen.unseen)
+        return seen._replace(news=again)
 
     def _vanished(self, minion_id: str, seen: Sighting) -> bool:
         """Whether the id's key is gone, and we did not remove it."""

@@ -188,7 +188,8 @@ class Reconciler:
         writes = self.mode.writes and not task.adopted
         if not task.blind:
             if writes:
-                self.applier.clear_the_way(ids)
+                for minion_id in ids:
+                    self.applier.clear_the_way(minion_id)
             seen, unsettled = self.observer.see(ids, task)
         else:
             unsettled = {i for i in ids if i in self.work}

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -210,40 +209,6 @@ def test_a_key_that_is_being_written_is_named_until_it_is_whole(
     path.write_text(TEXTS[0])
     assert look(store) == {"web1"}
     assert shown(store) == Stored(state, A)
-
-
-@pytest.mark.parametrize("more", [0, 100])
-def test_many_ids_are_read_as_each_alone(root: Path, more: int) -> None:
-    """Whether their folder has few files and is listed, or many and is not."""
-    ids = [f"web{number}" for number in range(48)]
-    for number, minion_id in enumerate(ids):
-        for place, state in enumerate(FOLDERS):
-            if number >> place & 1:
-                put(root, state, minion_id, (A, B, C)[(number + place) % 3])
-    for number in range(more):
-        put(root, PENDING, f"db{number}", A)
-    ids += ["junk", "link", "folder", "gone", "../web1", ""]
-    (root / FOLDERS[PENDING] / "junk").write_text("no key")
-    (root / FOLDERS[REJECTED] / "link").symlink_to(root / FOLDERS[ACCEPTED] / "web1")
-    (root / FOLDERS[ACCEPTED] / "folder").mkdir()
-    shutil.rmtree(root / FOLDERS[DENIED])
-    each = FileStore(root)
-    assert list(FileStore(root).read_each(ids)) == [each.read(minion_id) for minion_id in ids]
-
-
-def test_many_ids_are_read_where_a_folder_cannot_be_listed(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids = [f"web{number}" for number in range(32)]
-    for minion_id in ids:
-        put(root, ACCEPTED, minion_id, A)
-
-    def fail(folder: str) -> NoReturn:
-        raise PermissionError(errno.EACCES, "Permission denied", folder)
-
-    monkeypatch.setattr(os, "scandir", fail)
-    found = list(FileStore(root).read_each(ids))
-    assert [content and content.stored for content in found] == [Stored(ACCEPTED, A)] * 32
 
 
 def test_junk_in_the_place_of_a_request_keeps_no_order_waiting(root: Path) -> None:

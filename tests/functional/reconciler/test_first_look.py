@@ -7,13 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltext_ha.keystore import files
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.observer import OPERATOR
 from saltext_ha.replica.replica import Replica
@@ -68,8 +66,7 @@ def two() -> Iterator[tuple[Master, Master]]:
         short, long = masters
         long.keeper._reconciler._first = lambda *_: None  # type: ignore[method-assign]
         try:
-            with mock.patch.object(files, "WORTH_LISTING", 3):
-                yield short, long
+            yield short, long
         finally:
             for master in masters:
                 master.replica.close()
@@ -160,28 +157,3 @@ def test_it_is_the_way_of_new_ids_with_one_sound_key(monkeypatch: pytest.MonkeyP
         short.knock(IDS[5], 1, DENIED)
         assert len(short.scan()) == 4
         assert sorted(taken) == [IDS[0], IDS[4], IDS[5]]
-
-
-@pytest.mark.parametrize("state", [PENDING, DENIED])
-def test_a_key_that_moves_after_folders_were_listed_is_not_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
-    """As by ``salt-key -a --include-denied`` while many ids are looked at."""
-    master = Master(tmp_path, "m1")
-    every = [f"web{number}" for number in range(files.WORTH_LISTING)]
-    for minion_id in every:
-        master.knock(minion_id, state=state)
-    master.scan()
-    listed = master.store._listed
-
-    def then_moved() -> dict[str, set[str]]:
-        found = listed()
-        master.move("web3", state, ACCEPTED)
-        return found
-
-    monkeypatch.setattr(master.store, "_listed", then_moved)
-    master.keeper.observe(every)
-    assert master.replica.applied("web3").stored.state == ACCEPTED
-    assert [(r.minion_id, r.state) for r in master.records() if r.state != state] == [
-        ("web3", ACCEPTED)
-    ]

@@ -105,9 +105,6 @@ class MemoryStore:
             return Content(Stored(denied=refused), KEYS)
         return Content(Stored(*slots[0], refused, frozenset(slots[1:])), KEYS)
 
-    def read_each(self, ids: Sequence[str]) -> Iterator[Content]:
-        return map(self.read, ids)
-
     def apply(self, changes: Sequence[Change]) -> Outcome:
         missing = set()
         for first in (True, False):
