@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import salt.config
@@ -53,6 +53,8 @@ from saltext_ha.sync.link import Link
 from saltext_ha.transport import control_client, identity
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
+
+T = TypeVar("T")
 
 START = 300.0
 _given: set[int] = set()
@@ -228,6 +230,14 @@ class Engine:
             return names <= {name for name, link in self.parts.links.items() if link.up}
 
         await self._until(met, f"meets {', '.join(sorted(names))}")
+
+    def known(self, function: Callable[[Replica], T]) -> T:
+        """
+        What *function* finds in its replica, in the keeper's thread; this thread waits. Two threads
+        that read one SQLite database make it fail now and then.
+        """
+        core = self.parts.core
+        return core._worker.submit(function, core.replica).result()
 
     async def hint(self, minion_id: str, gone: bool = False) -> None:
         """What Salt's event bus would say after ``salt-key``; returns when it was followed."""

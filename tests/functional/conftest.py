@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,42 @@ from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.events import EventBus
 from tests.api_server import Server
 from tests.functional.keepers import Master
+
+
+class KeepersOwn(sqlite3.Connection):
+    """replica.db: it fails for other threads from when the keeper's has used it."""
+
+    _keeper: threading.Thread | None = None
+
+    def _check(self) -> None:
+        current = threading.current_thread()
+        if current.name.startswith("ha-keeper"):
+            self._keeper = current
+        elif self._keeper and self._keeper.is_alive():
+            raise AssertionError(f"{current.name} uses replica.db beside {self._keeper.name}")
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self._check()
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        self._check()
+        return super().executemany(*arguments)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two threads that use one connection make SQLite fail, but seldom: here they always do."""
+    connect = sqlite3.connect
+
+    def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        if options.get("check_same_thread", True):
+            return connect(*arguments, **options)
+        return connect(*arguments, factory=KeepersOwn, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connected)
+        yield
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ class Retention:
 
         async def drop(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             dropping = _read(payload)
-            if not self._is_epoch(dropping.epoch):
+            if not await self._is_epoch(dropping.epoch):
                 raise InvalidRecord("the epoch is of another time")
             root = wire.field(payload, "root", bytes)
             return {"dropped": await self._core.run(self._core.keeper.drop, root, dropping)}
@@ -96,7 +96,7 @@ class Retention:
     async def _horizon_of(self, link: Link) -> tuple[dict[str, int], int]:
         """A peer's horizon, and how often the group has dropped."""
         answer = await link.call("horizon", {})
-        if not self._is_epoch(answer.get("epoch")):
+        if not await self._is_epoch(answer.get("epoch")):
             return {}, 0
         return read_context(answer.get("horizon")), answer["epoch"]
 
@@ -228,15 +228,16 @@ class Retention:
             answer = await link.call("level", {"root": root})
             if not answer.get("level"):
                 raise HaError(f"{name} is not level")
-            if self._is_epoch(answer.get("epoch")):
+            if await self._is_epoch(answer.get("epoch")):
                 epochs[name] = answer["epoch"]
         return epochs
 
-    def _is_epoch(self, raw: Any) -> bool:
+    async def _is_epoch(self, raw: Any) -> bool:
         """
         Whether *raw* is a valid count of droppings by a peer; it must leave room for more.
         """
-        epoch = self._core.replica.dropped.epoch
+        dropped = self._core.replica.dropped
+        epoch = await self._core.run(lambda: dropped.epoch)
         return type(raw) is int and 0 <= raw < min(MAX_EPOCH, epoch + MAX_MISSED)
 
     def _level(self, root: Any) -> tuple[bool, int]:

@@ -249,7 +249,7 @@ def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> None:
             # Nothing of what m2 sent before is refused; what was m3's is.
             assert "web9" in str(answer["refused"])
             assert "backdoor" not in str(answer["refused"])
-            (left,) = m1.parts.core.replica.get("backdoor").values()
+            (left,) = m1.known(lambda of: of.get("backdoor")).values()
             assert word.node not in dict(left.context)
             status = await run(m1.place, "status")
             noted = [row["note"] for row in status["masters"] if row["self"]]
@@ -265,7 +265,7 @@ def test_what_it_says_under_the_name_of_another_write_is_found(tmp_path: Path) -
         async with with_a_thief(tmp_path) as (m1, m2, thief):
             plant(m2.place, "minions", "web1")
             await until(lambda: there(m1.place) == {"web1": "minions"}, "accepted")
-            (made,) = m2.parts.core.replica.get("web1").values()
+            (made,) = m2.known(lambda of: of.get("web1")).values()
             for number, minion_id in enumerate(("backdoor", "backdoor2")):
                 print_, key = PRINTS[number + 1], KEYS[number + 1]
                 forged = made._replace(minion_id=minion_id, fingerprint=print_, public_key=key)
@@ -505,7 +505,7 @@ def test_what_an_older_release_took_is_written_anew(
                 await poison(thief, m2, "web2", **wide())
                 await level(m1, m2)
             for engine in (m1, m2):
-                assert len(engine.parts.core.replica.nodes.seen()) > 4000
+                assert len(engine.known(lambda of: of.nodes.seen())) > 4000
             # This is lost on the way, and so is all that m1 decides from now on.
             for minion_id in ("web1", "web3"):
                 (m1.place.pki_dir / "minions" / minion_id).unlink()
@@ -522,7 +522,7 @@ def test_what_an_older_release_took_is_written_anew(
             assert len(one["changes"]) == 1
             # It vouches for the name that it took, and for all that it wrote under the other.
             assert replica.node != former
-            assert replica.own_word() is not None
+            assert m1.known(lambda of: of.own_word()) is not None
             assert replica.vouched.get(former) is not None
             assert (one["retcode"], one["unreachable"]) == (1, {})  # others still differ
             assert "m2 does not know the same yet" in one["notes"][0]
@@ -532,7 +532,7 @@ def test_what_an_older_release_took_is_written_anew(
             async with running(m2.place) as (back,):
                 await until(lambda: there(back.place) == {"web2": "minions"}, "m2 has them")
                 await level(m1, back)
-                assert len(m1.parts.core.replica.nodes.seen()) < 20
+                assert len(m1.known(lambda of: of.nodes.seen())) < 20
                 # And decisions arrive again, in both directions.
                 plant(m1.place, "minions", "web5")
                 (back.place.pki_dir / "minions" / "web2").unlink()

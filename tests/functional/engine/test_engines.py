@@ -23,6 +23,7 @@ from saltext_ha.health import fitness
 from saltext_ha.keystore import minion_key, open_store
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.minion_key import fingerprint
+from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import DELETED, Dot, Record, Value, decide
 from saltext_ha.sync import answers, antientropy
@@ -108,9 +109,8 @@ def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> No
             assert await m2.parts.retention.drop_old() == 0
             assert await m1.parts.retention.drop_old() == 1
             for engine in (m1, m2, m3):
-                replica = engine.parts.core.replica
-                assert list(replica.ids()) == ["web2"]
-                assert replica.dropped.epoch == 1
+                assert engine.known(lambda of: list(of.ids())) == ["web2"]
+                assert engine.known(lambda of: of.dropped.epoch) == 1
             await level(m1, m2, m3)
 
     asyncio.run(act())
@@ -126,7 +126,7 @@ def test_young_tombstones_stay(tmp_path: Path) -> None:
             await delete(m1, "web1")
             await level(m1, m2)
             assert await m1.parts.retention.drop_old() == 0
-            assert list(m1.parts.core.replica.ids()) == ["web1"]
+            assert m1.known(lambda of: list(of.ids())) == ["web1"]
 
     asyncio.run(act())
 
@@ -142,13 +142,13 @@ def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
             await delete(m1, "web1")
             with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
                 await m1.parts.retention.drop_old()
-            assert list(m1.parts.core.replica.ids()) == ["web1"]
+            assert m1.known(lambda of: list(of.ids())) == ["web1"]
             async with Engine(two) as back:
                 await level(m1, back)
                 await m1.meets(back)
                 assert await m1.parts.retention.drop_old() == 1
                 await level(m1, back)
-                assert list(back.parts.core.replica.ids()) == []
+                assert back.known(lambda of: list(of.ids())) == []
 
     asyncio.run(act())
 
@@ -164,7 +164,7 @@ def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Pa
         shutil.copy2(tmp_path / "old.db", two.replica_file)
         async with met(one, two) as (m1, m2):
             await level(m1, m2)
-            assert list(m2.parts.core.replica.ids()) == ["web2"]
+            assert m2.known(lambda of: list(of.ids())) == ["web2"]
             assert accepted(one, two) == [{"web2"}] * 2
 
     asyncio.run(act())
@@ -176,16 +176,14 @@ def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: 
     async def act() -> None:
         async with with_a_tombstone(one, two) as (m1, m2):
             keeper = m1.parts.core.keeper
-            keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
-            dropping = m1.parts.retention._dropping(keys, 1)
+            dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
             assert await m1.parts.core.run(keeper.drop, keeper.replica.records.root, dropping)
             await level(m1, m2)
-            assert list(m2.parts.core.replica.ids()) == ["web2"]
-            ours, theirs = (m.parts.core.replica.dropped for m in (m1, m2))
-            assert theirs.horizon() == {}
+            assert m2.known(lambda of: list(of.ids())) == ["web2"]
+            assert horizon(m2) == {}
             assert await m1.parts.retention.drop_old() == 0
-            assert theirs.horizon() == ours.horizon() != {}
-            assert theirs.epoch == 1
+            assert horizon(m2) == horizon(m1) != {}
+            assert m2.known(lambda of: of.dropped.epoch) == 1
 
     asyncio.run(act())
 
@@ -224,8 +222,8 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
             if readable:
                 await level(m1, m2)
             await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
-            assert m2.parts.core.replica.dropped.epoch == 1
-            assert (m2.parts.core.replica.dropped.horizon() != {}) is readable
+            assert m2.known(lambda of: of.dropped.epoch) == 1
+            assert (horizon(m2) != {}) is readable
             assert (two.pki_dir / "minions_pre" / "web1").exists()
 
     asyncio.run(act())
@@ -253,7 +251,7 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
         Trust(two.config.state_dir).unpin("m3")
         async with Engine(two), Engine(three) as m3, Engine(one) as m1:
             await until(lambda: not m1.parts.core.keeper.mode.adopting, "rebuilt")
-            there, here = (e.parts.core.replica.get("web1") for e in (m3, m1))
+            there, here = records(m3), records(m1)
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
 
@@ -276,7 +274,7 @@ def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
             m2.parts.mode.paused = "paused"
             accept(one, "web1")
             await m1.hint("web1")
-            await until(lambda: bool(m2.parts.core.replica.get("web1")), "heard of")
+            await until(lambda: bool(records(m2)), "heard of")
             asked = {"only": ["keys"]}
             assert (await run(one, "check_consistency", **asked))["status"] != "same"
             assert (await run(one, "sync", test=True))["changes"]
@@ -305,9 +303,8 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
             await m1.hint("web1")
-            await until(lambda: len(m2.parts.core.replica.get("web1")) == 2, "heard of")
-            keys = [("web1", record.fingerprint) for record in keeper.replica.tombstones("", 9)]
-            dropping = m1.parts.retention._dropping(keys, 1)
+            await until(lambda: len(records(m2)) == 2, "heard of")
+            dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
             assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
 
             def pull() -> None:
@@ -347,7 +344,7 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
             await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
-            assert set(m2.parts.core.replica.ids()) == ids
+            assert m2.known(lambda of: set(of.ids())) == ids
             await level(m1, m2)
             assert accepted(one, two) == [ids, ids]
 
@@ -400,7 +397,7 @@ def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> 
         async with met(one, three) as (m1, m3):
             assert only_reports(m1)
             accept(three, "web2", 1)
-            await until(lambda: m1.parts.core.replica.get("web2") != {}, "m1 has heard of it")
+            await until(lambda: bool(records(m1, "web2")), "m1 has heard of it")
             await m1.parts.core.scan()
             assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
         # m2 is given a copy of the folder.
@@ -474,11 +471,11 @@ def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
         async with met(one, two) as (m1, m2):
             await until(lambda: len(failed) >= 2, "found by both")
             await m1.parts.shared_store.check_all()
-            assert m1.parts.core.replica.meta.shared_with == []
+            assert m1.known(lambda of: of.meta.shared_with) == []
             monkeypatch.undo()
             for master, other in ((m1, "m2"), (m2, "m1")):
                 await master.parts.shared_store.check_all()
-                assert master.parts.core.replica.meta.shared_with == [other]
+                assert master.known(lambda of: of.meta.shared_with) == [other]
 
     asyncio.run(act())
 
@@ -866,8 +863,17 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
     asyncio.run(act())
 
 
-def records(engine: Engine) -> dict[bytes, Record]:
-    return dict(engine.parts.core.replica.get("web1"))
+def records(engine: Engine, minion_id: str = "web1") -> dict[bytes, Record]:
+    return engine.known(lambda of: dict(of.get(minion_id)))
+
+
+def horizon(engine: Engine) -> dict[str, int]:
+    return engine.known(lambda of: of.dropped.horizon())
+
+
+def dropped_on(engine: Engine, tombstones: list[Record]) -> Dropping:
+    keys = [(record.minion_id, record.fingerprint) for record in tombstones]
+    return engine.parts.retention._dropping(keys, 1)
 
 
 @pytest.mark.parametrize(
@@ -886,7 +892,7 @@ def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path)
     async def act() -> None:
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
-            await until(lambda: "web1" in m2.parts.core.replica.ids(), "heard of")
+            await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "heard of")
             assert m2.parts.mode.name == "observe"
             assert "salt-run ha.resume" in await notes(m1, "m2")
             assert not (two.pki_dir / "minions" / "web1").exists()
@@ -985,7 +991,7 @@ def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> None:
             assert m2.parts.identity.fingerprint != before
             assert m2.parts.core.replica.node != node
             accept(two, "web1")
-            await until(lambda: "web1" in m2.parts.core.replica.ids(), "recorded")
+            await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "recorded")
 
             await join(one, two)
             await until(lambda: accepted(one) == accepted(two) == [{"web0", "web1"}], "joined")

@@ -74,7 +74,7 @@ def has(place: Place, minion_id: str) -> bool:
 
 
 def record(engine: Engine, minion_id: str = "web1") -> Record:
-    return next(iter(engine.parts.core.replica.get(minion_id).values()))
+    return next(iter(engine.known(lambda of: of.get(minion_id)).values()))
 
 
 def node(engine: Engine) -> str:
@@ -149,7 +149,7 @@ def test_nor_before_that_master_was_met(tmp_path: Path) -> None:
         accept(one, "web1")
         async with running(one, two) as (m1, m2):
             evil = Turned(tmp_path / "evil", one, two)
-            await until(lambda: "web1" in m1.parts.core.replica.ids(), "recorded")
+            await until(lambda: "web1" in m1.known(lambda of: set(of.ids())), "recorded")
             await evil.push(two, crafted(record(m1), {node(m1): FAR}))
             await until(lambda: has(two, "web1"), "taken: nobody there knows whose node that is")
             befriend(one, two)
