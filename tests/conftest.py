@@ -12,6 +12,19 @@ import salt._logging.impl
 
 HERE = Path(__file__).parent
 KINDS = ("integration", "functional", "unit")
+# They take minutes, and mostly wait: for a master to be found dead, a page to notice, a crash to be
+# mended. At the end, each alone, they would leave the processors idle.
+WAITING = (
+    "test_watchdog.py",
+    "test_trees.py",
+    "test_safe.py",
+    "test_load_balancer.py",
+    "test_api_pool.py",
+    "test_watchdog_over_tcp.py",
+    "test_watchdog_past_others.py",
+    "test_deploy_states.py",
+    "test_tutorials.py",
+)
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 hypothesis.settings.register_profile(
@@ -42,8 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Side by side, files that take minutes come first: the last ones then end together."""
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        kind, name = KINDS.index(item.path.relative_to(HERE).parts[0]), item.path.name
+        late = kind or name not in WAITING
+        return kind, len(WAITING) if late else WAITING.index(name)
+
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: KINDS.index(item.path.relative_to(HERE).parts[0]))
+        items.sort(key=place)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
