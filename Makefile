@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	test-all clean
 
 # So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
-# busy with three, and the other Pythons beside; tests/conftest.py says which come first.
+# busy with three that start daemons, and others beside; tests/conftest.py says which come first.
 WORKERS   ?= 3
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
@@ -38,14 +38,23 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## two real masters, three real minions, the main job shown and checked
 	$(BIN)/python -m lab.demo
 
+# Two jobs at a time, in this order: what mostly waits comes last, beside what starts many processes.
+SUITE = $(MAKE) --no-print-directory --keep-going --jobs 2 daemons
+
 test: programs lint  ## lint, the whole test suite, and a core of it on the other Pythons that are installed
-	$(MAKE) --no-print-directory --jobs 2 suite pythons
+	$(SUITE) pythons others
 
-.PHONY: suite pythons
+.PHONY: suite daemons others pythons
 suite: $(STAMP)
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(SUITE) others
 
-# Beside the suite, which is to have most of the processors. What it starts is no job of this make.
+daemons: $(STAMP)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/integration
+
+others: $(STAMP)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/functional tests/unit
+
+# What it starts is no job of this make.
 pythons: $(STAMP)
 	WORKERS=1 MAKEFLAGS= $(BIN)/python -m lab.pythons
 
@@ -182,7 +191,7 @@ salt-suites: $(STAMP)  ## Salt's own suites for several masters, with our engine
 	$(BIN)/python -m proving.suites $(ARGS)
 
 test-all: programs lint  ## the suite on each Python that is installed, and the core set on the older Salts
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	$(SUITE) others
 	$(BIN)/python -m lab.pythons --all
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core
 	$(MAKE) VENV=.venv-3007 SALT='salt~=3007.0' core

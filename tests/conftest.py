@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 
 import hypothesis
 import pytest
 import salt._logging.impl
 
-HERE = Path(__file__).parent
-KINDS = ("integration", "functional", "unit")
 # They take minutes, and mostly wait: for a master to be found dead, a page to notice, a crash to be
 # mended. At the end, each alone, they would leave the processors idle.
 WAITING = (
@@ -56,10 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Side by side, files that take minutes come first: the last ones then end together."""
 
-    def place(item: pytest.Item) -> tuple[int, int]:
-        kind, name = KINDS.index(item.path.relative_to(HERE).parts[0]), item.path.name
-        late = kind or name not in WAITING
-        return kind, len(WAITING) if late else WAITING.index(name)
+    def place(item: pytest.Item) -> int:
+        name = item.path.name
+        return WAITING.index(name) if name in WAITING else len(WAITING)
 
     if hasattr(config, "workerinput"):
         items.sort(key=place)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import heapq
 import itertools
 import types
@@ -78,7 +80,9 @@ class Process:
         """As killed: nothing of it happens any more."""
         if not self.over:
             self.over = True
-            self._coroutine.close()
+            # Before Python 3.13 close() would leave an asynchronous generator that it waits for.
+            with contextlib.suppress(asyncio.CancelledError):
+                self._coroutine.throw(asyncio.CancelledError())
 
 
 class Event:

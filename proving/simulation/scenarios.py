@@ -34,7 +34,11 @@ class Case:
         group = Group(self.keys, self.settings, self.conditions, self.seed)
         with on(group.kernel, group.random):
             group.start()
-            yield group
+            try:
+                yield group
+            finally:
+                for master in group.masters:
+                    master.stop()
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """
 Has :class:`saltext_ha.sync.link.Link` run, as it is, in simulated time and on the simulated
-network: what its module knows as ``time``, ``asyncio``, ``random`` and
+network: what its module knows as ``time``, ``asyncio``, ``random``, ``ahead`` and
 ``PeerClient`` is replaced meanwhile.
 """
 
@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from proving.simulation.kernel import Event, Kernel
+from proving.simulation.kernel import Event, Kernel, Process, Resume, suspend
 from proving.simulation.network import Host, Network
+from saltext_ha.common.ahead import END
 from saltext_ha.keystore import minion_key
 from saltext_ha.sync import link
 from saltext_ha.transport.peer import Peer
@@ -68,6 +69,51 @@ class Lock:
         pass
 
 
+class Coming:
+    """The next one of *items*, while it is being made."""
+
+    def __init__(self, items: AsyncGenerator[Any, None]) -> None:
+        self._made: tuple[Any, Exception | None] | None = None
+        self._resume: Resume | None = None
+        self._process = Process(self._make(items))
+
+    async def _make(self, items: AsyncGenerator[Any, None]) -> None:
+        try:
+            self._made = await anext(items, END), None
+        except Exception as exc:
+            self._made = None, exc
+        if self._resume:
+            self._resume(None)
+
+    def _wait(self, resume: Resume) -> None:
+        self._resume = resume
+
+    async def get(self) -> Any:
+        """It; :data:`END` if there is none."""
+        if self._made is None:
+            await suspend(self._wait)
+        assert self._made
+        item, error = self._made
+        if error:
+            raise error
+        return item
+
+    def stop(self) -> None:
+        """It is not needed any more."""
+        self._process.stop()
+
+
+async def ahead(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """As ``saltext_ha.common.ahead`` has it."""
+    coming = Coming(items)
+    try:
+        while (item := await coming.get()) is not END:
+            coming = Coming(items)
+            yield item
+    finally:
+        coming.stop()
+
+
 @contextlib.contextmanager
 def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
     """Inside, links are made and run in the time of *kernel*, and what they draw is of *source*."""
@@ -83,7 +129,9 @@ def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
     # That a text is an RSA key is found out once, not by each of fifty masters.
     check = functools.lru_cache(maxsize=50_000)(minion_key.check)
     with (
-        patch.multiple(link, time=clock, asyncio=names, random=source, PeerClient=Client),
+        patch.multiple(
+            link, time=clock, asyncio=names, random=source, PeerClient=Client, ahead=ahead
+        ),
         patch.object(minion_key, "check", check),
     ):
         yield

@@ -48,6 +48,7 @@ from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
+from saltext_ha.sync.rebuilding import Rebuilding
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.retention import Retention
 from saltext_ha.sync.shared_store import SharedStore
@@ -179,6 +180,7 @@ class Parts:
             names=self._shared_with,
             patience=config.scan_interval,
         )
+        self.rebuilding = Rebuilding(core, trust, self.links, self.retention.pull)
         self.group = Group(config.name, core, trust, self.links, config.peer_timeout)
         self.admission = self._admission()
 
@@ -192,11 +194,15 @@ class Parts:
             greeting=self.hello.greet,
             vouching=self.vouching,
             announce=self.announce,
-            met=self.shared_store.check,
+            met=self._met,
             mistrusted=self.certificates.reconcile,
             interval=self.config.sync_interval,
             timeout=self.config.peer_timeout,
         )
+
+    async def _met(self, link: Link) -> None:
+        await self.shared_store.check(link)
+        await self.rebuilding.met()
 
     def _admission(self) -> Admission:
         config, opts = self.config, self.opts

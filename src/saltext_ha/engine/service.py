@@ -21,7 +21,6 @@ from saltext_ha.engine.wiring import Answering
 from saltext_ha.membership.auto_join import AutoJoin
 from saltext_ha.reconciler.scanner import Scanner
 from saltext_ha.salt_bus.announce import Announcer
-from saltext_ha.sync.rebuilding import Rebuilding
 from saltext_ha.transport import control_client
 from saltext_ha.transport.control_server import ControlServer
 from saltext_ha.transport.listener import PeerListener
@@ -117,8 +116,9 @@ class Service:
     def _start_tasks(self, made: Answering) -> None:
         parts, config = self.parts, self._config
         Scanner(parts.core, parts.hints, config.scan_interval).start(self._tasks)
-        rebuilding = Rebuilding(parts.core, parts.trust, parts.links, parts.retention.pull)
-        following = follow_members(parts.links, rebuilding, parts.membership, parts.shared_store)
+        following = follow_members(
+            parts.links, parts.rebuilding, parts.membership, parts.shared_store
+        )
         seeking = AutoJoin(config, parts.trust, lambda: parts.identity, parts.notes)
         for name, work in (
             ("members", following),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
@@ -63,6 +65,23 @@ class Progress(NamedTuple):
         self.failed[change.minion_id] = str(exc)
 
 
+@dataclass
+class Portion:
+    """Drafts that become durable side by side."""
+
+    drafts: list[tuple[NewEntry, writing.Draft]] = field(default_factory=list)
+    flaws: Iterable[OSError | None] = ()
+    """For each, once the disk has answered, why it is not durable, or None."""
+    end: OSError | None = None
+    """Why no more were drafted."""
+
+    def discard(self) -> None:
+        """Close them once the disk has answered, and remove those without a name."""
+        deque(self.flaws, maxlen=0)
+        for _, draft in self.drafts:
+            writing.discard(draft)
+
+
 class Applying:
     """
     One call of :meth:`KeyStore.apply` for key files in *folders*.
@@ -73,6 +92,7 @@ class Applying:
     def __init__(self, folders: Folders, writer: int) -> None:
         self._folders = folders
         self._writer = writer
+        self._waiters: Executor | None = None
         self._done = Progress(set(), {}, set(), {}, set())
 
     def run(self, changes: Sequence[Change]) -> Outcome:
@@ -82,8 +102,8 @@ class Applying:
             self._new(each, step) for each in changes for step in each.steps if step.action in NEW
         ]
         try:
-            with writing.waiters(len(new)) as waiters:
-                self._write_all(new, waiters)
+            with writing.waiters(len(new)) as self._waiters:
+                self._write_all(new)
                 self._folders.sync(done.touched | _staying(changes))
                 self._folders.sync(self._remove_old(changes))
                 spoilt = [
@@ -91,7 +111,7 @@ class Applying:
                     for entry, linked in done.links.values()
                     if writing.is_spoilt(entry.path, linked)
                 ]
-                self._write_all(spoilt, waiters, link=False)
+                self._write_all(spoilt, link=False)
                 self._folders.sync({entry.state for entry in spoilt})
         except OSError as exc:
             raise StoreError(f"{self._folders.root}: key folders cannot be written: {exc}") from exc
@@ -103,56 +123,75 @@ class Applying:
         path = self._folders.path(state, change.minion_id)
         return NewEntry(change, step, state, path, replaces)
 
-    def _write_all(
-        self, new: Sequence[NewEntry], waiters: Executor | None, *, link: bool = True
-    ) -> None:
+    def _write_all(self, new: Sequence[NewEntry], *, link: bool = True) -> None:
         """
         Write *new*, each whole and durable.
 
         :param link: whether a key that only moves to another folder is the old file where possible;
             if not, every file is a new one.
         """
-        anew = [
-            entry
-            for some in batches(new, writing.AT_ONCE)
-            for entry in self._write(some, waiters, link)
-        ]
+        anew: list[NewEntry] = []
+        begun: deque[Portion] = deque()
+        try:
+            for number, some in enumerate(batches(new, writing.AT_ONCE)):
+                begun.append(Portion())
+                self._begin(begun[-1], some, number, link)
+                if begun[-1].end:
+                    break
+                if len(begun) > 1:  # the disk has had time, and now has the next ones
+                    anew += self._finish(begun.popleft())
+            while begun:
+                anew += self._finish(begun.popleft())
+        finally:
+            for portion in begun:
+                portion.discard()
         if anew and not link:
             raise StoreError(
                 f"{anew[0].path}: what is written there is gone before it has its name; "
                 "does something clean up that folder?"
             )
         if anew:
-            self._write_all(anew, waiters, link=False)
+            self._write_all(anew, link=False)
 
-    def _write(
-        self, new: Sequence[NewEntry], waiters: Executor | None, link: bool
-    ) -> list[NewEntry]:
+    def _begin(self, portion: Portion, new: Sequence[NewEntry], number: int, link: bool) -> None:
         """
-        Write *new*, few enough to be open at the same time; those that could not be linked, and
-        need a new file.
+        Draft *new*, few enough to be open at the same time, and have the disk make them durable.
+
+        :param number: of *portion*; two of them that follow each other may be open.
         """
-        done = self._done
-        drafts: list[tuple[NewEntry, writing.Draft]] = []
+        try:
+            for place, entry in enumerate(new, number % 2 * writing.AT_ONCE):
+                try:
+                    portion.drafts.append((entry, self._draft(entry, place, link)))
+                except OSError as exc:
+                    self._done.fail(entry.change, exc)
+        except OSError as exc:
+            portion.end = exc
+        drafts = [draft for _, draft in portion.drafts]
+        portion.flaws = writing.make_durable(drafts, self._waiters)
+
+    def _finish(self, portion: Portion) -> list[NewEntry]:
+        """
+        Give the drafts of *portion* their names once they are durable.
+
+        :return: the entries that could not be linked, and need a new file.
+        :raises OSError: the disk is full, or cannot be written. What was written before stays: the
+            next try needs less room.
+        """
         anew = []
         try:
-            for number, entry in enumerate(new):
-                try:
-                    drafts.append((entry, self._draft(entry, number, link)))
-                except OSError as exc:
-                    done.fail(entry.change, exc)
-            flaws = writing.make_durable([draft for _, draft in drafts], waiters)
-            for (entry, draft), flaw in zip(drafts, flaws, strict=True):
-                if done.is_left(entry.change.minion_id):
+            for (entry, draft), flaw in zip(portion.drafts, portion.flaws, strict=True):
+                if self._done.is_left(entry.change.minion_id):
                     continue
                 try:
                     if not self._name(entry, draft, flaw):
                         anew.append(entry)
                 except OSError as exc:
-                    done.fail(entry.change, exc)
+                    self._done.fail(entry.change, exc)
+            if portion.end:
+                raise portion.end
         finally:
-            for _, draft in drafts:
-                writing.discard(draft)
+            portion.discard()
         return anew
 
     def _name(self, entry: NewEntry, draft: writing.Draft, flaw: OSError | None) -> bool:

@@ -14,9 +14,10 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
@@ -24,7 +25,9 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import reading
 
 AT_ONCE = 96
-"""Files that are open and not durable yet, at most; each takes a descriptor."""
+"""
+Files that become durable side by side. As many more are open meanwhile, each with a descriptor.
+"""
 WAITERS = 8
 # For fewer files, starting threads takes longer than they save.
 FEW = 16
@@ -145,13 +148,16 @@ def waiters(number: int) -> contextlib.AbstractContextManager[Executor | None]:
     return ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer")
 
 
-def make_durable(drafts: Sequence[Draft], waiters: Executor | None) -> list[OSError | None]:
-    """Make the content of *drafts* durable; for each, the reason why it failed, or None."""
+def make_durable(drafts: Sequence[Draft], waiters: Executor | None) -> Iterator[OSError | None]:
+    """
+    Make the content of *drafts* durable; for each, once that has ended, the reason why it failed,
+    or None. With *waiters* all begin at once; without, each when it is asked for.
+    """
     if waiters is None:
-        return _sync_all(drafts)
+        return map(_sync, drafts)
     # One share per thread: handing over a file costs about as much as waiting for it.
     shares = batches(drafts, -(-len(drafts) // WAITERS) or 1)
-    return [flaw for share in waiters.map(_sync_all, shares) for flaw in share]
+    return chain.from_iterable(waiters.map(_sync_all, shares))
 
 
 def _sync_all(drafts: Iterable[Draft]) -> list[OSError | None]:

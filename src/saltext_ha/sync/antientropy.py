@@ -323,6 +323,25 @@ def read_records(raw: Any) -> tuple[list[Record], list[str]]:
     return records, reasons
 
 
+class Answer(NamedTuple):
+    """A peer's answer about some buckets, its records checked: see :mod:`.answers`."""
+
+    records: list[Record]
+    reasons: list[str]
+    """Why others do not count."""
+    vouched: Any
+    want: Any
+
+
+def read_answer(raw: dict[str, Any]) -> Answer:
+    """
+    A peer's answer to ``compare``.
+
+    :raises InvalidRecord: it makes no sense.
+    """
+    return Answer(*read_records(raw.get("records")), raw.get("vouched"), raw.get("want"))
+
+
 def told(dropped: Iterable[Record]) -> list[Any]:
     """``[id, key, digest]`` of records that a peer offered, and that all masters dropped."""
     return [[r.minion_id, r.fingerprint, record_digest(r)] for r in dropped]

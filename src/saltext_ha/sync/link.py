@@ -7,9 +7,10 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from saltext_ha.common.ahead import ahead
 from saltext_ha.common.batches import batches
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import (
@@ -27,7 +28,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import DELETED, REJECTED, Record
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import RECORDS
-from saltext_ha.sync.antientropy import Comparison, Exchanged, Limit
+from saltext_ha.sync.antientropy import Answer, Comparison, Exchanged, Limit
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.sync.outbox import Outbox
 from saltext_ha.sync.repair_leases import MANY, SHARED, RepairLeases
@@ -290,24 +291,45 @@ class Link:
             in_parts=self.info.get("parts") is True,
             more={SHARED: shared},
         )
+        # While one answer is written down, and its keys become files, the next is made and read.
+        coming = ahead(self._answers(comparison, groups, shared))
+        async with contextlib.aclosing(coming) as answers:
+            async for answer in answers:
+                try:
+                    await self._take(answer, done)
+                except PeerRefused as exc:
+                    self._refused(exc, shared)
+
+    async def _answers(
+        self, comparison: Comparison, groups: Iterable[list[int]], shared: bool
+    ) -> AsyncGenerator[Answer, None]:
+        """
+        The peer's answers about *groups* of buckets; what it refuses is left out.
+
+        :raises PeerRefused: instead, unless the round is *shared*.
+        """
         for group in groups:
             try:
                 async for answer in comparison.answers(group):
-                    await self._take(answer, done)
+                    yield antientropy.read_answer(answer)
             except PeerRefused as exc:
-                if not shared:
-                    raise  # the caller must be told all
-                self._note_refusal(str(exc))
+                self._refused(exc, shared)
+
+    def _refused(self, exc: PeerRefused, shared: bool) -> None:
+        """The peer refused a part of a round; who asked for a whole one must be told."""
+        if not shared:
+            raise exc
+        self._note_refusal(str(exc))
 
     async def _ask(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
         return await self.call(method, payload, LARGE)
 
-    async def _take(self, answer: dict[str, Any], done: Exchanged) -> None:
+    async def _take(self, answer: Answer, done: Exchanged) -> None:
         """Take in a peer's answer, and send the records that it wants."""
         core = self._core
-        records, reasons = antientropy.read_records(answer.get("records"))
+        records, reasons, vouched, want = answer
         if records:
-            vouched = self._vouching.read(answer.get("vouched"), records)
+            vouched = self._vouching.read(vouched, records)
             merged = await core.learn(records, self.peer.name, vouched=vouched)
             reasons += merged.refused
             self._vouching.disowned(merged.disowned)
@@ -315,7 +337,7 @@ class Link:
             if merged.dropped:
                 await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
         self._vouching.note(self.peer.name, reasons)
-        mine = await core.run(antientropy.wanted, core.replica, answer.get("want"))
+        mine = await core.run(antientropy.wanted, core.replica, want)
         await self._send(mine)
         done.received += len(records)
         done.sent += len(mine)

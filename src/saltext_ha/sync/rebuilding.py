@@ -25,11 +25,26 @@ class Rebuilding:
         self, core: Core, trust: Trust, links: Links, pull: Callable[[Link], Awaitable[None]]
     ) -> None:
         self._core, self._trust, self._links, self._pull = core, trust, links, pull
+        self._ahead = False
+        """Whether the store was adopted before the peers' records were pulled."""
         self._said = ""
+
+    async def met(self) -> None:
+        """
+        A peer answers. If nothing in the key store can be taken for a decision, it is adopted now,
+        so that the peers' keys are written as they come, and not once all have come.
+
+        :raises HaError: the store cannot be read, or the replica not be written.
+        """
+        core, keeper = self._core, self._core.keeper
+        if keeper.mode.adopting and not await core.run(keeper.shows_decisions):
+            await core.work(keeper.adopt, asked=True)
+            self._ahead = True
 
     async def rebuild(self) -> None:
         """Rebuild if that is needed and possible now; if not, later."""
-        if not self._core.keeper.mode.adopting:
+        mode = self._core.keeper.mode
+        if not (mode.adopting or self._ahead):
             return
         links = self._links.values()
         up = [link for link in links if link.up]
@@ -38,12 +53,14 @@ class Rebuilding:
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
-            await self._core.work(self._core.keeper.adopt, asked=True)
+            self._ahead = False
+            if mode.adopting:
+                await self._core.work(self._core.keeper.adopt, asked=True)
         except HaError as exc:
             if str(exc) != self._said:
                 self._said = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
-        if not self._core.keeper.mode.adopting:
+        if not (mode.adopting or self._ahead):
             log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:

@@ -343,7 +343,7 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
+            await until(lambda: m2.known(lambda of: of.dropped.epoch) == 1, "told")
             assert m2.known(lambda of: set(of.ids())) == ids
             await level(m1, m2)
             assert accepted(one, two) == [ids, ids]

@@ -8,20 +8,23 @@ import resource
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place, befriend
-from lab.key_folders import plant
+from lab.engines import Engine, Place, befriend, level
+from lab.key_folders import PENDING, plant
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.engine import main
 from saltext_ha.engine.service import Service
 from saltext_ha.keystore.files import FileStore
+from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.replica import Replica
+from saltext_ha.sync import antientropy
+from saltext_ha.transport.peer import Peer
 from tests.engines import places, run, until
 
 
@@ -128,9 +131,6 @@ def test_a_disk_that_is_full_at_the_end_of_the_first_pass_costs_only_indexes(
         with full_disk():
             index(replica)
 
-    def shown(place: Place) -> set[str]:
-        return {path.name for path in (place.pki_dir / "minions").glob("[!.]*")}
-
     async def live_without() -> None:
         async with AsyncExitStack() as stack:
             with monkeypatch.context() as patched:
@@ -186,6 +186,7 @@ def test_a_first_pass_that_failed_is_a_problem_until_the_next(
 def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
     place, away = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, away)
+    plant(place.pki_dir, ["web1"])
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
@@ -199,6 +200,7 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
 def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None:
     place, peer = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, peer)
+    plant(place.pki_dir, ["web1"])
 
     async def rebuild() -> None:
         async with Engine(place) as engine, Engine(peer) as other:
@@ -226,24 +228,126 @@ def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path
     assert not asyncio.run(waits_for_a_peer())
 
 
+def shown(place: Place) -> set[str]:
+    return {path.name for path in (place.pki_dir / "minions").glob("[!.]*")}
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A master with forty keys, of which few fit into one answer."""
+    monkeypatch.setattr(antientropy, "RECORDS_PER_MESSAGE", 8)
+    place = Place(tmp_path, "m2")
+    level([place], [f"web{number}" for number in range(40)])
+    return place
+
+
+@asynccontextmanager
+async def only_answering(
+    source: Place, before: Callable[[int], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """
+    *source* runs, and pushes nothing to m1; *before* is called with the number of each question.
+    """
+    async with Engine(source) as engine:
+        handlers, asked = engine.service.listener._handlers, 0
+        compare = handlers["compare"]
+
+        async def answer(peer: Peer, payload: dict[str, Any]) -> Any:
+            nonlocal asked
+            asked += 1
+            await before(asked)
+            return await compare(peer, payload)
+
+        handlers["compare"] = answer
+        await engine.parts.links["m1"].close()
+        yield
+
+
+def test_a_master_without_keys_takes_them_as_they_come(tmp_path: Path, source: Place) -> None:
+    """It has nothing to adopt: only a minion has knocked."""
+    place = Place(tmp_path, "m1")
+    befriend(place, source)
+    plant(place.pki_dir, ["new"], PENDING)
+
+    async def act() -> None:
+        on = asyncio.Event()
+
+        async def before(question: int) -> None:
+            if question == 3:
+                await on.wait()
+
+        async with only_answering(source, before), Engine(place):
+            await until(lambda: bool(shown(place)), "the first are there")
+            assert len(shown(place)) < 40
+            on.set()
+            await until(lambda: shown(place) == shown(source), "all are there")
+            await until(lambda: (source.pki_dir / "minions_pre" / "new").exists(), "told of")
+
+    asyncio.run(act())
+
+
+def test_a_master_without_keys_believes_nothing_before_it_met_a_peer(
+    tmp_path: Path, source: Place
+) -> None:
+    place = Place(tmp_path, "m1")
+    befriend(place, source)
+    plant(place.pki_dir, ["web1"], PENDING)
+
+    async def act() -> None:
+        async with Engine(place) as engine:
+            # Nobody answers, and an operator takes it for junk.
+            (place.pki_dir / "minions_pre" / "web1").unlink()
+            await engine.hint("web1", gone=True)
+            await engine.parts.core.scan()
+            assert engine.parts.core.keeper.mode.adopting
+            async with Engine(source):
+                await until(lambda: shown(place) == shown(source), "all are there")
+                assert "web1" in shown(source)
+
+    asyncio.run(act())
+
+
+def test_while_it_writes_down_an_answer_the_next_is_made(
+    tmp_path: Path, source: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, "m1")
+    befriend(place, source)
+    questions, learn = [], Core.learn
+
+    async def patient(core: Core, *arguments: Any, **more: Any) -> Any:
+        await until(lambda: len(questions) > 1, "the next one was asked for")
+        return await learn(core, *arguments, **more)
+
+    async def before(question: int) -> None:
+        questions.append(question)
+
+    async def act() -> None:
+        async with only_answering(source, before):
+            monkeypatch.setattr(Core, "learn", patient)
+            async with Engine(place):
+                await until(lambda: shown(place) == shown(source), "all are there")
+
+    asyncio.run(act())
+
+
 def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     plant(place.pki_dir, ["web1", "web2"])
 
-    async def shown(engine: Engine) -> list[str]:
+    async def recorded(engine: Engine) -> list[str]:
         core = engine.parts.core
         return await core.run(lambda: [i for i, stored in core.replica.placed() if stored.slot])
 
     async def delete_on_a_full_disk() -> None:
         async with Engine(place) as engine:
-            assert await shown(engine) == ["web1", "web2"]
+            assert await recorded(engine) == ["web1", "web2"]
             with full_disk():
                 (place.pki_dir / "minions" / "web1").unlink()
                 await engine.hint("web1", gone=True)
-                assert await shown(engine) == ["web1", "web2"], "it could be written after all"
+                assert await recorded(engine) == ["web1", "web2"], "it could be written after all"
                 assert "cannot be written" in engine.parts.core.problem
             await engine.settle()  # nothing else changes in the folders
-            while await shown(engine) != ["web2"]:
+            while await recorded(engine) != ["web2"]:
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(delete_on_a_full_disk(), 30))

@@ -116,6 +116,30 @@ def test_they_are_made_durable_side_by_side(root: Path, monkeypatch: pytest.Monk
     assert len(waited) == whole
 
 
+def test_while_some_become_durable_the_next_are_drafted(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = 2 * writing.AT_ONCE
+    all_drafted, fsync, draft = threading.Event(), os.fsync, writing.draft
+    drafted = []
+
+    def wait(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            assert all_drafted.wait(30), f"{len(drafted)} are drafted"
+        fsync(descriptor)
+
+    def note(temporary: str, text: str, *, mode: int, uid: int) -> writing.Draft:
+        drafted.append(temporary)
+        if len(drafted) == whole:
+            all_drafted.set()
+        return draft(temporary, text, mode=mode, uid=uid)
+
+    monkeypatch.setattr(os, "fsync", wait)
+    monkeypatch.setattr(writing, "draft", note)
+    FileStore(root).apply(moves()[:whole])
+    assert names(root, "minions") == set(IDS[:whole])
+
+
 @pytest.fixture
 def synced(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Which folders were made durable, in this order, and how many keys were pending then."""
@@ -165,6 +189,24 @@ def test_a_full_disk_ends_all_and_removes_nothing(
     assert not names(root, "minions"), "nothing unfinished stays, either"
 
 
+def test_what_there_is_room_for_is_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a disk that is nearly full would be filled, and emptied, again and again."""
+    before, room, draft = descriptors(), writing.AT_ONCE + 5, writing.draft
+
+    def drafted(temporary: str, text: str, *, mode: int, uid: int) -> writing.Draft:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return draft(temporary, text, mode=mode, uid=uid)
+
+    monkeypatch.setattr(writing, "draft", drafted)
+    with pytest.raises(StoreError, match="No space left"):
+        FileStore(root).apply(moves())
+    assert names(root, "minions") == set(IDS[: writing.AT_ONCE + 5])
+    assert not descriptors() - before
+
+
 def failing_sync(
     monkeypatch: pytest.MonkeyPatch, code: int, when: Callable[[str], bool]
 ) -> list[str]:
@@ -189,7 +231,8 @@ def test_a_file_that_cannot_be_made_durable(
     prepare(root)
     before = descriptors()
     with monkeypatch.context() as patch:
-        failing_sync(patch, errno.EIO, lambda path: path.endswith(".17.ha"))
+        bad = (".17.ha", f".{17 + writing.AT_ONCE}.ha")
+        failing_sync(patch, errno.EIO, lambda path: path.endswith(bad))
         failed = FileStore(root).apply(moves()).failed
     assert set(failed) == {IDS[17], IDS[17 + writing.AT_ONCE]}
     assert names(root, "minions") == {*IDS} - failed.keys()

@@ -81,7 +81,7 @@ def test_a_peer_that_takes_small_messages_is_not_down(
 ) -> None:
     """
     As one whose limit 29 000 ids of one bucket would break: it is asked for less. A deletion waits
-    for the answer to one of these questions only.
+    for the answer to one of these questions only; the next one may be on its way.
     """
     caplog.set_level(logging.INFO)
     one, two = places(tmp_path, "m1", "m2", ha={"peer_timeout": 60})  # down, not slow
@@ -108,7 +108,7 @@ def test_a_peer_that_takes_small_messages_is_not_down(
                     for name, payload in said
                     if name in ("push", "compare")
                 ]
-                assert "compare" not in told[: told.index("deleted")], told
+                assert told[: told.index("deleted")].count("compare") <= 1, told
             await until(lambda: is_level(m1, m2), "level again", 60)
             assert wrong(await status(m1)) == []
             assert "peer down: name=m2" not in caplog.text
