@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -87,15 +88,29 @@ class Store(FileStore):
 
 
 class Master:
-    """One master's key folders, replica and keeper, and what happens to them."""
+    """
+    One master's key folders, replica and keeper, and what happens to them.
 
-    def __init__(self, root: Path, name: str, *, minimum: int = 10) -> None:
+    :param in_memory: the replica is no file: nothing is waited for.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        *,
+        minimum: int = 10,
+        in_memory: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.root = root / name
         self.root.mkdir()
         for folder in FOLDERS.values():
             (self.root / folder).mkdir()
         self.name = name
         self.minimum = minimum
+        self._database = None if in_memory else self.root / "replica.db"
+        self._clock = clock
         self.revoked = 0
         self.gone: list[set[str] | None] = []
         self.revoking: Callable[[], None] = lambda: None
@@ -109,7 +124,7 @@ class Master:
         pending_first: bool = False,
     ) -> None:
         self.store = Store(self.root, pending_first=pending_first)
-        self.replica = Replica(self.root / "replica.db")
+        self.replica = Replica(self._database)
         self.keeper = Keeper(
             self.store,
             self.replica,
@@ -118,6 +133,7 @@ class Master:
             revoke=self._revoke,
             mode=WriteMode(in_cluster="" if enforce else "another one writes", adopting=adopting),
             deleted_by_salt=deleted_by_salt,
+            clock=self._clock,
         )
 
     def _revoke(self, gone: Iterable[str] | None, rotate: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +231,21 @@ class Deploy:
         known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
         adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
         await self._stage(todo, sorted(states.keys() - {self._group.name}), job)
-        if unasked := await self._trees.compare(states.keys() - {self._group.name}):
+        await self._check_unmoved(known, states.keys() - {self._group.name})
+        job.text = "switching"
+        shown = {row["tree"]: row for row in rows}
+        for each in todo:
+            name, entry = each.tree.name, self._entry_of(each, by, message)
+            register = await self._trees.decide(name, entry, adopted[name])
+            shown[name]["number"] = register.entries[0].number
+            answer["unknown"] |= await self._switch(name, register, states.keys(), adopt)
+        answer["masters"] |= answer["unknown"]
+        answer["retcode"] = 2 if answer["unknown"] else 0
+        return answer
+
+    async def _check_unmoved(self, known: Mapping[str, Register], peers: Collection[str]) -> None:
+        """:raises HaError: a tree is not what was *known* of it, here or on one of *peers*."""
+        if unasked := await self._trees.compare(peers):
             raise HaError(f"nothing was switched: {_listed(unasked)}")
         for name, register in known.items():
             if self._trees.registers[name] != register:
@@ -239,16 +253,6 @@ class Deploy:
                     f"nothing was switched: tree {name} was deployed on another master meanwhile; "
                     "look at it by test=True, and deploy again"
                 )
-        job.text = "switching"
-        for each in todo:
-            name, entry = each.tree.name, self._entry_of(each, by, message)
-            register = await self._trees.decide(name, entry, adopted[name])
-            row = next(row for row in rows if row["tree"] == name)
-            row["number"] = register.entries[0].number
-            answer["unknown"] |= await self._switch(name, register, states.keys(), adopt)
-        answer["masters"] |= answer["unknown"]
-        answer["retcode"] = 2 if answer["unknown"] else 0
-        return answer
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """

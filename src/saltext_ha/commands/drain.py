@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from saltext_ha.commands.arguments import shown, timeout_of
@@ -36,6 +36,14 @@ BATCH = 50
 LARGEST = 500
 LAST = "no other master than {0} is ready: without it the group serves nobody"
 NOT_HEARD = "hot-hot, and no other master that stays in service has heard from it just now"
+
+
+class Staying(NamedTuple):
+    """A minion that cannot be moved."""
+
+    why: str
+    goes_on: bool | None
+    """Whether it goes on with another master; None: unknown."""
 
 
 class Drain:
@@ -83,16 +91,13 @@ class Drain:
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.drain``."""
-        source, masters = payload.get("name"), self._jobs.masters
-        if not isinstance(source, str) or source not in masters:
-            there = ", ".join(masters)
-            raise HaError(f"no master {shown(source)} in the group; there are: {there}")
+        source = self._source(payload.get("name"))
         batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
+        test = bool(payload.get("test"))
         async with self._alone():
             healths = await self._healths()
-            ready = {name for name, each in healths.items() if each.get("ready") is True}
-            last = LAST.format(source) if not ready - {source} else ""
-            if last and not (payload.get("test") or payload.get("force")):
+            last = _last_ready(source, healths)
+            if last and not (test or payload.get("force")):
                 raise HaError(f"{last}. Bring another one back, or insist: force=True")
             answers = await self._where()
             if answers[source].error:
@@ -100,38 +105,57 @@ class Drain:
                     f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
                     "it hear no other master; with the watchdog they leave it when it does not work"
                 )
-            if not payload.get("test"):
+            if not test:
                 await self._mark(source, True)
-            everyone = _everyone(answers)
-            load = {
-                name: sum(each.on == name and not each.stays for each in everyone.values())
-                for name, told in answers.items()
-                if name != source and not told.error
-            }
-            # A drained master is empty by intention, and would look like the one with the most
-            # room.
             out = {name for name, each in healths.items() if each.get("draining") is True}
-            drained = {name: load.pop(name) for name in out & load.keys()}
-            here = {i: each for i, each in everyone.items() if each.on == source}
-            # *everyone* has a hot-hot minion on one of its masters only.
-            here.update(
-                (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
-            )
-            steps, stay = rebalance_planner.drain(here, self._names(everyone), load, drained)
-            quiet = await self._quiet(source, {*here, *everyone})
-            stay.update((i, f"was heard on {source} and does not answer now") for i in quiet)
-            others = {n: each for n, each in answers.items() if n != source and n not in drained}
-            fates = {i: _fate(here[i], i, others) if i in here else None for i in stay}
-            deaf = (i for i, fate in fates.items() if not fate and i in here)
-            stay.update((i, NOT_HEARD) for i in deaf if here[i].type == rebalance_planner.HOT)
-            done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
-        answer = self._answer("drain", done, stay, answers, payload) | {"master": source}
+            steps, stay = await self._leaving(source, answers, out)
+            done = await self._carry_out(steps, batch, seconds, test)
+        reasons = {i: each.why for i, each in stay.items()}
+        answer = self._answer("drain", done, reasons, answers, payload) | {"master": source}
         answer["notes"] = [last] if last else []
         for row in answer["stay"]:
-            row["goes_on"] = fates[row["id"]]
-        if last or not all(fates.values()):
+            row["goes_on"] = stay[row["id"]].goes_on
+        if last or not all(each.goes_on for each in stay.values()):
             answer["retcode"] = answer["retcode"] or 1
         return answer
+
+    def _source(self, name: Any) -> str:
+        masters = self._jobs.masters
+        if not isinstance(name, str) or name not in masters:
+            there = ", ".join(masters)
+            raise HaError(f"no master {shown(name)} in the group; there are: {there}")
+        return name
+
+    async def _leaving(
+        self, source: str, answers: Mapping[str, Answers], out: Collection[str]
+    ) -> tuple[list[RebalanceStep], dict[str, Staying]]:
+        """
+        Where the minions of *source* go, and those that stay.
+
+        :param out: masters that are drained already. One is empty by intention, and would look like
+            the one with the most room.
+        """
+        everyone = _everyone(answers)
+        working = {n: each for n, each in answers.items() if n != source and not each.error}
+        load = {
+            name: sum(each.on == name and not each.stays for each in everyone.values())
+            for name in working
+        }
+        drained = {name: load.pop(name) for name in out & load.keys()}
+        here = {i: each for i, each in everyone.items() if each.on == source}
+        # *everyone* has a hot-hot minion on one of its masters only.
+        here.update(
+            (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
+        )
+        steps, reasons = rebalance_planner.drain(here, self._names(everyone), load, drained)
+        others = {n: each for n, each in answers.items() if n != source and n not in drained}
+        stay = {i: Staying(why, _fate(here[i], i, others)) for i, why in reasons.items()}
+        for minion_id, each in stay.items():
+            if here[minion_id].type == rebalance_planner.HOT and not each.goes_on:
+                stay[minion_id] = each._replace(why=NOT_HEARD)
+        for minion_id in await self._quiet(source, {*here, *everyone}):
+            stay[minion_id] = Staying(f"was heard on {source} and does not answer now", None)
+        return steps, stay
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.rebalance``."""
@@ -271,6 +295,12 @@ def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
         for name, each in sorted(answers.items(), reverse=True)
         for minion_id, (_, value) in each.returned.items()
     }
+
+
+def _last_ready(source: str, healths: Mapping[str, Mapping[str, Any]]) -> str:
+    """That no master but *source* is ready; empty when another one is."""
+    ready = {name for name, each in healths.items() if each.get("ready") is True}
+    return "" if ready - {source} else LAST.format(source)
 
 
 def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.observer import OPERATOR
-from saltext_ha.replica.replica import Replica
-from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import (
     ACCEPTED,
     DELETED,
@@ -26,7 +23,7 @@ from saltext_ha.replication.record import (
     Record,
     Value,
 )
-from tests.functional.keepers import KEYS, PRINTS, Master, Store
+from tests.functional.keepers import KEYS, PRINTS, Master
 
 pytestmark = pytest.mark.core
 
@@ -38,23 +35,6 @@ OURS, THEIRS = "0" * 15 + "1", "0" * 15 + "2"
 Act = Callable[[Master], object]
 
 
-class InMemory(Master):
-    """Its replica is no file: nothing is waited for."""
-
-    def open(self, **how: bool) -> None:
-        self.store = Store(self.root)
-        self.replica = Replica(None)
-        self.replica.node = OURS
-        self.keeper = Keeper(
-            self.store,
-            self.replica,
-            name=self.name,
-            guard=RevocationGuard(0.05, self.minimum),
-            revoke=self._revoke,
-            clock=lambda: 7.0,
-        )
-
-
 @contextlib.contextmanager
 def two() -> Iterator[tuple[Master, Master]]:
     """Two masters that are the same, but that one has only the long way."""
@@ -62,7 +42,9 @@ def two() -> Iterator[tuple[Master, Master]]:
         masters = []
         for name in ("short", "long"):
             (root := Path(folder) / name).mkdir()
-            masters.append(InMemory(root, "m1", minimum=2))
+            master = Master(root, "m1", minimum=2, in_memory=True, clock=lambda: 7.0)
+            master.replica.node = OURS
+            masters.append(master)
         short, long = masters
         long.keeper._reconciler._first = lambda *_: None  # type: ignore[method-assign]
         try:
