@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from saltext_ha.reconciler.observer import OPERATOR
@@ -109,6 +109,7 @@ acts = st.one_of(puts, puts, puts, looks, st.builds(gone, ids), hearings)
 
 
 @given(st.lists(acts, max_size=12))
+@example([put(ACCEPTED, "web0", KEYS[0]), put(PENDING, "web0", KEYS[1])])
 @settings(max_examples=50, deadline=None)
 def test_it_writes_what_the_long_way_writes(history: list[Act]) -> None:
     with two() as (short, long):

@@ -830,6 +830,33 @@ def test_after_a_lost_replica_what_peers_decided_holds(m1: Master, m2: Master) -
     assert m1.revoked == 1
 
 
+@pytest.mark.parametrize(
+    ("folder", "text", "expected"),
+    [
+        (None, "", False),
+        (PENDING, KEYS[0], False),
+        (DENIED, KEYS[0], False),
+        (ACCEPTED, KEYS[0], True),
+        (REJECTED, KEYS[0], True),
+        (ACCEPTED, "", True),  # being written
+    ],
+)
+def test_what_could_be_taken_for_a_decision(
+    m1: Master, folder: str | None, text: str, expected: bool
+) -> None:
+    m1.restart(adopting=True)
+    if folder:
+        m1.file(folder, "web1").write_text(text)
+    assert m1.keeper.shows_decisions() is expected
+    # What was looked at is adopted all the same.
+    m1.keeper.adopt()
+    m1.settle()
+    assert [r.minion_id for r in m1.records()] == (["web1"] if folder and text else [])
+    # Others bring keys here: when they were decided about is not known.
+    m1.restart(adopting=True, enforce=False)
+    assert m1.keeper.shows_decisions()
+
+
 def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2: Master) -> None:
     m1.knock("web1")
     m1.knock("web2")
