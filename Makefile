@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 	coverage hostile fuzz unit lab lab-stop bench simulate torture torture-mutants containers upgrade salt-suites \
 	test-all clean
 
-# So many tests at a time, mostly waiting; those of one file follow each other. Two processors are
-# busy with three that start daemons, and others beside; tests/conftest.py says which come first.
+# So many tests at a time in each job; those of one file follow each other. Two processors are busy
+# with three that start daemons, and others beside; tests/conftest.py says which files come first.
 WORKERS   ?= 3
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
@@ -38,15 +38,15 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## two real masters, three real minions, the main job shown and checked
 	$(BIN)/python -m lab.demo
 
-# Two jobs at a time, in this order: what mostly waits comes last, beside what starts many processes.
+# Two of these at a time, in this order: what keeps the processors busy first.
 SUITE = $(MAKE) --no-print-directory --keep-going --jobs 2 daemons
 
 test: programs lint  ## lint, the whole test suite, and a core of it on the other Pythons that are installed
-	$(SUITE) pythons others
+	+$(SUITE) pythons others
 
 .PHONY: suite daemons others pythons
 suite: $(STAMP)
-	$(SUITE) others
+	+$(SUITE) others
 
 daemons: $(STAMP)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/integration
@@ -118,7 +118,7 @@ release-notes: $(STAMP)  ## what changelog.d/ makes of the next release
 
 # Beside what is tested, as it calls that.
 COVERAGE = $(VENV)/.coverage-installed
-COVERED ?= tests/unit tests/functional
+COVERED ?= tests/functional tests/unit
 
 $(COVERAGE): $(STAMP)
 	$(BIN)/python -m pip install --quiet --editable '.[coverage]' '$(SALT)'
@@ -191,7 +191,7 @@ salt-suites: $(STAMP)  ## Salt's own suites for several masters, with our engine
 	$(BIN)/python -m proving.suites $(ARGS)
 
 test-all: programs lint  ## the suite on each Python that is installed, and the core set on the older Salts
-	$(SUITE) others
+	+$(SUITE) others
 	$(BIN)/python -m lab.pythons --all
 	$(MAKE) VENV=.venv-3006 SALT='salt~=3006.0' core
 	$(MAKE) VENV=.venv-3007 SALT='salt~=3007.0' core

@@ -31,7 +31,7 @@ AT_ONCE = 2
 SALT = {(3, 10): "salt~=3007.0", (3, 11): "salt~=3006.0"}
 LAST_SALT = "salt>=3006"
 
-ALL = ("tests/unit", "tests/functional")
+ALL = ("tests/functional", "tests/unit")
 CORE = (
     "tests/unit/sync/test_codec.py",
     "tests/unit/project/test_deprecations.py",

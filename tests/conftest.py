@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
 import hypothesis
 import pytest
 import salt._logging.impl
 
-# They take minutes, and mostly wait: for a master to be found dead, a page to notice, a crash to be
-# mended. At the end, each alone, they would leave the processors idle.
-WAITING = (
-    "test_watchdog.py",
-    "test_trees.py",
-    "test_safe.py",
-    "test_load_balancer.py",
-    "test_api_pool.py",
-    "test_watchdog_over_tcp.py",
-    "test_watchdog_past_others.py",
-    "test_deploy_states.py",
-    "test_tutorials.py",
-)
+HERE = Path(__file__).parent
+# Files that take minutes, and mostly wait: for a master to be found dead, for a page to notice. At
+# the end, each alone, they would leave the processors idle.
+WAITING = [
+    f"integration/test_{name}.py"
+    for name in (
+        "watchdog",
+        "trees",
+        "safe",
+        "load_balancer",
+        "api_pool",
+        "watchdog_over_tcp",
+        "watchdog_past_others",
+        "deploy_states",
+        "tutorials",
+    )
+]
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 hypothesis.settings.register_profile(
@@ -54,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Side by side, files that take minutes come first: the last ones then end together."""
 
     def place(item: pytest.Item) -> int:
-        name = item.path.name
+        name = item.path.relative_to(HERE).as_posix()
         return WAITING.index(name) if name in WAITING else len(WAITING)
 
     if hasattr(config, "workerinput"):

@@ -100,7 +100,8 @@ class Coming:
 
     def stop(self) -> None:
         """It is not needed any more."""
-        self._process.stop()
+        if self._made is None:
+            self._process.stop()
 
 
 async def ahead(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -20,13 +20,16 @@ class KeepersOwn(sqlite3.Connection):
     """replica.db: it fails for other threads from when the keeper's has used it."""
 
     _keeper: threading.Thread | None = None
+    beside: ClassVar[list[str]] = []
+    """Who did, since the last test: some parts of an engine log an error and go on."""
 
     def _check(self) -> None:
         current = threading.current_thread()
         if current.name.startswith("ha-keeper"):
             self._keeper = current
         elif self._keeper and self._keeper.is_alive():
-            raise AssertionError(f"{current.name} uses replica.db beside {self._keeper.name}")
+            self.beside.append(f"{current.name} uses replica.db beside {self._keeper.name}")
+            raise AssertionError(self.beside[-1])
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         self._check()
@@ -50,6 +53,14 @@ def one_thread() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sqlite3, "connect", connected)
         yield
+
+
+@pytest.fixture(autouse=True)
+def nobody_beside() -> Iterator[None]:
+    """Not even where the error of :class:`KeepersOwn` was caught."""
+    KeepersOwn.beside.clear()
+    yield
+    assert KeepersOwn.beside == []
 
 
 @pytest.fixture

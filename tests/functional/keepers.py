@@ -131,7 +131,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(0.05, self.minimum),
             revoke=self._revoke,
-            mode=WriteMode(in_cluster="" if enforce else "another one writes", adopting=adopting),
+            mode=WriteMode(in_cluster="" if enforce else "another one writes", lost=adopting),
             deleted_by_salt=deleted_by_salt,
             clock=self._clock,
         )

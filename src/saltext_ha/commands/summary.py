@@ -16,9 +16,14 @@ from saltext_ha.sync.hello import Hello
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
+LOST = "replica.db is gone, or an old copy"
 ADOPTING = (
-    "replica.db is gone, or an old copy; nothing is recorded or applied before the peers were "
+    f"{LOST}; nothing is recorded or applied before the peers were "
     "asked: a key that is deleted or rejected here meanwhile comes back, so do that on a peer"
+)
+PULLING = (
+    f"{LOST}; keys are still coming from the peers: until then delete and reject keys there, "
+    "where more is known of them"
 )
 PATIENCE = 2.0  # seconds for which a status waits for the keeper
 BUSY = (
@@ -93,7 +98,7 @@ class Summary:
         notes = (
             *self._notes(),
             DRAINING if self._health.draining else "",
-            ADOPTING if keeper.mode.adopting else "",
+            (ADOPTING if keeper.mode.adopting else PULLING) if keeper.mode.lost else "",
             core.problem,
             keeper.mode.doubt,
             keeper.refused.note(),

@@ -108,7 +108,7 @@ def _write_mode(
     """Whether the store may be written, and the masters that shared it."""
     member = cluster.of(opts)
     in_cluster = member.why_only_reported(config.repair) if member else ""
-    mode = WriteMode(config.mode, in_cluster, adopting=lost)
+    mode = WriteMode(config.mode, in_cluster, lost=lost)
     shared_with = []
     if not mode.never:
         members = trust.pinned()

@@ -176,7 +176,7 @@ class Watcher:
         """
         Why it has not caught up since its start, or since its replica was lost; empty if it has.
         """
-        if self._core.keeper.mode.adopting:
+        if self._core.keeper.mode.lost:
             return "its replica is being rebuilt"
         if self._met:
             return ""

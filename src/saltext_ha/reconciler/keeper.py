@@ -37,7 +37,6 @@ from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.poisoned import is_poisoned, rewritten
 from saltext_ha.replication.record import (
-    DECISIONS,
     DELETED,
     OBSERVATIONS,
     PENDING,
@@ -117,6 +116,8 @@ class Keeper:
         self.newcomers_due = observer.newcomers_due
         self.weigh = reconciler.weigh
         self.adopt = reconciler.adopt
+        self.adopt_undecided = reconciler.adopt_undecided
+        self.rebuilt = reconciler.rebuilt
         self.apply = reconciler.apply
         self.unfinished = reconciler.unfinished
 
@@ -200,21 +201,6 @@ class Keeper:
         """
         self.work.add([minion_id])  # the store takes it for known when it was read
         return self.store.read(minion_id)
-
-    def shows_decisions(self) -> bool:
-        """
-        Whether the store shows a key that somebody accepted or rejected, or that cannot be read
-        now; always, where others bring keys to it as well.
-
-        :raises StoreError: the store cannot be read.
-        """
-        if self.mode.never:
-            return True
-        for minion_id in {*self.store.changed(), *self.work.ids()}:
-            content = self.peek(minion_id)
-            if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
-                return True
-        return False
 
     # -- from the peers
 

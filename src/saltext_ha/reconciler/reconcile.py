@@ -33,7 +33,7 @@ from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication import plan
 from saltext_ha.replication.digest import in_order
 from saltext_ha.replication.placement import ABSENT, Stored, place
-from saltext_ha.replication.record import Record
+from saltext_ha.replication.record import DECISIONS, Record
 
 log = logging.getLogger(__name__)
 
@@ -99,15 +99,43 @@ class Reconciler:
         recorded as if it had happened now. But if the group has dropped records since the store was
         signed, an unknown accepted key may have been deleted: then it becomes pending.
         """
+        changed = self._adopt()
+        self.rebuilt()
+        return changed
+
+    def adopt_undecided(self) -> list[Record]:
+        """
+        :meth:`adopt`, before the peers' records are pulled, where nothing could be overruled: the
+        replica is new, and the store shows no key that somebody accepted or rejected, or that
+        cannot be read now. Otherwise, and where others bring keys to the store, nothing is done.
+
+        :raises HaError: as :meth:`reconcile`.
+        """
+        if not self.mode.adopting or self.mode.never or self.holds.provenance.token:
+            return []
+        ids = {*self.store.changed(), *self.work.ids()}
+        self.work.add(ids)  # the store takes them for known when they were read
+        for minion_id in ids:
+            content = self.store.read(minion_id)
+            if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
+                return []
+        changed = self._adopt()
+        self.mode.adopted = True
+        return changed
+
+    def rebuilt(self) -> None:
+        """The replica is whole: what the peers know was pulled, and the store adopted."""
+        with self.replica.transaction():
+            self.replica.meta.blank = False
+        self.mode.lost = self.mode.adopted = False
+
+    def _adopt(self) -> list[Record]:
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         ids = in_order({*self.replica.ids(), *self.store.changed(), *self.work.ids()})
         self.work.begin(ids)
         changed = self._in_batches(Task(ids, certain=True, adopted=True, outdated=outdated))
-        with self.replica.transaction():
-            self.replica.meta.blank = False
         self.holds.provenance.forget()
-        self.mode.adopting = False
         self.mode.doubt = ""
         point("adopt.done")
         return changed
@@ -149,7 +177,7 @@ class Reconciler:
         if found == NEWER:
             # An out-of-date replica counts as lost.
             log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
-            self.mode.adopting = True
+            self.mode.lost, self.mode.adopted = True, False
             with self.replica.transaction():
                 self.replica.meta.blank = True
         return []

@@ -12,22 +12,27 @@ class WriteMode:
     :param configured: ``ha: mode``.
     :param in_cluster: why Salt's own cluster writes it instead; empty without one, or with
         ``repair``.
-    :param adopting: as the attribute.
+    :param lost: as the attribute.
     """
 
-    def __init__(
-        self, configured: str = ENFORCE, in_cluster: str = "", adopting: bool = False
-    ) -> None:
+    def __init__(self, configured: str = ENFORCE, in_cluster: str = "", lost: bool = False) -> None:
         self._configured = configured
         self._in_cluster = in_cluster
         self.shared = ""
         """Why a store that another master shares is not written; empty when it is not shared."""
         self.paused = ""
         """That it is paused, since when and by whom, in words; empty when it is not."""
-        self.adopting = adopting
-        """Whether the replica was lost: until peers are asked, nothing is recorded or written."""
+        self.lost = lost
+        """Whether the replica was lost, and not all that the peers know was pulled yet."""
+        self.adopted = False
+        """Whether the store was adopted all the same: it showed no decision."""
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""
+
+    @property
+    def adopting(self) -> bool:
+        """Whether nothing is recorded or written before the store is adopted."""
+        return self.lost and not self.adopted
 
     @property
     def never(self) -> str:

@@ -406,7 +406,8 @@ class Link:
         else:
             reason = reason_of(exc)
         self._tell(False, reason)
-        self._backoff = min(self._backoff * 2, MAX_BACKOFF)
+        if self.up is not False:  # several calls of one round may fail
+            self._backoff = min(self._backoff * 2, MAX_BACKOFF)
         self.up, self.error = False, reason
         self._outbox.forget_knocks()  # decisions stay, and are sent first
 

@@ -1,7 +1,8 @@
-"""Rebuilds a lost replica: first from the peers, then from the key store."""
+"""Rebuilds a lost replica: from the peers, and from the key store."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -25,26 +26,21 @@ class Rebuilding:
         self, core: Core, trust: Trust, links: Links, pull: Callable[[Link], Awaitable[None]]
     ) -> None:
         self._core, self._trust, self._links, self._pull = core, trust, links, pull
-        self._ahead = False
-        """Whether the store was adopted before the peers' records were pulled."""
         self._said = ""
 
     async def met(self) -> None:
         """
         A peer answers. If nothing in the key store can be taken for a decision, it is adopted now,
         so that the peers' keys are written as they come, and not once all have come.
-
-        :raises HaError: the store cannot be read, or the replica not be written.
         """
-        core, keeper = self._core, self._core.keeper
-        if keeper.mode.adopting and not await core.run(keeper.shows_decisions):
-            await core.work(keeper.adopt, asked=True)
-            self._ahead = True
+        # An error of our own disk is no reason not to hear the peer; :meth:`rebuild` tells it.
+        with contextlib.suppress(HaError):
+            await self._core.work(self._core.keeper.adopt_undecided, asked=True)
 
     async def rebuild(self) -> None:
         """Rebuild if that is needed and possible now; if not, later."""
-        mode = self._core.keeper.mode
-        if not (mode.adopting or self._ahead):
+        core, mode = self._core, self._core.keeper.mode
+        if not mode.lost:
             return
         links = self._links.values()
         up = [link for link in links if link.up]
@@ -53,14 +49,15 @@ class Rebuilding:
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
-            self._ahead = False
             if mode.adopting:
-                await self._core.work(self._core.keeper.adopt, asked=True)
+                await core.work(core.keeper.adopt, asked=True)
+            else:
+                await core.run(core.keeper.rebuilt)
         except HaError as exc:
             if str(exc) != self._said:
                 self._said = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
-        if not (mode.adopting or self._ahead):
+        if not mode.lost:
             log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:

@@ -218,7 +218,7 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
         if not readable:
             plant_from_the_future(one)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.mode.adopting, "rebuilt")
+            await until(lambda: not m2.parts.core.keeper.mode.lost, "rebuilt")
             if readable:
                 await level(m1, m2)
             await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
@@ -250,7 +250,7 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
         monkeypatch.setattr(Link, "exchange", slow)
         Trust(two.config.state_dir).unpin("m3")
         async with Engine(two), Engine(three) as m3, Engine(one) as m1:
-            await until(lambda: not m1.parts.core.keeper.mode.adopting, "rebuilt")
+            await until(lambda: not m1.parts.core.keeper.mode.lost, "rebuilt")
             there, here = records(m3), records(m1)
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
@@ -308,10 +308,10 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
 
             def pull() -> None:
-                keeper.mode.adopting = True
+                keeper.mode.lost = True
 
             await core.run(pull)
-            await until(lambda: not keeper.mode.adopting, "it has pulled")
+            await until(lambda: not keeper.mode.lost, "it has pulled")
 
     asyncio.run(act())
 
@@ -343,8 +343,9 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
-            await until(lambda: m2.known(lambda of: of.dropped.epoch) == 1, "told")
+            await until(lambda: not m2.parts.core.keeper.mode.lost, "rebuilt")
             assert m2.known(lambda of: set(of.ids())) == ids
+            assert m2.known(lambda of: of.dropped.epoch) == 1
             await level(m1, m2)
             assert accepted(one, two) == [ids, ids]
 

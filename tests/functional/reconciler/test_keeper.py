@@ -847,14 +847,22 @@ def test_what_could_be_taken_for_a_decision(
     m1.restart(adopting=True)
     if folder:
         m1.file(folder, "web1").write_text(text)
-    assert m1.keeper.shows_decisions() is expected
+    m1.keeper.adopt_undecided()
+    assert m1.keeper.mode.adopting is expected
+    assert m1.keeper.mode.lost, "it is not whole yet"
+    assert bool(m1.records()) is (bool(folder) and not expected)
     # What was looked at is adopted all the same.
     m1.keeper.adopt()
     m1.settle()
+    assert not m1.keeper.mode.lost
     assert [r.minion_id for r in m1.records()] == (["web1"] if folder and text else [])
-    # Others bring keys here: when they were decided about is not known.
+
+
+def test_where_others_bring_keys_nothing_is_adopted_early(m1: Master) -> None:
+    """When these were decided about is not known."""
     m1.restart(adopting=True, enforce=False)
-    assert m1.keeper.shows_decisions()
+    m1.keeper.adopt_undecided()
+    assert m1.keeper.mode.adopting
 
 
 def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2: Master) -> None:

@@ -408,8 +408,11 @@ def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
 # -- an older replica
 
 
-def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m2: Master) -> None:
-    shared(m1, m2, "web1", "web2")
+@pytest.mark.parametrize("kept", [{"web2"}, set()], ids=["one is left", "none"])
+def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
+    m1: Master, m2: Master, kept: set[str]
+) -> None:
+    shared(m1, m2, "web1", *kept)
     m1.replica.close()
     shutil.copy2(m1.root / "replica.db", m1.root / "old.db")
     m1.open()
@@ -422,15 +425,17 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(m1: Master, m
     m1.open()
     m1.replica.take_node()
     m1.settle()
+    m1.keeper.adopt_undecided()
+    m1.settle()
     assert m1.keeper.mode.adopting
-    assert accepted(m1) == {"web2"}
+    assert accepted(m1) == kept
     m1.knock("new", 1, ACCEPTED)
     m1.settle()
-    assert accepted(m1) == {"web2", "new"}
+    assert accepted(m1) == {*kept, "new"}
     m1.hear(m2.records())
     m1.keeper.adopt()
     exchange(m1, m2)
-    assert accepted(m1) == accepted(m2) == {"web2", "new"}
+    assert accepted(m1) == accepted(m2) == {*kept, "new"}
     assert m1.keeper.holds.provenance.look() == OURS
 
 

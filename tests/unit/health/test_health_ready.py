@@ -31,7 +31,7 @@ def watcher(
     state: Health = GOOD,
     settings: HealthSettings | None = ASKS,
     draining: bool = False,
-    adopting: bool = False,
+    lost: bool = False,
     links: Mapping[str, Any] | None = None,
     peers: tuple[str, ...] = (),
     damage: str = "",
@@ -42,7 +42,7 @@ def watcher(
 ) -> Watcher:
     """One beside parts that are as told."""
     core: Any = SimpleNamespace(
-        keeper=SimpleNamespace(mode=SimpleNamespace(adopting=adopting, doubt=doubt)),
+        keeper=SimpleNamespace(mode=SimpleNamespace(lost=lost, doubt=doubt)),
         replica=SimpleNamespace(held=SimpleNamespace(count=held)),
         busy=busy,
     )
@@ -85,7 +85,7 @@ def watcher(
         ),
         (watcher(settings=None, busy=40.4), False, "busy with its keys for 40 s"),
         (watcher(busy=HANGS - 1), True, ""),  # very many keys are no hang
-        (watcher(adopting=True), False, "its replica is being rebuilt"),
+        (watcher(lost=True), False, "its replica is being rebuilt"),
         (watcher(peers=("m2",)), False, "not yet level with m2 since its start"),
         (
             watcher(peers=("m2", "m3"), links={"m2": UNASKED, "m3": UP}),
@@ -108,7 +108,7 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
 def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:
     made = watcher()
     assert made.ready() == (True, "")
-    made._core.keeper.mode.adopting = True
+    made._core.keeper.mode.lost = True
     assert made.ready() == (False, "its replica is being rebuilt")
 
 

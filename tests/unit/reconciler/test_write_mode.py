@@ -19,10 +19,10 @@ def says(name: str, value: object) -> Callable[[WriteMode], None]:
         (says("doubt", ""), True, True, True, "", "enforce"),
         (says("paused", "by alice"), True, False, False, "by alice", "paused"),
         (says("shared", "it is m2's"), True, False, False, "it is m2's", "observe"),
-        (says("adopting", True), False, False, False, "", "enforce"),
+        (says("lost", True), False, False, False, "", "enforce"),
         (says("doubt", "not mounted?"), False, True, False, "", "enforce"),
     ],
-    ids=["", "paused", "shared", "adopting", "doubt"],
+    ids=["", "paused", "shared", "lost", "doubt"],
 )
 def test_one_reason_is_enough(
     tell: Callable[[WriteMode], None],

@@ -197,7 +197,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(1.0, 1000),
             revoke=self._rotate,
-            mode=WriteMode(adopting=self.replica.meta.blank),
+            mode=WriteMode(lost=self.replica.meta.blank),
             clock=lambda: self.skew,
         )
 
