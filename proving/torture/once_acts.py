@@ -146,7 +146,11 @@ class OnceActs:
             return calm, ""  # halves of whom? nothing is promised
         for names in components(told, self._sees):
             half = {name: told[name] for name in names}
-            if flaw := once_book.leading(half) or once_book.reacting(half):
+            if flaw := once_book.leading(half):
+                return [], flaw
+            (leader,) = (name for name in names if half[name]["leads"])
+            cut_off = {n for n in names if n != leader and not self._sees(n, leader)}
+            if flaw := once_book.reacting(half, cut_off):
                 return [], flaw
             if all(self._world.members[name].healthy for name in names):
                 calm.append(frozenset(names))

@@ -13,7 +13,7 @@ leads; from then on until the next fault it is *calm*, and there are promises:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Half = frozenset[str]
@@ -99,12 +99,19 @@ def leading(told: Mapping[str, Mapping[str, object]]) -> str:
     return "" if set(named.values()) == set(leaders) else f"{leaders[0]} leads, named: {named}"
 
 
-def reacting(told: Mapping[str, Mapping[str, object]]) -> str:
-    """Whose reactor is not as it should be in a half that has a leader; empty when none."""
+def reacting(
+    told: Mapping[str, Mapping[str, object]], cut_off: Collection[str] = frozenset()
+) -> str:
+    """
+    Whose reactor is not as it should be in a half that has a leader; empty when none.
+
+    :param cut_off: masters that reach who leads through others only: their events wait.
+    """
     for name, each in told.items():
         reactor = each["reactor"]
         assert isinstance(reactor, Mapping)
-        if reactor["reacts"] is not each["leads"] or reactor["waiting"]:
+        waits = reactor["waiting"] and name not in cut_off
+        if reactor["reacts"] is not each["leads"] or waits:
             return f"the reactor of {name}: {dict(reactor)}"
     return ""
 

@@ -44,6 +44,9 @@ def test_only_the_reactor_of_the_leader_reacts_and_nothing_waits() -> None:
     assert "m2" in once_book.reacting({"m2": told("m1", False, reacts=True)})
     assert "m1" in once_book.reacting({"m1": told("m1", True, reacts=None)})
     assert "m2" in once_book.reacting({"m2": told("m1", False, waiting=1)})
+    # It names m1 by what others say, and cannot hand events over.
+    assert once_book.reacting({"m2": told("m1", False, waiting=1)}, {"m2"}) == ""
+    assert "m2" in once_book.reacting({"m2": told("m1", False, reacts=True)}, {"m2"})
 
 
 @pytest.mark.parametrize(
