@@ -113,9 +113,8 @@ class Reconciler:
         """
         if not self.mode.adopting or self.mode.never or self.holds.provenance.token:
             return []
-        ids = {*self.store.changed(), *self.work.ids()}
-        self.work.add(ids)  # the store takes them for known when they were read
-        for minion_id in ids:
+        for minion_id in {*self.store.changed(), *self.work.ids()}:
+            self.work.add([minion_id])  # the store takes it for known when it was read
             content = self.store.read(minion_id)
             if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
                 return []
