@@ -168,7 +168,11 @@ async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
         await engines[1].meets(engines[0])
         cores = [engine.parts.core for engine in engines]
         await until(
-            lambda: all(core.replica.counts().get("accepted", 0) == len(minions) for core in cores),
+            lambda: all(
+                core.replica.counts().get("accepted", 0) == len(minions)
+                and not core.keeper.mode.lost  # or it is not ready yet
+                for core in cores
+            ),
             "all keys are on both",
         )
 
