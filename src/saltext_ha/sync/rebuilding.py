@@ -33,9 +33,12 @@ class Rebuilding:
         A peer answers. If nothing in the key store can be taken for a decision, it is adopted now,
         so that the peers' keys are written as they come, and not once all have come.
         """
+        core = self._core
+        if not core.keeper.mode.adopting:  # mostly
+            return
         # An error of our own disk is no reason not to hear the peer; :meth:`rebuild` tells it.
         with contextlib.suppress(HaError):
-            await self._core.work(self._core.keeper.adopt_undecided, asked=True)
+            await core.work(core.keeper.adopt_undecided, asked=True)
 
     async def rebuild(self) -> None:
         """Rebuild if that is needed and possible now; if not, later."""
