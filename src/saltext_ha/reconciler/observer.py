@@ -150,9 +150,12 @@ class Observer:
         elif raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return None
         else:
-            states = {key: record.state for key, record in records.items() if key != unseen}
             if raced is not None:
                 known = dict(raced)
+            # Not keys that came since the store was last looked at, and are not in it.
+            meant = (known.keys() | {key for _, key in applied.aims}) - {unseen}
+            states = {key: record.state for key, record in records.items() if key in meant}
+            if raced is not None:
                 writes = change.deleted(applied.stored, now, states)
                 writes += change.interpret(applied.stored, now, states)
             elif now != applied.stored:

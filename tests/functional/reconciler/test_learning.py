@@ -123,6 +123,24 @@ def test_a_deletion_that_is_not_certain_yet_is_waited_for(m1: Master, m2: Master
     assert m1.state("web1") == DELETED
 
 
+def test_whoever_deletes_an_id_does_not_mean_a_key_that_comes_in_that_moment(
+    m1: Master, m2: Master
+) -> None:
+    m2.knock("web1", 1)
+    m2.settle()
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.remove("web1")
+    m2.keeper.learn(m1.records())
+    m2.look_again()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
+    assert {record.fingerprint: record.state for record in m2.records()} == {
+        PRINTS[0]: ACCEPTED,
+        PRINTS[1]: DELETED,
+    }
+
+
 def test_an_entry_beside_the_one_that_counts_is_not_overwritten_unseen(
     m1: Master, m2: Master
 ) -> None:

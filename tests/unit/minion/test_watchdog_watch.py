@@ -22,7 +22,7 @@ from saltext_ha.minion.watchdog.journal import RecordedMove
 from saltext_ha.minion.watchdog.look import AddressBook
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 from saltext_ha.minion.watchdog.report import MAX_ADDRESSES, report
-from tests.unit.minion.watched import M1, M2, M3, QUICK, Salt, turns
+from tests.unit.minion.watched import M1, M2, M3, QUICK, Salt, turns, without_pauses
 
 pytestmark = pytest.mark.core
 
@@ -431,7 +431,7 @@ def test_who_pauses_between_two_rounds_is_not_stuck(
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     salt = Stuck(monkeypatch, auth_timeout=5, acceptance_wait_time=10)
-    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    without_pauses(monkeypatch, lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     pause = 10 + 5 + 5
     busy = TcpLinks(frozenset({(M2, 4506)}))
     quiet = TcpLinks(frozenset())

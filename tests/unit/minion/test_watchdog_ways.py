@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State
 from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
-from tests.unit.minion.watched import M1, M2, M3, Salt, turns
+from tests.unit.minion.watched import M1, M2, M3, Salt, turns, without_pauses
 
 pytestmark = pytest.mark.core
 
@@ -99,7 +98,7 @@ def test_who_moves_it_has_a_moment_to_note_it(
     watch = salt.watch(tmp_path)
     assert turns(watch, 1) == [M1]
     asked = RecordedMove(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
-    monkeypatch.setattr(time, "sleep", lambda seconds: watch.journal.add(asked))
+    without_pauses(monkeypatch, lambda seconds: watch.journal.add(asked))
     salt.here = M2
     assert turns(watch) == [M1, M2]
     assert watch.journal.last() == asked
