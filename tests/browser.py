@@ -15,6 +15,7 @@ import base64
 import itertools
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -130,6 +131,7 @@ class Browser:
 
     def __init__(self, folder: Path) -> None:
         self._profile = folder / "chromium"
+        self._sockets = TemporaryDirectory()  # a socket's path takes 107 bytes
         self._process: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None
         self._pages: list[Page] = []
@@ -151,7 +153,12 @@ class Browser:
             "about:blank",
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            env={"HOME": str(self._profile), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            env={
+                "HOME": str(self._profile),
+                "TMPDIR": self._sockets.name,
+                "PATH": "/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+            },
         )
         told = self._profile / "DevToolsActivePort"
         end = asyncio.get_running_loop().time() + START
@@ -172,6 +179,7 @@ class Browser:
             if self._process.returncode is None:
                 self._process.kill()
             await self._process.wait()
+        self._sockets.cleanup()
 
     async def open(
         self, url: str, width: int = 1100, height: int = 900, dark: bool = False

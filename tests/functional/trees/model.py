@@ -9,6 +9,7 @@ between any two steps, fill its disk, take away what it is about to read, or hid
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import errno
@@ -107,6 +108,7 @@ class SteppingReplica(Replica):
 def pinned() -> Path:
     """A folder with the identity of each master, in which all have pinned each other."""
     top = Path(tempfile.mkdtemp(prefix="ha-model-"))
+    atexit.register(shutil.rmtree, top, ignore_errors=True)
     peers = {}
     for name in NAMES:
         own = identity.load_or_create(top / name, name)
