@@ -48,8 +48,8 @@ async def _rows(one: Place, two: Place, size: int, rounds: int) -> list[Row]:
         await m2.meets(m1)
         check = await _in_sync(m1, m2, rounds)
         fresh = key_folders.fresh("fresh")
-        sent = await _repair(m1, m1, m2, size, rounds, fresh.__next__)
-        received = await _repair(m2, m1, m2, size, rounds, fresh.__next__)
+        sent = await _repair(m1, m1, m2, rounds, fresh.__next__)
+        received = await _repair(m2, m1, m2, rounds, fresh.__next__)
     return [
         check.row("in-sync check", size, BUDGETS["in-sync check"]),
         *(
@@ -83,7 +83,7 @@ async def _in_sync(m1: Engine, m2: Engine, rounds: int) -> Timed:
 
 
 async def _repair(
-    asking: Engine, m1: Engine, m2: Engine, size: int, rounds: int, fresh: Callable[[], str]
+    asking: Engine, m1: Engine, m2: Engine, rounds: int, fresh: Callable[[], str]
 ) -> Timed:
     """A key accepted on *m1* that *m2* did not hear of; *asking* finds it."""
     other = m2 if asking is m1 else m1

@@ -129,7 +129,7 @@ class Inside:
         # Nothing is recorded before the peer was asked what it knows.
         self.told = {"hello": {}, "horizon": {}, "signature": {}, "digest": {"same": True}}
         await service.parts.links[self.peer.name].exchange()
-        await self._engine._until(lambda: not service.parts.core.keeper.mode.lost, "knows its keys")
+        await self._engine._until(lambda: not service.parts.core.mode.lost, "knows its keys")
         self.told = {}
         # Each failure is to be seen, also the thousandth.
         service.listener._failures = listener._failures = Allowance(2**63)

@@ -55,7 +55,7 @@ class OnceActs:
     # -- acts
 
     def event(self, step: Step) -> bool:
-        """A minion that is connected to the masters *on* tells those that listen the same."""
+        """A minion that is connected to the masters ``on`` tells those that listen the same."""
         self._numbers += 1
         known = {"tag": "salt/auth", "data": {"act": "accept", "id": MINION, "result": True}}
         data = {"cmd": "_minion_event", "id": MINION, "data": {"number": self._numbers}}
@@ -70,7 +70,7 @@ class OnceActs:
 
     def once(self, step: Step) -> bool:
         """
-        Every master calls ``ha.once``, as by its cron; *kill* one meanwhile.
+        Every master calls ``ha.once``, as by its cron; ``kill`` one meanwhile.
 
         :raises Violation: L2.
         """

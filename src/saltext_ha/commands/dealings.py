@@ -78,34 +78,28 @@ class Dealings:
 
     # -- questions
 
-    async def pins(self, but: str, unknown: dict[str, str]) -> list[Pin]:
+    async def pins(self, but: str) -> tuple[list[Pin], dict[str, str]]:
         """
-        The masters that each member has pinned.
+        The masters that each member has pinned; and name → why a member did not answer.
 
         :param but: the member that is not asked.
-        :param unknown: name → reason; members that do not answer are added.
         """
         found = self._own_pins()
         asked = sorted(self._trust.pinned().keys() - {but})
-        answers = await self._ask_all(asked, unknown, lambda name: self._pins_of(name))
+        answers, errors = await self._ask_all(asked, self._pins_of)
         for pins in answers.values():
             found += pins
-        return found
+        return found, errors
 
     async def writes(
-        self,
-        names: Sequence[str],
-        span: float | None,
-        asked: Iterable[str],
-        unknown: dict[str, str],
-    ) -> list[Write]:
+        self, names: Sequence[str], span: float | None, asked: Iterable[str]
+    ) -> tuple[list[Write], dict[str, str]]:
         """
         The writes that a master of *names* sent, or that name one as their origin; each once, the
-        last received first.
+        last received first; and the errors as for :meth:`pins`.
 
         :param span: how far back, in seconds; None: everything.
         :param asked: the members to ask beside this one.
-        :param unknown: as for :meth:`pins`.
         """
         core = self._core
         read = core.replica.history.told_by
@@ -115,46 +109,44 @@ class Dealings:
             return await core.run(read, names, since, after, PORTION)
 
         found = {(w.node, w.counter): w for w in await _all_of(own)}
-        told = await self._ask_all(
+        told, errors = await self._ask_all(
             list(asked),
-            unknown,
             lambda name: _all_of(partial(self._writes_of, name, list(names), span), MOST_PAGES),
         )
         for writes in told.values():
             for write in writes:
                 found.setdefault((write.node, write.counter), write)
-        rest = await self._without_made(list(found.values()), told, unknown)
-        return sorted(rest, key=lambda write: write.received, reverse=True)
+        rest, unconfirmed = await self._without_made(list(found.values()), told)
+        rest.sort(key=lambda write: write.received, reverse=True)
+        return rest, {**unconfirmed, **errors}
 
     async def _without_made(
-        self, writes: list[Write], asked: Iterable[str], unknown: dict[str, str]
-    ) -> list[Write]:
-        """Those of *writes* that their alleged origin does not confirm."""
+        self, writes: list[Write], asked: Iterable[str]
+    ) -> tuple[list[Write], dict[str, str]]:
+        """Those of *writes* that their alleged origin does not confirm; and the errors."""
         core = self._core
         own = await core.run(core.replica.history.made_here, [w[:5] for w in writes])
         writes = [w for position, w in enumerate(writes) if position not in set(own)]
         claims: dict[str, list[Write]] = {}
         for write in writes:
             claims.setdefault(write.on, []).append(write)
-        answers = await self._ask_all(
+        answers, errors = await self._ask_all(
             [name for name in asked if name in claims],
-            unknown,
             lambda name: self._made_by(name, claims[name]),
         )
         made = {(w.node, w.counter) for theirs in answers.values() for w in theirs}
-        return [write for write in writes if (write.node, write.counter) not in made]
+        return [write for write in writes if (write.node, write.counter) not in made], errors
 
     async def _ask_all(
-        self,
-        names: Sequence[str],
-        unknown: dict[str, str],
-        ask: Callable[[str], Awaitable[Any]],
-    ) -> dict[str, Any]:
-        answers = await asyncio.gather(*(self._ask(name, ask) for name in names))
-        for name, (_, why) in zip(names, answers, strict=True):
-            if why:
-                unknown.setdefault(name, why)
-        return {name: answer for name, (answer, why) in zip(names, answers, strict=True) if not why}
+        self, names: Sequence[str], ask: Callable[[str], Awaitable[Any]]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The answers of members by name; and the errors."""
+        found = await asyncio.gather(*(self._ask(name, ask) for name in names))
+        both = list(zip(names, found, strict=True))
+        return (
+            {name: answer for name, (answer, why) in both if not why},
+            {name: why for name, (_, why) in both if why},
+        )
 
     @staticmethod
     async def _ask(name: str, ask: Callable[[str], Awaitable[Any]]) -> tuple[Any, str]:

@@ -11,7 +11,6 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.health.fitness import counted
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replication import change
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
@@ -39,8 +38,8 @@ class Held(NamedTuple):
 class Decisions:
     """Commands that decide about keys."""
 
-    def __init__(self, group: Group, core: Core, mode: WriteMode) -> None:
-        self._group, self._core, self._mode = group, core, mode
+    def __init__(self, group: Group, core: Core) -> None:
+        self._group, self._core = group, core
 
     def commands(self) -> dict[str, Command]:
         """Its commands on the control socket."""
@@ -142,13 +141,13 @@ class Decisions:
         """``ha.refill``: bring this master's key store back to what is known."""
         core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
-        if not held and not core.keeper.mode.doubt:
+        if not held and not core.mode.doubt:
             well = f"nothing is held on {here}: its key store is as it should be"
             raise HaError(elsewhere or well)
         if not payload.get("test"):
-            if self._mode.never:
+            if self._core.mode.never:
                 raise HaError(
-                    f"{here} does not write its key store: {self._mode.never}. Bring it "
+                    f"{here} does not write its key store: {self._core.mode.never}. Bring it "
                     "back by hand; what is there again is no longer held"
                 )
             await core.order(core.keeper.adopt)
@@ -161,7 +160,7 @@ class Decisions:
         masters hold, and master → why it could not be asked.
         """
         held = await self._core.run(self._held)
-        if held or self._core.keeper.mode.doubt:
+        if held or self._core.mode.doubt:
             return held, "", {}
         answers, errors = await self._group.ask("summary", {}, self._group.timeout)
         counts = {name: answer.get("held") for name, answer in sorted(answers.items())}
@@ -230,7 +229,7 @@ class Decisions:
         :param only: the one master whose key store follows; empty: all.
         """
         test = bool(payload.get("test"))
-        modes = {self._group.name: self._mode.name}
+        modes = {self._group.name: self._core.mode.name}
         modes |= {n: str(link.info.get("mode")) for n, link in self._group.links.items() if link.up}
         modes = {only: modes[only]} if only else modes
         idle = {name: mode for name, mode in sorted(modes.items()) if mode != "enforce"}

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands.background import Background, Job
-from saltext_ha.commands.deploy_plan import (
-    Planned,
+from saltext_ha.commands.deploy_plan import Planned, entry_row, plan_row
+from saltext_ha.commands.tree_states import (
+    States,
+    TreeStates,
     all_serve,
     edits,
-    entry_row,
     foreign,
     is_served,
-    plan_row,
     serves,
 )
-from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.replication.deployment import Entry, Register
@@ -214,7 +213,9 @@ class Deploy:
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
-            if not row["same"] or row["edits"] or not is_served(states, each)
+            if not row["same"]
+            or row["edits"]
+            or not is_served(states, each.tree.name, each.version)
         ]
         answer: dict[str, Any] = {
             "kind": "deploy",
@@ -299,7 +300,7 @@ class Deploy:
 
     async def _ready(
         self, names: list[str], left_out: set[str], adopt: bool, unasked: Mapping[str, str]
-    ) -> dict[str, dict[str, Any]]:
+    ) -> States:
         """
         The states of all masters that take part.
 

@@ -1,27 +1,25 @@
-"""What a deployment would change, and what each master serves, as rows for people."""
+"""What a deployment would change, as rows for people."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from saltext_ha.commands.tree_states import States, edits
 from saltext_ha.config.trees import Tree
 from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.manifest import FILE, Changes, Manifest
 from saltext_ha.trees.source import Source
-from saltext_ha.trees.store import FOREIGN, TreeStore
+from saltext_ha.trees.store import TreeStore
 from saltext_ha.trees.trees import conflict
 
 LISTED = 1000
 DIFF_LINES = 500
 DIFF_SIZE = 64 * 1024
-
-States = Mapping[str, Mapping[str, Any]]
-"""Master → tree → how it is there, as :meth:`.Stager.state` says."""
 
 
 class Planned(NamedTuple):
@@ -75,46 +73,6 @@ def plan_row(
         "conflict": conflict(name, register) if register.conflict else "",
         "edits": edits(states, name),
     }
-
-
-def is_served(states: States, each: Planned) -> bool:
-    return all(state[each.tree.name].get("version") == each.version for state in states.values())
-
-
-def foreign(states: States) -> dict[str, list[str]]:
-    """Tree → masters where something else is at the live path."""
-    found: dict[str, list[str]] = {}
-    for master, state in sorted(states.items()):
-        for name, tree in state.items():
-            if tree.get("live") == FOREIGN:
-                found.setdefault(name, []).append(master)
-    return found
-
-
-def edits(states: States, name: str) -> dict[str, Any]:
-    """Master → what was changed there by hand, in the folder that is served."""
-    found = {}
-    for master, state in sorted(states.items()):
-        tree = state.get(name) or {}
-        if tree.get("edited"):
-            found[master] = {"count": tree["edited"], "paths": list(tree.get("edits") or ())}
-    return found
-
-
-def serves(state: Any, entries: Iterable[Entry]) -> int | str:
-    """Which deployment a master serves; in words if it is none of *entries*."""
-    if not isinstance(state, Mapping):
-        return "not configured"
-    if state.get("live") == FOREIGN:
-        return "a folder of its own"
-    if not state.get("version"):
-        return "nothing"
-    found = (entry.number for entry in entries if entry.version == state["version"])
-    return next(found, "one that is not kept")
-
-
-def all_serve(row: Mapping[str, Any]) -> bool:
-    return all(number == row["current"] for number in row["masters"].values())
 
 
 def entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:

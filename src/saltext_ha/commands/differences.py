@@ -10,7 +10,6 @@ from saltext_ha.commands import key_pages
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replication import preview
 from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
@@ -25,8 +24,8 @@ from saltext_ha.transport.control_server import Command
 class Differences:
     """Commands that compare what the masters know of keys."""
 
-    def __init__(self, group: Group, core: Core, mode: WriteMode, keys: KeySection) -> None:
-        self._group, self._core, self._mode, self._keys = group, core, mode, keys
+    def __init__(self, group: Group, core: Core, keys: KeySection) -> None:
+        self._group, self._core, self._keys = group, core, keys
 
     def commands(self) -> dict[str, Command]:
         """Its commands on the control socket."""
@@ -43,7 +42,7 @@ class Differences:
             await core.scan()
         packed = await core.run(key_pages.page, core.replica, after)
         return {
-            "writes_not": self._mode.why_not,
+            "writes_not": self._core.mode.why_not,
             "one_denied": core.keeper.store.one_denied,
             "page": packed.hex(),
         }
@@ -83,7 +82,7 @@ class Differences:
         notes = []
         for name, count in sorted(Counter(master for master, _ in left).items()):
             link = self._group.links.get(name)
-            mode = link.info.get("mode") if link else self._mode.name
+            mode = link.info.get("mode") if link else self._core.mode.name
             why = f"its mode is {mode}" if mode != "enforce" else "see salt-run ha.status"
             notes.append(f"{name}: {count} not changed: {why}")
         return made, notes

@@ -31,9 +31,8 @@ class FailoverSafe:
     """
     The command, and the peers' questions for it.
 
+    :param summary: told which masters no minion is configured with.
     :param per_worker: how many minions one worker thread can serve.
-    :ivar unused: ``masters`` that no minion is configured with, as last found here, and when
-    (``at``, Unix seconds; 0: never).
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class FailoverSafe:
         summary: Summary,
         per_worker: int,
     ) -> None:
-        self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
         self._group, self._jobs = group, jobs
         self._endpoints, self._checking = endpoints, checking
         self._summary, self._per_worker = summary, per_worker
@@ -107,7 +105,7 @@ class FailoverSafe:
         )
         if glob == "*":
             unused = safety.unknown_to_minions(group)
-            self.unused = {"masters": unused, "at": time.time()}
+            self._summary.unused = {"masters": unused, "at": time.time()}
         return _answer(group, [lost] if lost else names)
 
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from saltext_ha.keystore import minion_key
 from saltext_ha.membership import handover
 from saltext_ha.membership.invites import Invite
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.digest import BUCKETS
 from saltext_ha.replication.placement import Stored
@@ -62,7 +61,7 @@ def page(replica: Replica, after: bytes = FIRST) -> bytes:
 
 
 async def offer(
-    core: Core, mode: WriteMode, opts: Mapping[str, Any], invite: Invite, after: bytes
+    core: Core, opts: Mapping[str, Any], invite: Invite, after: bytes
 ) -> dict[str, Any]:
     """
     The answer to a master with *invite* that asks what joining would do: states of keys, no keys.
@@ -73,7 +72,7 @@ async def offer(
     if not after:
         await core.scan()
     return {
-        "writes_not": mode.why_not,
+        "writes_not": core.mode.why_not,
         "one_denied": core.keeper.store.one_denied,
         "public": handover.show(opts),
         "shares": list(invite.shares),

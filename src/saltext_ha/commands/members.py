@@ -1,4 +1,4 @@
-"""Commands about the group itself: ``ha.pause``, ``resume``, ``leave``, ``renew``."""
+"""Commands about the group itself: ``ha.peers``, ``pause``, ``resume``, ``leave``, ``renew``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from saltext_ha.membership import group_secret
 from saltext_ha.membership.certificates import Certificates
 from saltext_ha.membership.membership import Membership
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
@@ -34,7 +33,8 @@ def paused(since: str) -> str:
 
 class Members:
     """
-    Commands that change the members of the group, and whether a master applies what it receives.
+    Commands that show and change the members of the group, and whether a master applies what it
+    receives.
 
     :param hello: what this master says of itself in ``hello``.
     """
@@ -44,20 +44,20 @@ class Members:
         group: Group,
         config: HaConfig,
         core: Core,
-        mode: WriteMode,
         *,
         membership: Membership,
         certificates: Certificates,
         vouching: Vouching,
         hello: Hello,
     ) -> None:
-        self._group, self._config, self._core, self._mode = group, config, core, mode
+        self._group, self._config, self._core = group, config, core
         self._membership, self._certificates = membership, certificates
         self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
         """Its commands on the control socket."""
         return {
+            "peers": self.peers,
             "pause": self.pause,
             "resume": self.resume,
             "leave": self.leave,
@@ -72,6 +72,35 @@ class Members:
             return await self._enforce(payload.get("pause") is not True, by)
 
         return {"pause": pause}
+
+    async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """``ha.peers``: the masters that this one trusts, and whether each is up."""
+        rows = []
+        for name, peer in sorted(self._group.peers.items()):
+            link = self._group.links.get(name)
+            seen = None if not link or link.seen is None else round(time.monotonic() - link.seen, 1)
+            rows.append(
+                {
+                    "name": name,
+                    "url": peer.url,
+                    "fingerprint": peer.fingerprint,
+                    "introducer": peer.introducer if peer.introducer != "" else self._group.name,
+                    "added": peer.added,
+                    "state": "up" if link and link.up else "unknown",
+                    "seen": seen,
+                    "note": link.error if link else "not connected yet",
+                }
+            )
+        return {
+            "kind": "peers",
+            "self": {
+                "name": self._group.name,
+                "url": self._config.url,
+                "fingerprint": self._certificates.identity.fingerprint,
+            },
+            "peers": rows,
+            "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
+        }
 
     async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.pause``."""
@@ -94,8 +123,8 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 2 if errors else 0}
 
     async def _enforce(self, enforce: bool, by: str) -> dict[str, Any]:
-        if enforce and self._mode.never:
-            raise HaError(f"{self._group.name} does not write: {self._mode.never}")
+        if enforce and self._core.mode.never:
+            raise HaError(f"{self._group.name} does not write: {self._core.mode.never}")
         since = f"since {time.strftime('%Y-%m-%d %H:%M:%S')}" + (f", by {by}" if by else "")
         if enforce:
             await self._core.order(self._core.keeper.pause, "", "")

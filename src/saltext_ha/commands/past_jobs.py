@@ -79,13 +79,14 @@ class PastJobs:
             unknown[self._group.name] = own
         else:
             told[self._group.name] = own
-        rows = merged(told, unknown)[:limit]
+        rows, nonsense = merged(told)
+        rows = rows[:limit]
         missing = {i for row in rows for i in row["missing"]}
         running, why = await self._running(missing)
         for row in rows:
             row["running"] = [i for i in row["missing"] if row["jid"] in running.get(i, ())]
             row["state"] = _state(row)
-        unknown = {**why, **unknown}
+        unknown = {**why, **unknown, **nonsense}
         return {"kind": "jobs", "jobs": rows, "unknown": unknown, "retcode": 2 if unknown else 0}
 
     async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -164,15 +165,15 @@ def _limit(payload: Mapping[str, Any]) -> int:
     return limit
 
 
-def merged(told: Mapping[str, Any], unknown: dict[str, str]) -> list[dict[str, Any]]:
+def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """
     The jobs of all masters, newest first: each once, with the masters that know it, and the minions
-    without a return on any master.
+    without a return on any master. And master → what is wrong with its answer.
 
     :param told: master → its answer.
-    :param unknown: master → reason; masters with an invalid answer are added.
     """
     rows: dict[str, dict[str, Any]] = {}
+    unknown = {}
     for name in sorted(told):
         try:
             for each in told[name]:
@@ -185,7 +186,7 @@ def merged(told: Mapping[str, Any], unknown: dict[str, str]) -> list[dict[str, A
                 row["got"] |= {str(i) for i in each["returned"]}
         except (HaError, KeyError, TypeError):
             unknown[name] = NONSENSE
-    return [_counted(row) for _, row in sorted(rows.items(), reverse=True)]
+    return [_counted(row) for _, row in sorted(rows.items(), reverse=True)], unknown
 
 
 def _counted(row: Mapping[str, Any]) -> dict[str, Any]:

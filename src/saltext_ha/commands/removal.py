@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha.commands import arguments, undoing
@@ -85,16 +85,16 @@ class Removal:
         if pinned and not test:
             # Before anything is asked: once removed, it cannot add to what is found.
             unreached |= await self._membership.remove(name)
-        unknown: dict[str, str] = {}
-        pins = await self._dealings.pins(name, unknown)
+        pins, unknown = await self._dealings.pins(name)
         since = float("-inf") if span is None else time.time() - span
         brought = introduced_by(name, pins, self._group.name, since)
         if undo and not test and brought:
             unreached |= await self._membership.remove(others=_removed(brought))
         names = [name, *sorted(brought)]
-        await self._level(names, unknown)
+        unknown |= await self._level({*names, *unknown})
         asked = sorted(self._trust.pinned().keys() - set(names))
-        writes = await self._dealings.writes(names, span, asked, unknown)
+        writes, untold_by = await self._dealings.writes(names, span, asked)
+        unknown = {**untold_by, **unknown}
         decided = await self._decided(writes)
         left: dict[tuple[str, bytes], str] = {}
         if undo and not test:
@@ -102,7 +102,7 @@ class Removal:
         for gone in {*unknown, *unreached} & {*brought, name}:
             unknown.pop(gone, None)
             unreached.pop(gone, None)
-        rows = [_key_row(one, bool(undo), left.get(_about(one.last), "")) for one in decided]
+        rows = [_key_row(one, left.get(_about(one.last), "")) for one in decided]
         notes = self._notes(name, brought, rows, payload, pinned, unreached)
         untold = {pin.name for pin in pins if pin.introducer is None} - {name, self._group.name}
         if untold:
@@ -125,15 +125,17 @@ class Removal:
             "retcode": 2 if partial else 1 if left else 0,
         }
 
-    async def _level(self, names: Sequence[str], unknown: dict[str, str]) -> None:
-        """Learn what the other members took from the masters *names*."""
+    async def _level(self, but: Container[str]) -> dict[str, str]:
+        """Learn what all members but these know; name → why one could not be asked."""
+        errors = {}
         for name, link in list(self._group.links.items()):
-            if name in {*names, *unknown} or name not in self._trust.pinned():
+            if name in but or name not in self._trust.pinned():
                 continue
             try:
                 await link.exchange()
             except HaError as exc:
-                unknown[name] = str(exc)
+                errors[name] = str(exc)
+        return errors
 
     # -- what it decided
 
@@ -279,7 +281,7 @@ def _member_row(name: str, pins: Sequence[Pin]) -> dict[str, Any]:
     }
 
 
-def _key_row(one: MemberDecision, undo: bool, failed: str) -> dict[str, Any]:
+def _key_row(one: MemberDecision, failed: str) -> dict[str, Any]:
     last = one.last
     by, _, command = last.by.partition(VIA)
     return {

@@ -39,7 +39,6 @@ class Summary:
 
     :param opts: its configuration.
     :param bound: counts the minions that are connected to it.
-    :param unused: masters that no minion is configured with, as last found here.
     :param mines: how many minions that came here have an older mine here than elsewhere.
     :param notes: returns further notes for operators.
     :param timeout: seconds within which the caller needs the answer.
@@ -53,15 +52,15 @@ class Summary:
         health: Watcher,
         *,
         bound: Callable[[], Awaitable[int | None]],
-        unused: Callable[[], Mapping[str, Any]],
         mines: Callable[[], Mapping[str, int] | None],
         notes: Callable[[], Iterable[str]],
         timeout: float,
     ) -> None:
         self._opts, self._core = opts, core
         self._hello, self._health = hello, health
-        self._bound, self._unused, self._notes = bound, unused, notes
-        self._mines = mines
+        self._bound, self._mines, self._notes = bound, mines, notes
+        self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
+        """``masters`` that no minion is configured with, as last found here, and when."""
         self._patience = min(PATIENCE, timeout / 2)
         self._numbers: tuple[float, dict[str, Any]] | None = None
         """When the keeper was last asked for numbers and answered, and the numbers."""
@@ -115,7 +114,7 @@ class Summary:
             **numbers,
             "busy": busy,
             "bound": await self._bound(),
-            "unused": dict(self._unused()),
+            "unused": dict(self.unused),
             "mines": self._mines(),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,

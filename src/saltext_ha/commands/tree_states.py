@@ -1,4 +1,4 @@
-"""The state of trees on each master, and which tree a file is in that differs between masters."""
+"""How trees are on each master, and which tree a file is in that differs between masters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.config.trees import Tree
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.tree import environments
+from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.store import FOREIGN
 
 OPTIONS = ("file_roots", "pillar_roots")
 
@@ -32,7 +34,7 @@ class TreeStates:
     def __init__(self, group: Group, stager: Stager, opts: Mapping[str, Any]) -> None:
         self._group, self._stager, self._opts = group, stager, opts
 
-    async def of(self, trees: Iterable[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    async def of(self, trees: Iterable[str]) -> tuple[States, dict[str, str]]:
         """How these trees are on every master that answers, and why others do not."""
         wanted = list(trees)
         (answers, errors), own = await asyncio.gather(
@@ -101,6 +103,48 @@ def _edited_on(tree: Tree, path: str, states: States) -> list[str]:
         if path in paths or told.get("edited", 0) > len(paths):
             found.append(master)
     return found
+
+
+def is_served(states: States, name: str, version: bytes) -> bool:
+    """Whether every master serves this version of the tree *name*."""
+    return all(state[name].get("version") == version for state in states.values())
+
+
+def foreign(states: States) -> dict[str, list[str]]:
+    """Tree → masters where something else is at the live path."""
+    found: dict[str, list[str]] = {}
+    for master, state in sorted(states.items()):
+        for name, tree in state.items():
+            if tree.get("live") == FOREIGN:
+                found.setdefault(name, []).append(master)
+    return found
+
+
+def edits(states: States, name: str) -> dict[str, Any]:
+    """Master → what was changed there by hand, in the folder that is served."""
+    found = {}
+    for master, state in sorted(states.items()):
+        tree = state.get(name) or {}
+        if tree.get("edited"):
+            found[master] = {"count": tree["edited"], "paths": list(tree.get("edits") or ())}
+    return found
+
+
+def serves(state: Any, entries: Iterable[Entry]) -> int | str:
+    """Which deployment a master serves; in words if it is none of *entries*."""
+    if not isinstance(state, Mapping):
+        return "not configured"
+    if state.get("live") == FOREIGN:
+        return "a folder of its own"
+    if not state.get("version"):
+        return "nothing"
+    found = (entry.number for entry in entries if entry.version == state["version"])
+    return next(found, "one that is not kept")
+
+
+def all_serve(row: Mapping[str, Any]) -> bool:
+    """Whether every master serves what is current, by a row of ``ha.deployments``."""
+    return all(number == row["current"] for number in row["masters"].values())
 
 
 def folders_of(opts: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:

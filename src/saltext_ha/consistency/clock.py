@@ -12,7 +12,7 @@ from saltext_ha.consistency.rules import DRIFT
 NAME = "clock"
 QUESTION = "How far are their clocks apart, and how surely is that known?"
 
-# : Seconds that the clocks may be apart: with NTP it is much less, and nothing breaks before that.
+#: Seconds that the clocks may be apart: with NTP it is much less, and nothing breaks before that.
 TOLERANCE = 5.0
 FIX = "set the clocks by NTP; keys do not depend on them, tokens and certificates do"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-# : Seconds beyond the interval: a check takes time, and the engine starts before the first.
+#: Seconds beyond the interval: a check takes time, and the engine starts before the first.
 GRACE = 300.0
-# : Seconds, if only operators check.
+#: Seconds, if only operators check.
 DAY = 86400.0
 
 

@@ -22,7 +22,7 @@ from saltext_ha.consistency.values import plain
 _COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
 _KINDS = ("refs/remotes/origin/", "refs/tags/")
 FETCHED, NOT_FETCHED = "configured", "not fetched yet"
-# : The leaf with what each remote serves, and in which order.
+#: The leaf with what each remote serves, and in which order.
 REMOTES = "gitfs_remotes"
 # Settings of a remote for access and storage, which do not change what it serves.
 ACCESS = (

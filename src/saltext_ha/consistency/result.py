@@ -14,7 +14,7 @@ from saltext_ha.consistency.section import Section
 SAME = "same"
 DIFFER = "differ"
 UNKNOWN = "unknown"
-# : Differences of one section in an answer; ``left_out`` says how many more there are.
+#: Differences of one section in an answer; ``left_out`` says how many more there are.
 LISTED = 1000
 
 Answer = dict[str, Any]

@@ -10,7 +10,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.consistency import access, clock, master_key, options, roots, running, versions
 from saltext_ha.consistency.section import Section
 
-# : Sections that each master can answer alone.
+#: Sections that each master can answer alone.
 OF_MASTERS: Mapping[str, Section] = {
     section.name: section
     for section in (
@@ -25,7 +25,7 @@ OF_MASTERS: Mapping[str, Section] = {
 KEYS = "keys"
 ROOTS = roots.SECTION.name
 KEYS_QUESTION = "Do they have the same minion keys in the same states?"
-# : All of them, with the keys and the clock, which one master cannot answer alone.
+#: All of them, with the keys and the clock, which one master cannot answer alone.
 NAMES: tuple[str, ...] = (KEYS, *OF_MASTERS, clock.NAME)
 
 

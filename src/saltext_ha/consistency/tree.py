@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# : In a path: the name of the environment that is asked for.
+#: In a path: the name of the environment that is asked for.
 ANY = "__env__"
 
 

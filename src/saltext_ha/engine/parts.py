@@ -149,8 +149,7 @@ class Parts:
             announce=self.announce,
             who=self._calls.who,
         )
-        self.mode, self.vouching = opened.mode, opened.vouching
-        self._shared_with = opened.shared_with
+        self.vouching, self._shared_with = opened.vouching, opened.shared_with
         self.core = Core(opened.keeper, lambda records: self.links.push(records))
         self.state_folder = StateFolder(self.config.state_dir)
 
@@ -161,7 +160,7 @@ class Parts:
             self.identity, trust, config.name, config.url, config.group, config.peer_timeout
         )
         self.certificates.shown_by.append(self.membership.show)
-        self.hello = Hello(config, self.mode, core.keeper.store, self.vouching)
+        self.hello = Hello(config, core.keeper, self.vouching)
         self.leases = RepairLeases(config.name)
         self.links = Links(trust, lambda: self.identity, self._link, self._tasks)
         self.retention = Retention(
@@ -176,7 +175,6 @@ class Parts:
             core,
             trust,
             self.links,
-            self.mode,
             names=self._shared_with,
             patience=config.scan_interval,
         )
@@ -216,7 +214,7 @@ class Parts:
             self.trust,
             Invites(config.state_dir),
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
-            preview=functools.partial(key_pages.offer, self.core, self.mode, opts),
+            preview=functools.partial(key_pages.offer, self.core, opts),
             secret=secret,
             seen=lambda name: self.links[name].ago() if name in self.links else None,
         )
@@ -298,7 +296,7 @@ class Parts:
     def all_notes(self) -> Iterable[str]:
         """All notes about this master except those about keys; some are empty."""
         yield from self.notes.values()
-        yield self.mode.paused
+        yield self.core.mode.paused
         yield from self.certificates.notes()
         yield from self.membership.notes()
         yield from self.vouching.notes()

@@ -98,7 +98,7 @@ class Service:
                 "ha engine running: name=%s group=%s mode=%s node=%s",
                 config.name,
                 config.group,
-                parts.mode.name,
+                parts.core.mode.name,
                 parts.core.replica.node,
             )
             await self._watch_parent(os.getppid())

@@ -36,7 +36,6 @@ class Opened(NamedTuple):
     """``shared_with``: the masters that used the same key store when this one ran last."""
 
     keeper: Keeper
-    mode: WriteMode
     vouching: Vouching
     shared_with: list[str]
 
@@ -95,7 +94,7 @@ def open_keeper(
             **parts,
         )
         keeper.claims.name_of = vouching.name_of
-        return Opened(keeper, mode, vouching, shared_with)
+        return Opened(keeper, vouching, shared_with)
     except BaseException:
         # The next attempt in this process must not meet our own lock.
         replica.close()

@@ -15,6 +15,7 @@ from saltext_ha.commands.endpoints import Endpoints
 from saltext_ha.commands.failover_safe import FailoverSafe
 from saltext_ha.commands.history import HistoryCommand
 from saltext_ha.commands.key_section import KeySection
+from saltext_ha.commands.keys import Keys
 from saltext_ha.commands.leading import Leading
 from saltext_ha.commands.linting import Linting
 from saltext_ha.commands.locking import Locking
@@ -28,9 +29,9 @@ from saltext_ha.commands.reachability import Reachability
 from saltext_ha.commands.removal import Removal
 from saltext_ha.commands.restarting import Restarting
 from saltext_ha.commands.rewriting import Rewriting
+from saltext_ha.commands.status import Status
 from saltext_ha.commands.summary import Summary
 from saltext_ha.commands.tree_states import TreeStates
-from saltext_ha.commands.views import Views
 from saltext_ha.commands.where import Where
 from saltext_ha.engine.parts import Parts
 from saltext_ha.minions.arrivals import Arrivals, grains_cache, mine_cache
@@ -64,13 +65,13 @@ class Answering(NamedTuple):
     bound: Bound
     checking: ConsistencyCheck
     summary: Summary
-    views: Views
+    status: Status
 
 
 def make(parts: Parts) -> Answering:
     """Make what answers for the engine of *parts*; in the event loop."""
     opts, config = parts.opts, parts.config
-    core, trust, mode, group = parts.core, parts.trust, parts.mode, parts.group
+    core, trust, group = parts.core, parts.trust, parts.group
     health, membership = parts.health, parts.membership
     own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
     jobs = Jobs(group, own_jobs, parts.presence.hot)
@@ -83,7 +84,6 @@ def make(parts: Parts) -> Answering:
         parts.hello,
         health,
         bound=bound.count,
-        unused=lambda: safe.unused,
         mines=mines.told if arrivals else lambda: None,
         notes=parts.all_notes,
         timeout=config.peer_timeout,
@@ -109,7 +109,6 @@ def make(parts: Parts) -> Answering:
         group,
         config,
         core,
-        mode,
         membership=membership,
         certificates=parts.certificates,
         vouching=parts.vouching,
@@ -126,16 +125,14 @@ def make(parts: Parts) -> Answering:
     endpoints = Endpoints(group, opts, config.address)
     proxy = ProxyConfig(group, opts, config)
     safe = FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker)
-    views = Views(
+    status = Status(
         group,
         config,
         opts,
         core,
         trust,
-        mode,
         summary=summary,
         watch=parts.watch,
-        fingerprint=lambda: parts.identity.fingerprint,
         refusals=parts.refusals,
         leader=parts.leader,
     )
@@ -146,11 +143,12 @@ def make(parts: Parts) -> Answering:
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
     commands = (
-        views,
+        status,
+        Keys(group, core),
         checking,
-        Differences(group, core, mode, keys),
+        Differences(group, core, keys),
         linting,
-        Decisions(group, core, mode),
+        Decisions(group, core),
         members,
         removal,
         Rewriting(group, core, parts.vouching),
@@ -201,14 +199,14 @@ def make(parts: Parts) -> Answering:
     own = Own(
         config.name,
         config.group,
-        mode,
+        core.mode,
         health,
         lambda: parts.identity,
         parts.counters,
         parts.failovers,
         lambda: parts.refusals.counts,
     )
-    snapshots = Snapshots(config.name, views, core, parts.failovers, config.peer_timeout)
+    snapshots = Snapshots(config.name, status, core, parts.failovers, config.peer_timeout)
     return Answering(
         _together(each.commands() for each in commands),
         _together([membership.handlers(), *(each.for_peers() for each in for_peers)]),
@@ -219,7 +217,7 @@ def make(parts: Parts) -> Answering:
         bound,
         checking,
         summary,
-        views,
+        status,
     )
 
 

@@ -125,7 +125,7 @@ class Watcher:
         if damage := self._damage():
             return False, damage
         core = self._core
-        if untrue := fitness.untrue(core.replica.held.count, core.keeper.mode.doubt):
+        if untrue := fitness.untrue(core.replica.held.count, core.mode.doubt):
             return False, untrue
         if core.busy >= fitness.HANGS:
             return False, fitness.hangs(core.busy)
@@ -176,7 +176,7 @@ class Watcher:
         """
         Why it has not caught up since its start, or since its replica was lost; empty if it has.
         """
-        if self._core.keeper.mode.lost:
+        if self._core.mode.lost:
             return "its replica is being rebuilt"
         if self._met:
             return ""

@@ -23,7 +23,7 @@ from saltext_ha.lint.model import (
 from saltext_ha.lint.rules import CODES, RULES
 
 Finding = dict[str, Any]
-# : The rule about files that Salt cannot read: then all others know less.
+#: The rule about files that Salt cannot read: then all others know less.
 UNREADABLE = "HA001"
 
 

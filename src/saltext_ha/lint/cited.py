@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# : The release that they were read in, unless another one is named.
+#: The release that they were read in, unless another one is named.
 READ_ON = "3008.3"
 
 

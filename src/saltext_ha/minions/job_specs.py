@@ -115,7 +115,7 @@ class JobSpec:
         :raises InvalidRecord: it is none of those that may be.
         """
         if not isinstance(raw, Mapping):
-            raise InvalidRecord("an order is a map")
+            raise InvalidRecord("a job is a map")
         what, glob, to = (wire.field(raw, name, str) for name in ("what", "glob", "to"))
         return cls(what, glob, tuple(wire.texts(raw, "ids")), to, wire.field(raw, "test", bool))
 

@@ -83,7 +83,7 @@ class Runs:
         return self._message({n: rows for n, rows in self._rows({}).items() if n in told})
 
     def _message(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        """A message with *registers* and what their writers vouch for."""
+        """A message with *rows* and what their writers vouch for."""
         nodes = {node for name in rows for node, _ in self.registers[name].context}
         return {"runs": dict(rows), "vouched": self._vouching.of(nodes)}
 

@@ -20,6 +20,7 @@ from saltext_ha.reconciler import work_queue
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.merging import Merged
+from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import Vouch
@@ -62,6 +63,11 @@ class Core:
         """The keeper's replica; its digest trees may be read from any thread."""
         return self.keeper.replica
 
+    @property
+    def mode(self) -> WriteMode:
+        """Whether this master writes its key store, and why not."""
+        return self.keeper.mode
+
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """*function* in the keeper's thread."""
         loop = asyncio.get_running_loop()
@@ -76,7 +82,7 @@ class Core:
         hangs, is waited for as long as its file system likes.
 
         :param patience: seconds for which that thread is waited for.
-        :return: None when it was busy all the time; then *function* is not called.
+        :return: None when it took longer; *function* may still run then, and its result is lost.
         """
         try:
             return await asyncio.wait_for(self.run(function), patience)

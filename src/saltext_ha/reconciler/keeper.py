@@ -320,6 +320,6 @@ class Keeper:
         self._revise([minion_id], anew)
         return list(changed.values())
 
-    def _revise(self, ids: Iterable[str], revise: Revise, receipt: Receipt | None = None) -> None:
+    def _revise(self, ids: Iterable[str], revise: Revise) -> None:
         """Write down what is heard of *ids*, without a look at the store."""
-        self._reconciler.reconcile(Task(list(ids), blind=True, revise=revise, receipt=receipt))
+        self._reconciler.reconcile(Task(list(ids), blind=True, revise=revise))

@@ -31,7 +31,7 @@ HERE = 0
 MAX_GLOB, MAX_STARS = 256, 4
 
 Place = tuple[float, str, int]
-"""The progress of pruning: of the last line looked at, when it came, its node and counter."""
+"""A position in the history: of the last line looked at, when it came, its node and counter."""
 BEGINNING: Place = (float("-inf"), "", 0)
 AccountPlace = tuple[float, bytes]
 BEGINNING_OF_ACCOUNTS: AccountPlace = (float("-inf"), b"")

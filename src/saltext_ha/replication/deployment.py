@@ -18,7 +18,7 @@ from saltext_ha.replication.vouching import Highs, Owners
 KEPT = 5
 """Deployments that can be gone back to, the current one among them."""
 MOST_NUMBER = 2**40
-"""Characters of a deployment's texts, at most; they are for people."""
+"""The greatest number that a deployment may have."""
 
 
 class Entry(NamedTuple):

@@ -12,7 +12,8 @@ from collections.abc import Collection
 
 class RevocationGuard:
     """
-    Counts accepted keys that went away on this master within *window* seconds.
+    Counts keys that went away on this master, or came back though they were revoked, within
+    *window* seconds.
 
     Up to ``max(minimum, fraction × accepted keys)`` are believed; more are held.
     """
@@ -25,7 +26,7 @@ class RevocationGuard:
 
     def allows(self, ids: Collection[str], accepted: int, now: float) -> bool:
         """
-        Whether the accepted keys of *ids* may go, out of *accepted* before; remembers a yes.
+        Whether the keys of *ids* may go or come back, where *accepted* were there; remembers a yes.
 
         An id that is asked for again, because its change could not be recorded, counts once. *now*
         is any steadily growing time in seconds.

@@ -22,7 +22,7 @@ from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT
 from saltext_ha.minion.options import NAMES
 
 NAME = "ha-masters.conf"
-# : The first line of a file of ours, which may be replaced.
+#: The first line of a file of ours, which may be replaced.
 MARK = "# Written for saltext-ha: the masters of this minion."
 FAILOVER, HOT = TYPES = ("failover", "hot")
 ALIVE = 30  # seconds

@@ -17,7 +17,7 @@ from saltext_ha.lint.model import ERROR, INFO, Place
 from saltext_ha.rollout import drop_in, record
 from saltext_ha.rollout.record import PUT_BACK
 
-# : Options that must not be replaced as a whole: other engines, other keys of ha:.
+#: Options that must not be replaced as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
 REMEMBERED = 3600.0  # seconds in which the same file is not tried again
 

@@ -6,19 +6,15 @@ from typing import Any
 
 from saltext_ha.common import version
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.keystore.base import KeyStore
-from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.sync.vouching import Vouching
 
 
 class Hello:
     """How one master introduces itself to its peers."""
 
-    def __init__(
-        self, config: HaConfig, mode: WriteMode, store: KeyStore, vouching: Vouching
-    ) -> None:
-        self._config, self._mode = config, mode
-        self._store, self._vouching = store, vouching
+    def __init__(self, config: HaConfig, keeper: Keeper, vouching: Vouching) -> None:
+        self._config, self._keeper, self._vouching = config, keeper, vouching
 
     def describe(self) -> dict[str, Any]:
         """Its name, its mode and its features."""
@@ -26,8 +22,8 @@ class Hello:
             "name": self._config.name,
             "url": self._config.url,
             "group": self._config.group,
-            "mode": self._mode.name,
-            "one_denied": self._store.one_denied,
+            "mode": self._keeper.mode.name,
+            "one_denied": self._keeper.store.one_denied,
             "parts": True,
             "commands": True,
             "salt": version.salt(),

@@ -34,7 +34,7 @@ class Rebuilding:
         so that the peers' keys are written as they come, and not once all have come.
         """
         core = self._core
-        if not core.keeper.mode.adopting:  # mostly
+        if not core.mode.adopting:  # mostly
             return
         # An error of our own disk is no reason not to hear the peer; :meth:`rebuild` tells it.
         with contextlib.suppress(HaError):
@@ -42,7 +42,7 @@ class Rebuilding:
 
     async def rebuild(self) -> None:
         """Rebuild if that is needed and possible now; if not, later."""
-        core, mode = self._core, self._core.keeper.mode
+        core, mode = self._core, self._core.mode
         if not mode.lost:
             return
         links = self._links.values()

@@ -19,7 +19,6 @@ from typing import Any
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.provenance import OURS, UNSIGNED
-from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.transport.listener import Handler
@@ -31,10 +30,9 @@ log = logging.getLogger(__name__)
 
 class SharedStore:
     """
-    Finds out which masters share this master's store: ``names``.
+    Finds out which masters share this master's store (``names``); a shared one is not written.
 
     :param names: as they were found before a restart.
-    :param mode: the write mode that follows from it.
     :param patience: seconds after which a missing signature counts.
     """
 
@@ -43,13 +41,12 @@ class SharedStore:
         core: Core,
         trust: Trust,
         links: Links,
-        mode: WriteMode,
         *,
         names: Iterable[str],
         patience: float,
     ) -> None:
         self.names = set(names)
-        self._core, self._trust, self._links, self._mode = core, trust, links, mode
+        self._core, self._trust, self._links = core, trust, links
         self._patience = patience
         self._remembered = set(self.names)  # not asked again since the restart
         self._checks: dict[str, asyncio.Lock] = {}
@@ -113,8 +110,8 @@ class SharedStore:
             await self._end({name})
             return
         self.names.add(name)
-        self._mode.shared = reason(self.names)
-        log.warning("ha only reports: %s", self._mode.shared)
+        self._core.mode.shared = reason(self.names)
+        log.warning("ha only reports: %s", self._core.mode.shared)
         await self._save()
 
     async def _end(self, names: set[str]) -> None:
@@ -123,7 +120,7 @@ class SharedStore:
         self._remembered -= names
         for name in names:
             self._awaited.pop(name, None)
-        self._mode.shared = reason(self.names)
+        self._core.mode.shared = reason(self.names)
         log.info("ha key store: no longer shared with %s", ", ".join(sorted(names)))
         await self._save()
         await self._core.apply()
@@ -171,7 +168,7 @@ class SharedStore:
     def _sign(self, anew: bool) -> tuple[str, bool]:
         """This master's signature, and whether it was just written."""
         keeper = self._core.keeper
-        anew = anew and (not self._mode.never or bool(self.names)) and not keeper.mode.adopting
+        anew = anew and (not self._core.mode.never or bool(self.names)) and not keeper.mode.adopting
         # The folder may have been replaced since the last look.
         anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
         if anew:

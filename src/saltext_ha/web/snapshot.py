@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.commands.views import Views
+from saltext_ha.commands.status import Status
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.reconciler.core import Core
@@ -47,10 +47,10 @@ class Snapshots:
     """
 
     def __init__(
-        self, name: str, views: Views, core: Core, failovers: Failovers, timeout: float
+        self, name: str, status: Status, core: Core, failovers: Failovers, timeout: float
     ) -> None:
         self._name, self._timeout = name, timeout
-        self._views, self._core, self._failovers = views, core, failovers
+        self._status, self._core, self._failovers = status, core, failovers
         self._last: Taken | None = None
         self._taking: asyncio.Task[Taken] | None = None
         self._changes: tuple[int, list[dict[str, Any]]] = -1, []
@@ -90,7 +90,7 @@ class Snapshots:
 
     async def _data(self) -> dict[str, Any]:
         now = time.time()
-        status = await self._views.status({"whole": True})
+        status = await self._status.status({"whole": True})
         data = {
             **{key: value for key, value in status.items() if key not in ("kind", "retcode")},
             "at": now,

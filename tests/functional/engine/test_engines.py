@@ -68,12 +68,12 @@ async def level(*engines: Engine) -> None:
 
 
 def decisions(engine: Engine) -> Decisions:
-    return Decisions(engine.parts.group, engine.parts.core, engine.parts.mode)
+    return Decisions(engine.parts.group, engine.parts.core)
 
 
 async def notes(engine: Engine, name: str) -> str:
     """What is to be known of one master, or (without a name) of the one that is asked."""
-    status = await engine.made.views.status({})
+    status = await engine.made.status.status({})
     if not name:
         return "; ".join(status["notes"])
     return next(str(row["note"]) for row in status["masters"] if row["name"] == name)
@@ -218,7 +218,7 @@ def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) 
         if not readable:
             plant_from_the_future(one)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.mode.lost, "rebuilt")
+            await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
             if readable:
                 await level(m1, m2)
             await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
@@ -250,7 +250,7 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
         monkeypatch.setattr(Link, "exchange", slow)
         Trust(two.config.state_dir).unpin("m3")
         async with Engine(two), Engine(three) as m3, Engine(one) as m1:
-            await until(lambda: not m1.parts.core.keeper.mode.lost, "rebuilt")
+            await until(lambda: not m1.parts.core.mode.lost, "rebuilt")
             there, here = records(m3), records(m1)
             assert here == there
             assert [len(record.values) for record in here.values()] == [1]
@@ -271,7 +271,7 @@ def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            m2.parts.mode.paused = "paused"
+            m2.parts.core.mode.paused = "paused"
             accept(one, "web1")
             await m1.hint("web1")
             await until(lambda: bool(records(m2)), "heard of")
@@ -299,7 +299,7 @@ def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> 
             await level(m1, m2)
             core, keeper = m1.parts.core, m1.parts.core.keeper
             # m2 has an id to apply, and keeps its tombstone for as long.
-            m2.parts.mode.paused = "paused"
+            m2.parts.core.mode.paused = "paused"
             (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
             (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
             await m1.hint("web1")
@@ -343,7 +343,7 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 
         monkeypatch.setattr(Link, "_send", busy)
         async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.keeper.mode.lost, "rebuilt")
+            await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
             assert m2.known(lambda of: set(of.ids())) == ids
             assert m2.known(lambda of: of.dropped.epoch) == 1
             await level(m1, m2)
@@ -367,11 +367,11 @@ def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
     async def act() -> None:
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.parts.mode.never and m2.parts.mode.never), "told")
+            await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
             assert "its key store is that of m2, too" in await notes(m1, "")
             assert "its key store is that of m1, too" in await notes(m2, "")
-            assert m1.parts.mode.never
-            assert m2.parts.mode.never
+            assert m1.parts.core.mode.never
+            assert m2.parts.core.mode.never
             # Both see what is done in it, and agree.
             accept(one, "web2")
             await level(m1, m2)
@@ -386,7 +386,7 @@ def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> 
     three = place_on(tmp_path, "m3", "own")
 
     def only_reports(engine: Engine) -> bool:
-        return engine.parts.mode.name == "observe"
+        return engine.parts.core.mode.name == "observe"
 
     async def act() -> None:
         accept(one, "web1")
@@ -441,13 +441,13 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
         nonlocal before
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.parts.mode.never and m2.parts.mode.never), "told")
+            await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
             before = m1.parts.core.keeper.store.signature("m2")
         monkeypatch.setattr(startup, "open_store", through_a_cache)
         async with met(one, two) as (m1, m2):
             modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
             while time.monotonic() < over:
-                modes.add(m1.parts.mode.name)
+                modes.add(m1.parts.core.mode.name)
                 await asyncio.sleep(0.02)
             assert set(seen) == {before}
             assert modes == {"observe"}
@@ -495,7 +495,7 @@ def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
                 await m2.meets(one)
                 accept(one, "web2")
                 await until(lambda: accepted(two) == [{"web1", "web2"}], "still written")
-                assert m2.parts.mode.never == ""
+                assert m2.parts.core.mode.never == ""
 
     asyncio.run(act())
 
@@ -511,7 +511,7 @@ def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
 
     async def act() -> None:
         async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.parts.mode.never and m2.parts.mode.never), "told")
+            await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
             assert "its key store is that of m1, too" in await notes(m2, "")
 
     asyncio.run(act())
@@ -532,7 +532,7 @@ def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
                 await decisions(m2).refill({})
             shutil.rmtree(two.pki_dir / "minions")
             (two.pki_dir / "minions").mkdir()
-            await until(lambda: len(m2.parts.core.keeper.mode.doubt) > 0, "noticed")
+            await until(lambda: len(m2.parts.core.mode.doubt) > 0, "noticed")
             assert "ha.refill" in await notes(m1, "m2")
             plan = await decisions(m2).refill({"test": True})
             assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
@@ -562,13 +562,13 @@ def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
             (two.pki_dir / "minions").rename(away)
             (two.pki_dir / "minions").mkdir()
             await until(lambda: not m2.parts.health.ready()[0], "it is not ready")
-            assert m2.parts.health.ready()[1] == m2.parts.core.keeper.mode.doubt
+            assert m2.parts.health.ready()[1] == m2.parts.core.mode.doubt
             for place in (one, two):
                 status = await run(place, "status")
                 assert (status["tolerates"], status["state"]) == (0, "degraded")
                 (row,) = (row for row in status["masters"] if row["name"] == "m2")
                 assert (row["accepted"], row["behind"], row["held"]) == (0, 3, 3)
-                assert row["doubt"] == m2.parts.core.keeper.mode.doubt
+                assert row["doubt"] == m2.parts.core.mode.doubt
                 keys = await run(place, "keys_")
                 assert keys["retcode"] == 1
                 assert [row["states"] for row in keys["keys"]] == [
@@ -727,7 +727,7 @@ def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
             await until(lambda: accepted(two) == accepted(one), "accepted")
             await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
             for engine in (m1, m2):
-                engine.parts.mode.shared = "its key store is shared"
+                engine.parts.core.mode.shared = "its key store is shared"
             for engine, other in ((m1, m2), (m2, m1)):
                 engine.link(other).info = {**engine.link(other).info, "mode": "observe"}
             left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
@@ -777,7 +777,7 @@ def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
             for minion_id in ids:
                 await delete(m1, minion_id)
             await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            m1.parts.mode.shared = "its key store is shared"
+            m1.parts.core.mode.shared = "its key store is shared"
             m1.link(m2).info = {**m1.link(m2).info, "mode": "observe"}
             many: dict[str, Any] = {"since": "1h"}
             assert (await run(one, "restore", "web0", test=True))["retcode"] == 0
@@ -894,19 +894,19 @@ def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path)
         accept(one, "web1")
         async with met(one, two) as (m1, m2):
             await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "heard of")
-            assert m2.parts.mode.name == "observe"
+            assert m2.parts.core.mode.name == "observe"
             assert "salt-run ha.resume" in await notes(m1, "m2")
             assert not (two.pki_dir / "minions" / "web1").exists()
             assert list(two.pki_dir.glob("minions*/.ha-*")) == []
             await m2.made.commands["resume"]({"by": "alice"})
             await until(lambda: accepted(two) == [{"web1"}], "written")
-            assert m2.parts.mode.name == "enforce"
+            assert m2.parts.core.mode.name == "enforce"
         async with Engine(two) as m2:
-            assert m2.parts.mode.name == "enforce"  # it stays resumed
+            assert m2.parts.core.mode.name == "enforce"  # it stays resumed
         enforcing, observing = *places(tmp_path, "m2", ha={"mode": "enforce"}), two
         for place, mode in ((enforcing, "enforce"), (observing, "observe")):
             async with Engine(place) as m2:
-                assert m2.parts.mode.name == mode  # the configuration was changed since
+                assert m2.parts.core.mode.name == mode  # the configuration was changed since
 
     asyncio.run(act())
 
@@ -917,12 +917,12 @@ def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
     async def act() -> None:
         async with Engine(one) as m1:
             await m1.made.commands["pause"]({"by": "alice"})
-            assert m1.parts.mode.name == "paused"
+            assert m1.parts.core.mode.name == "paused"
         (observing,) = places(tmp_path, "m1", ha={"mode": "observe"})
         async with Engine(observing) as m1:
-            assert m1.parts.mode.name == "observe"
+            assert m1.parts.core.mode.name == "observe"
         async with Engine(one) as m1:
-            assert m1.parts.mode.name == "paused"
+            assert m1.parts.core.mode.name == "paused"
 
     asyncio.run(act())
 

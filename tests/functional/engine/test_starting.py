@@ -190,7 +190,7 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.parts.core.keeper.mode.lost
+            return engine.parts.core.mode.lost
 
     assert asyncio.run(waits_for_a_peer())
     # Nothing was heard from a peer yet: what the key folder shows is no news now, either.
@@ -205,12 +205,12 @@ def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None
     async def rebuild() -> None:
         async with Engine(place) as engine, Engine(peer) as other:
             await engine.meets(other)
-            while engine.parts.core.keeper.mode.lost:
+            while engine.parts.core.mode.lost:
                 await asyncio.sleep(0.01)
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.parts.core.keeper.mode.lost
+            return engine.parts.core.mode.lost
 
     asyncio.run(asyncio.wait_for(rebuild(), 60))
     assert not asyncio.run(waits_for_a_peer())
@@ -221,7 +221,7 @@ def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path
 
     async def waits_for_a_peer() -> bool:
         async with Engine(place) as engine:
-            return engine.parts.core.keeper.mode.lost
+            return engine.parts.core.mode.lost
 
     assert not asyncio.run(waits_for_a_peer())
     befriend(place, peer)
@@ -299,7 +299,7 @@ def test_a_master_without_keys_believes_nothing_before_it_met_a_peer(
             (place.pki_dir / "minions_pre" / "web1").unlink()
             await engine.hint("web1", gone=True)
             await engine.parts.core.scan()
-            assert engine.parts.core.keeper.mode.lost
+            assert engine.parts.core.mode.lost
             async with Engine(source):
                 await until(lambda: shown(place) == shown(source), "all are there")
                 assert "web1" in shown(source)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lab.engines import Place, free_port
-from saltext_ha.commands import views
+from saltext_ha.commands import status as status_command
 from tests.engines import join, run, running, until
 from tests.fixtures import named
 
@@ -57,7 +57,7 @@ def test_when_both_have_moved_the_note_says_what_helps(
         async with running(here, there) as (one, two):
             await until(lambda: one.parts.links["m2"].up is False, "m1 misses m2")
             assert "moved" not in (await run(here, "status"))["masters"][1]["note"]
-            monkeypatch.setattr(views, "LONG", 0.0)
+            monkeypatch.setattr(status_command, "LONG", 0.0)
             status = await run(here, "status")
             note = status["masters"][1]["note"]
             assert status["retcode"] == 2

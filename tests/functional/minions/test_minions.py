@@ -170,7 +170,7 @@ async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
         await until(
             lambda: all(
                 core.replica.counts().get("accepted", 0) == len(minions)
-                and not core.keeper.mode.lost  # or it is not ready yet
+                and not core.mode.lost  # or it is not ready yet
                 for core in cores
             ),
             "all keys are on both",

@@ -29,7 +29,7 @@ def is_level(*engines: Engine) -> bool:
 
 async def note(engine: Engine) -> tuple[str, str]:
     """Whether all is well with the keys, and what is to be known of this master."""
-    status: dict[str, Any] = await engine.made.views.status({})
+    status: dict[str, Any] = await engine.made.status.status({})
     rows = {row["name"]: row["note"] for row in status["masters"]}
     return "degraded" if wrong(status) else "ok", rows[engine.place.name]
 

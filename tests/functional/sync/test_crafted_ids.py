@@ -37,7 +37,7 @@ async def delete(engine: Engine, minion_id: str) -> None:
 
 
 async def status(engine: Engine) -> dict[str, Any]:
-    return await engine.made.views.status({})
+    return await engine.made.status.status({})
 
 
 @contextlib.contextmanager

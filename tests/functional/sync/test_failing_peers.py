@@ -114,7 +114,7 @@ def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
                 await stack.enter_async_context(failing(place, one))
             m1 = await stack.enter_async_context(Engine(one))
             assert set(m1.parts.trust.peers()) == {"m0", "m2", "m3"}
-            await until(lambda: not m1.parts.core.keeper.mode.lost, "rebuilt", 60)
+            await until(lambda: not m1.parts.core.mode.lost, "rebuilt", 60)
             # What the one that answers knows was learnt before the key folder was taken for news.
             await until(lambda: accepted(one) == accepted(two) == {"web2"}, "as m2 said", 60)
 
@@ -150,6 +150,6 @@ def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
             await until(lambda: asked == {place.name for place in hanging}, "all are asked")
             answer.set()
             await checking  # one refused, which is no error
-            assert m1.parts.mode.never == ""
+            assert m1.parts.core.mode.never == ""
 
     asyncio.run(act())

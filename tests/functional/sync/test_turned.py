@@ -91,7 +91,7 @@ async def level(*engines: Engine) -> None:
 
 
 async def note(engine: Engine) -> str:
-    status = await engine.made.views.status({})
+    status = await engine.made.status.status({})
     assert status["state"] != "ok"
     return next(str(row["note"]) for row in status["masters"] if row["self"])
 
@@ -227,7 +227,7 @@ def test_a_context_that_was_crowded_before_loses_no_decision(tmp_path: Path) -> 
             m1.place.replica_file.unlink()
             accept(m1.place, "web1")
             async with Engine(m1.place) as again:
-                await until(lambda: not again.parts.core.keeper.mode.lost, "rebuilt")
+                await until(lambda: not again.parts.core.mode.lost, "rebuilt")
                 await until(lambda: not has(m1.place, "web1"), "it stays deleted")
                 assert not has(m2.place, "web1")
                 assert "it claims" in await note(again)

@@ -297,13 +297,13 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
     async def scene() -> None:
         async with met(m1, m2) as (one, _):
             first = await eventually(m1, "/status.json", bool, "it listens")
-            real = one.made.views.status
+            real = one.made.status.status
 
             async def hang(payload: dict[str, Any]) -> dict[str, Any]:
                 await go.wait()
                 return await real(payload)
 
-            monkeypatch.setattr(one.made.views, "status", hang)
+            monkeypatch.setattr(one.made.status, "status", hang)
             monkeypatch.setattr(snapshot, "PATIENCE", 0.1)
             began = time.monotonic()
             assert (await get(m1, "/status.json"))["at"] == first["at"]
@@ -349,7 +349,7 @@ def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
                     raise asyncio.TimeoutError
 
                 # Where no new one comes, nothing is said instead of what was.
-                monkeypatch.setattr(one.made.views, "status", hang)
+                monkeypatch.setattr(one.made.status, "status", hang)
                 assert m1.config.status
                 async with aiohttp.ClientSession() as session:
                     for path in ("/status.json", "/metrics", "/api/saltstack/status"):
@@ -412,7 +412,7 @@ def test_who_follows_is_told_when_nothing_is_known(
             async def fail(payload: dict[str, Any]) -> dict[str, Any]:
                 raise HaError("the disk is full")
 
-            monkeypatch.setattr(engine.made.views, "status", fail)
+            monkeypatch.setattr(engine.made.status, "status", fail)
             async with session.get(m1.config.status.url + "/events") as stream:
                 told = [await asyncio.wait_for(stream.content.readline(), 10) for _ in range(2)]
                 assert told == [b"event: trouble\n", b'data: "the disk is full"\n']
@@ -432,13 +432,13 @@ def test_many_conflicts_are_counted_and_some_listed(
     async def scene() -> None:
         async with running(m1) as (engine,):
             await eventually(m1, "/live", bool, "it listens")
-            real = engine.made.views.status
+            real = engine.made.status.status
 
             async def torn(payload: dict[str, Any]) -> dict[str, Any]:
                 conflicts = [{"id": f"db{number}", "keys": {}} for number in range(150)]
                 return {**await real(payload), "conflicts": conflicts}
 
-            monkeypatch.setattr(engine.made.views, "status", torn)
+            monkeypatch.setattr(engine.made.status, "status", torn)
             status = await get(m1, "/status.json")
             assert (status["conflict_count"], len(status["conflicts"])) == (150, 100)
             assert (await scraped(m1))["saltext_ha_conflicts",] == 150

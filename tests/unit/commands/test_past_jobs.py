@@ -61,7 +61,7 @@ def lookup(job: Any, returned: dict[str, Any], **peers: Any) -> dict[str, Any]:
 def test_a_cache_that_keeps_no_minions_does_not_make_a_job_done() -> None:
     """As those of mysql and pgjsonb."""
     job = {**JOB, "minions": [], "returned": ["web1"]}
-    (row,) = merged({"m1": [job]}, {})
+    (row,), _ = merged({"m1": [job]})
     assert (row["targeted"], row["returned"], row["missing"]) == (None, 1, [])
     found = lookup(job, {"web1": {"return": True, "retcode": 0}})
     assert (found["targeted"], found["missing"], found["retcode"]) == (None, [], 2)
@@ -73,7 +73,7 @@ def test_a_cache_that_keeps_no_minions_does_not_make_a_job_done() -> None:
 )
 def test_ids_in_a_target_say_whom_it_was_for(target: str, kind: str, missing: list[str]) -> None:
     job = {**JOB, "minions": [], "target": target, "target_type": kind, "returned": ["web1"]}
-    (row,) = merged({"m1": [job]}, {})
+    (row,), _ = merged({"m1": [job]})
     assert row["missing"] == missing
     found = lookup(job, {"web1": {"return": True, "retcode": 0}})
     assert (found["missing"], found["retcode"]) == (missing, int(bool(missing)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import salt.config
 
-from saltext_ha.commands import views
+from saltext_ha.commands import status
 from saltext_ha.common import cluster, master_key
 from saltext_ha.common.errors import ConfigError, TrustError
 from saltext_ha.config.mapping import HaConfig, parse
@@ -149,10 +149,10 @@ def test_a_master_key_is_neither_handed_to_nor_by_a_member(tmp_path: Path) -> No
 
 def test_how_masters_come_to_one_key() -> None:
     """Nobody is told of a command that is refused here."""
-    said = views.one_master_key(parse(OPTS), OPTS)
+    said = status.one_master_key(parse(OPTS), OPTS)
     assert ("cluster.pem" in said) == HAS_CLUSTERS
     assert ("share_master_key" in said) != HAS_CLUSTERS
-    assert "salt-ha join --token-file - force=True" in views.one_master_key(parse(OPTS), {})
+    assert "salt-ha join --token-file - force=True" in status.one_master_key(parse(OPTS), {})
 
 
 def test_members_are_told_so_though_another_one_cannot_be_asked() -> None:
@@ -181,7 +181,7 @@ def test_a_key_that_is_in_place_takes_a_restart_and_no_other_join() -> None:
             name: {"master_key": key, "master_key_in_files": files.get(name)}
             for name, key in running.items()
         }
-        return views._master_keys(answers, "join again")
+        return status._master_keys(answers, "join again")
 
     (joined,) = said(m1=running["m1"], m2=running["m1"])
     assert "restart m2" in joined

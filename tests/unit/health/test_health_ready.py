@@ -108,7 +108,7 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
 def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:
     made = watcher()
     assert made.ready() == (True, "")
-    made._core.keeper.mode.lost = True
+    made._core.mode.lost = True
     assert made.ready() == (False, "its replica is being rebuilt")
 
 

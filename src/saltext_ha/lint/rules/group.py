@@ -31,7 +31,7 @@ COMPARED = (
     *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", "id"),
     *LOCKS,
 )
-# : Files that identify a folder: they never change while a master runs.
+#: Files that identify a folder: they never change while a master runs.
 MARKED = {"cachedir": (".root_key",), "pki_dir": ("master.pem", "minions_autosign")}
 
 Members = Sequence[Member]

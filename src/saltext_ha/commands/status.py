@@ -1,10 +1,10 @@
-"""What operators look at: ``ha.status``, ``ha.keys``, ``ha.peers``."""
+"""``ha.status``: the group, every master, and what is wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
@@ -15,15 +15,12 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health import fitness, group_state
-from saltext_ha.keystore import minion_key
 from saltext_ha.once.leaders import Leader
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replication.digest import bucket_of
-from saltext_ha.replication.placement import ABSENT, accepted_keys
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.group import SLOW, Group, table, tables, texts
+from saltext_ha.sync.group import Group, texts
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.control_server import Command
@@ -37,13 +34,12 @@ UNUSED = (
 LONG = 120.0
 
 
-class Views:
+class Status:
     """
-    Commands that only show.
+    The command; the status page and metrics show the same.
 
     :param config: this master's ``ha:`` part, and *opts* its whole configuration.
     :param watch: keeps the result of the last comparison of masters.
-    :param fingerprint: of this master's certificate.
     :param refusals: callers that were turned away: counts by reason, and recent ones with time and
         place.
     """
@@ -55,23 +51,21 @@ class Views:
         opts: Mapping[str, Any],
         core: Core,
         trust: Trust,
-        mode: WriteMode,
         *,
         summary: Summary,
         watch: ConsistencyWatch,
-        fingerprint: Callable[[], str],
         refusals: Refusals,
         leader: Leader,
     ) -> None:
         self._group, self._config, self._opts = group, config, opts
-        self._core, self._trust, self._mode = core, trust, mode
-        self._summary, self._watch, self._fingerprint = summary, watch, fingerprint
+        self._core, self._trust = core, trust
+        self._summary, self._watch = summary, watch
         self._refusals, self._leader = refusals, leader
         self._apis = KnownApis(config.state_dir)
 
     def commands(self) -> dict[str, Command]:
         """Its commands on the control socket."""
-        return {"status": self.status, "keys": self.keys, "peers": self.peers}
+        return {"status": self.status}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
@@ -83,13 +77,13 @@ class Views:
         comparison = self._watch.compared(level)
         fit = sum(not fitness.unfit(row) and row["name"] not in unused for row in masters)
         verdict = group_state.judge(masters, comparison, len(conflicts), troubles, fit)
-        reason = self._mode.never
+        reason = self._core.mode.never
         return {
             "kind": "status",
             "group": self._config.group,
             "state": verdict.state,
             "reasons": [reason.data() for reason in verdict.reasons],
-            "mode": self._mode.name,
+            "mode": self._core.mode.name,
             "tolerates": verdict.tolerates,
             "leader": self._leader.standing.told(),
             "masters": masters,
@@ -220,75 +214,6 @@ class Views:
         # In a conflict every master keeps what it has; that is shown as such.
         apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
         return len({*records, *placed} - apart)
-
-    async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The table of ``ha.keys``: every id that matches, on every master."""
-        glob = str(payload.get("glob", "*"))
-        answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
-        everywhere = {self._group.name: table(await self._group.shown({"glob": glob}))}
-        everywhere |= tables(answers, errors)
-        ids = sorted({minion_id for shown in everywhere.values() for minion_id in shown})
-        conflicts = set(await self._core.run(self._core.replica.conflicts))
-        masters = [self._group.name, *sorted({*answers, *errors})]
-        rows = []
-        for minion_id in ids:
-            stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
-            there = {key for one in stored.values() for key in one.keys}
-            if minion_id in conflicts:
-                records = await self._core.run(self._core.replica.get, minion_id)
-                there |= set(accepted_keys(records.values()))
-            for key in sorted(there):
-                states: dict[str, str | None] = {
-                    name: stored[name].state_of(key) if name in stored else "unknown"
-                    for name in masters
-                }
-                same = len(set(states.values())) == 1 and "unknown" not in states.values()
-                rows.append(
-                    {
-                        "id": minion_id,
-                        "fingerprint": minion_key.show(key, short=False),
-                        "states": states,
-                        "same": same,
-                        "conflict": minion_id in conflicts,
-                    }
-                )
-        differ = any(not row["same"] for row in rows)
-        return {
-            "kind": "keys",
-            "masters": masters,
-            "keys": rows,
-            "unknown": errors,
-            "retcode": 2 if errors else 1 if differ else 0,
-        }
-
-    async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.peers``: the masters that this one trusts, and whether each is up."""
-        rows = []
-        for name, peer in sorted(self._group.peers.items()):
-            link = self._group.links.get(name)
-            seen = None if not link or link.seen is None else round(time.monotonic() - link.seen, 1)
-            rows.append(
-                {
-                    "name": name,
-                    "url": peer.url,
-                    "fingerprint": peer.fingerprint,
-                    "introducer": peer.introducer if peer.introducer != "" else self._group.name,
-                    "added": peer.added,
-                    "state": "up" if link and link.up else "unknown",
-                    "seen": seen,
-                    "note": link.error if link else "not connected yet",
-                }
-            )
-        return {
-            "kind": "peers",
-            "self": {
-                "name": self._group.name,
-                "url": self._config.url,
-                "fingerprint": self._fingerprint(),
-            },
-            "peers": rows,
-            "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
-        }
 
 
 def _mines(told: Any) -> dict[str, int] | None:

@@ -1,0 +1,62 @@
+"""``ha.keys``: every key on every master."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from saltext_ha.keystore import minion_key
+from saltext_ha.reconciler.core import Core
+from saltext_ha.replication.placement import ABSENT, accepted_keys
+from saltext_ha.sync.group import SLOW, Group, table, tables
+from saltext_ha.transport.control_server import Command
+
+
+class Keys:
+    """The command."""
+
+    def __init__(self, group: Group, core: Core) -> None:
+        self._group, self._core = group, core
+
+    def commands(self) -> dict[str, Command]:
+        """Its commands on the control socket."""
+        return {"keys": self.keys}
+
+    async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """The table of ``ha.keys``: every id that matches, on every master."""
+        glob = str(payload.get("glob", "*"))
+        answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
+        everywhere = {self._group.name: table(await self._group.shown({"glob": glob}))}
+        everywhere |= tables(answers, errors)
+        ids = sorted({minion_id for shown in everywhere.values() for minion_id in shown})
+        conflicts = set(await self._core.run(self._core.replica.conflicts))
+        masters = [self._group.name, *sorted({*answers, *errors})]
+        rows = []
+        for minion_id in ids:
+            stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
+            there = {key for one in stored.values() for key in one.keys}
+            if minion_id in conflicts:
+                records = await self._core.run(self._core.replica.get, minion_id)
+                there |= set(accepted_keys(records.values()))
+            for key in sorted(there):
+                states: dict[str, str | None] = {
+                    name: stored[name].state_of(key) if name in stored else "unknown"
+                    for name in masters
+                }
+                same = len(set(states.values())) == 1 and "unknown" not in states.values()
+                rows.append(
+                    {
+                        "id": minion_id,
+                        "fingerprint": minion_key.show(key, short=False),
+                        "states": states,
+                        "same": same,
+                        "conflict": minion_id in conflicts,
+                    }
+                )
+        differ = any(not row["same"] for row in rows)
+        return {
+            "kind": "keys",
+            "masters": masters,
+            "keys": rows,
+            "unknown": errors,
+            "retcode": 2 if errors else 1 if differ else 0,
+        }
