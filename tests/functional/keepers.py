@@ -122,6 +122,7 @@ class Master:
         enforce: bool = True,
         deleted_by_salt: bool = False,
         pending_first: bool = False,
+        adopted: bool = False,
     ) -> None:
         self.store = Store(self.root, pending_first=pending_first)
         self.replica = Replica(self._database)
@@ -131,7 +132,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(0.05, self.minimum),
             revoke=self._revoke,
-            mode=WriteMode(in_cluster="" if enforce else "another one writes", lost=adopting),
+            mode=WriteMode("enforce", "" if enforce else "another one writes", adopting, adopted),
             deleted_by_salt=deleted_by_salt,
             clock=self._clock,
         )
@@ -226,6 +227,13 @@ def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
     exchange(one, other)
     for minion_id in minion_ids:
         assert other.file(ACCEPTED, minion_id).read_text() == KEYS[key]
+
+
+def lose(master: Master) -> None:
+    """Its replica.db is gone; it is to be opened again."""
+    master.replica.close()
+    for path in master.root.glob("replica.db*"):
+        path.unlink()
 
 
 def wipe(master: Master) -> list[Record]:

@@ -114,6 +114,7 @@ class Decisions:
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.release``: believe what the key store shows, although it was held."""
+        self._check_whole()
         core, wish = self._core, payload.get("deletes")
         if wish is not None and type(wish) is not int:
             raise HaError(f"deletes={wish!r}: takes the number of keys that are to be deleted")
@@ -139,6 +140,7 @@ class Decisions:
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.refill``: bring this master's key store back to what is known."""
+        self._check_whole()
         core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
         if not held and not core.mode.doubt:
@@ -153,6 +155,14 @@ class Decisions:
             await core.order(core.keeper.adopt)
         rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
         return self._answer(rows, payload, only=here)
+
+    def _check_whole(self) -> None:
+        """:raises HaError: not all that the peers know was pulled yet."""
+        if self._core.mode.lost:
+            raise HaError(
+                f"{self._group.name} lost its replica.db, and not all has come from its peers yet: "
+                "run this again when salt-run ha.status no longer says so"
+            )
 
     async def _all_held(self) -> tuple[list[Held], str, dict[str, str]]:
         """

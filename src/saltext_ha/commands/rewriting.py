@@ -33,6 +33,11 @@ class Rewriting:
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.rewrite``."""
         core, minion = self._core, str(payload.get("minion"))
+        if core.mode.lost or core.mode.doubt:
+            raise HaError(
+                f"the key store of {self._group.name} does not show all that is known: run this "
+                "again when salt-run ha.status no longer says so"
+            )
         test = bool(payload.get("test"))
         ids = await self._poisoned(minion)
         if not ids and not is_glob(minion):
@@ -47,7 +52,8 @@ class Rewriting:
             states = await core.run(core.keeper.shown_anew, minion_id)
             if not states:
                 notes.append(
-                    f"{minion_id}: its entry in the key store cannot be read; left as it is"
+                    f"{minion_id}: its entry in the key store cannot be read, or is not written "
+                    "yet; left as it is"
                 )
                 continue
             if not test:

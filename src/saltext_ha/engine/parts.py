@@ -179,6 +179,7 @@ class Parts:
             patience=config.scan_interval,
         )
         self.rebuilding = Rebuilding(core, trust, self.links, self.retention.pull)
+        self.noted.append(self.rebuilding.notes)
         self.group = Group(config.name, core, trust, self.links, config.peer_timeout)
         self.admission = self._admission()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from saltext_ha.commands.members import OBSERVES, paused
-from saltext_ha.commands.summary import ADOPTING
+from saltext_ha.commands.summary import ADOPTING, PULLING
 from saltext_ha.common import cluster
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ReplicaDamaged
@@ -70,10 +70,10 @@ def open_keeper(
         with replica.transaction():
             replica.meta.mode = config.mode
             if not lost:
-                replica.meta.blank = False
-        if lost:
-            log.warning("ha %s", ADOPTING)
+                replica.meta.blank = replica.meta.adopted = False
         mode, shared_with = _write_mode(opts, config, trust, replica, lost)
+        if lost:
+            log.warning("ha %s", ADOPTING if mode.adopting else PULLING)
         store = open_store(opts)
         store.sweep()
         store.recall(replica.marks())
@@ -107,7 +107,7 @@ def _write_mode(
     """Whether the store may be written, and the masters that shared it."""
     member = cluster.of(opts)
     in_cluster = member.why_only_reported(config.repair) if member else ""
-    mode = WriteMode(config.mode, in_cluster, lost=lost)
+    mode = WriteMode(config.mode, in_cluster, lost, adopted=lost and replica.meta.adopted)
     shared_with = []
     if not mode.never:
         members = trust.pinned()

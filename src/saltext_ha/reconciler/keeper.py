@@ -283,14 +283,15 @@ class Keeper:
         """
         Fingerprint → state, of the poisoned records of an id: what they are to say, by what this
         master's store shows. A key that is not in it was deleted; one that only knocked may be one
-        of several, of which a store shows one.
+        of several, of which a store shows one. Empty if the store cannot be read, or is not as the
+        records say yet.
         """
         poisoned = [r for r in self.replica.get(minion_id).values() if is_poisoned(r)]
         if not poisoned:
             return {}
         self.work.add([minion_id])  # the store takes it for known when it was read
         content = self.store.read(minion_id, certain=True)
-        if content is None:
+        if content is None or self.replica.applied(minion_id).dirty:
             return {}
         return {
             record.fingerprint: content.stored.state_of(record.fingerprint)

@@ -152,9 +152,8 @@ class Observer:
         else:
             if raced is not None:
                 known = dict(raced)
-            # Not keys that came since the store was last looked at, and are not in it.
-            meant = (known.keys() | {key for _, key in applied.aims}) - {unseen}
-            states = {key: record.state for key, record in records.items() if key in meant}
+            meant = _meant(seen, known) if not task.released else records.keys()
+            states = {key: r.state for key, r in records.items() if key in meant and key != unseen}
             if raced is not None:
                 writes = change.deleted(applied.stored, now, states)
                 writes += change.interpret(applied.stored, now, states)
@@ -289,6 +288,17 @@ class Observer:
 def contexts(records: Records) -> Known:
     """The causal contexts of an id's records."""
     return {key: dict(record.context) for key, record in records.items()}
+
+
+def _meant(seen: Sighting, known: Known) -> set[bytes]:
+    """
+    The keys that an operator who acted on the id could mean: those that were known when the store
+    was last looked at (*known*), or that it showed then or may have shown since. Not those that
+    came meanwhile.
+    """
+    applied = seen.applied
+    there = set() if seen.raced is not None else applied.stored.keys  # that is our own move
+    return known.keys() | there | {key for _, key in applied.aims}
 
 
 def _may_have_shown(applied: Applied, now: Stored) -> Stored:

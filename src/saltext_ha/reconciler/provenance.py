@@ -64,6 +64,15 @@ class Provenance:
         """The last signature; empty when the store was never signed."""
         return self._tokens[-1] if self._tokens else ""
 
+    @property
+    def had(self) -> bool:
+        """
+        Whether the replica or the store had a life before this one: either knows a signature.
+
+        :raises StoreError: the store cannot be read.
+        """
+        return bool(self._tokens) or self._store.signature(self._name) is not None
+
     def signing_due(self) -> bool:
         """Whether the signature is an hour old, or of before records were dropped."""
         old = time.monotonic() >= self._signed + SIGNED_FOR

@@ -99,36 +99,6 @@ class Reconciler:
         recorded as if it had happened now. But if the group has dropped records since the store was
         signed, an unknown accepted key may have been deleted: then it becomes pending.
         """
-        changed = self._adopt()
-        self.rebuilt()
-        return changed
-
-    def adopt_undecided(self) -> list[Record]:
-        """
-        :meth:`adopt`, before the peers' records are pulled, where nothing could be overruled: the
-        replica is new, and the store shows no key that somebody accepted or rejected, or that
-        cannot be read now. Otherwise, and where others bring keys to the store, nothing is done.
-
-        :raises HaError: as :meth:`reconcile`.
-        """
-        if not self.mode.adopting or self.mode.never or self.holds.provenance.token:
-            return []
-        for minion_id in {*self.store.changed(), *self.work.ids()}:
-            self.work.add([minion_id])  # the store takes it for known when it was read
-            content = self.store.read(minion_id)
-            if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
-                return []
-        changed = self._adopt()
-        self.mode.adopted = True
-        return changed
-
-    def rebuilt(self) -> None:
-        """The replica is whole: what the peers know was pulled, and the store adopted."""
-        with self.replica.transaction():
-            self.replica.meta.blank = False
-        self.mode.lost = self.mode.adopted = False
-
-    def _adopt(self) -> list[Record]:
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
         ids = in_order({*self.replica.ids(), *self.store.changed(), *self.work.ids()})
@@ -138,6 +108,42 @@ class Reconciler:
         self.mode.doubt = ""
         point("adopt.done")
         return changed
+
+    def adopt_undecided(self) -> list[Record]:
+        """
+        :meth:`adopt`, before the peers' records are pulled, where nothing could be overruled: the
+        replica and the store are new, and the store shows no key that somebody accepted or
+        rejected, or that cannot be read now. Otherwise, and where others bring keys to the store,
+        nothing is done.
+
+        :raises HaError: as :meth:`reconcile`.
+        """
+        if not self.mode.adopting or self.mode.never or self.holds.provenance.had:
+            return []
+        for minion_id in {*self.store.changed(), *self.work.ids()}:
+            self.work.add([minion_id])  # the store takes it for known when it was read
+            content = self.store.read(minion_id)
+            if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
+                return []
+        changed = self.adopt()
+        self._remember(lost=True, adopted=True)
+        return changed
+
+    def rebuilt(self) -> list[Record]:
+        """
+        All that the peers know was pulled: the replica is whole once the store is adopted, too.
+
+        :return: as :meth:`adopt`; nothing if that was done early.
+        """
+        changed = self.adopt() if self.mode.adopting else []
+        self._remember(lost=False)
+        return changed
+
+    def _remember(self, *, lost: bool, adopted: bool = False) -> None:
+        """Whether the replica is lost, and the store adopted all the same; also after a restart."""
+        with self.replica.transaction():
+            self.replica.meta.blank, self.replica.meta.adopted = lost, adopted
+        self.mode.lost, self.mode.adopted = lost, adopted
 
     def apply(self, ids: Iterable[str] | None = None) -> list[Record]:
         """
@@ -171,14 +177,14 @@ class Reconciler:
         if self.mode.adopting:
             return []
         found = self.holds.look()
-        if found == OLDER:
+        if found == OLDER and not self.mode.lost:
             return self.adopt()
         if found == NEWER:
-            # An out-of-date replica counts as lost.
             log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
-            self.mode.lost, self.mode.adopted = True, False
-            with self.replica.transaction():
-                self.replica.meta.blank = True
+        if found in (OLDER, NEWER):
+            # An out-of-date replica counts as lost. What an older store means is known only when
+            # all that the peers know was pulled.
+            self._remember(lost=True)
         return []
 
     def _in_batches(self, task: Task, strict: bool = False) -> list[Record]:

@@ -12,10 +12,16 @@ class WriteMode:
     :param configured: ``ha: mode``.
     :param in_cluster: why Salt's own cluster writes it instead; empty without one, or with
         ``repair``.
-    :param lost: as the attribute.
+    :param lost: as the attribute. :param adopted: as the attribute.
     """
 
-    def __init__(self, configured: str = ENFORCE, in_cluster: str = "", lost: bool = False) -> None:
+    def __init__(
+        self,
+        configured: str = ENFORCE,
+        in_cluster: str = "",
+        lost: bool = False,
+        adopted: bool = False,
+    ) -> None:
         self._configured = configured
         self._in_cluster = in_cluster
         self.shared = ""
@@ -24,7 +30,7 @@ class WriteMode:
         """That it is paused, since when and by whom, in words; empty when it is not."""
         self.lost = lost
         """Whether the replica was lost, and not all that the peers know was pulled yet."""
-        self.adopted = False
+        self.adopted = adopted
         """Whether the store was adopted all the same: it showed no decision."""
         self.doubt = ""
         """Why the store is neither believed nor written at present; empty when it is."""

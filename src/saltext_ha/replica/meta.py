@@ -53,12 +53,21 @@ class Meta:
 
     @property
     def blank(self) -> bool:
-        """Whether nothing was recorded since the file was made: neither here nor from a peer."""
+        """Whether it is new or out of date, and not all was pulled from the peers since."""
         return self.get("blank") == "1"
 
     @blank.setter
     def blank(self, blank: bool) -> None:
         self.set("blank", "1" if blank else "0")
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the key store was adopted, though the replica is :attr:`blank`."""
+        return self.get("adopted") == "1"
+
+    @adopted.setter
+    def adopted(self, adopted: bool) -> None:
+        self.set("adopted", "1" if adopted else "0")
 
     @property
     def paused(self) -> bool:

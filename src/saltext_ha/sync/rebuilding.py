@@ -19,14 +19,19 @@ class Rebuilding:
     """
     Rebuilds the replica of *core* when needed.
 
-    :param pull: learns all that the peer behind a link knows. :raises HaError: it cannot be asked.
+    :param pull: learns all that the peer behind a link knows; returns whether that peer's own
+        replica is whole. :raises HaError: it cannot be asked.
     """
 
     def __init__(
-        self, core: Core, trust: Trust, links: Links, pull: Callable[[Link], Awaitable[None]]
+        self, core: Core, trust: Trust, links: Links, pull: Callable[[Link], Awaitable[bool]]
     ) -> None:
         self._core, self._trust, self._links, self._pull = core, trust, links, pull
-        self._said = ""
+        self._problem = ""
+
+    def notes(self) -> list[str]:
+        """What keeps the replica from being whole."""
+        return [f"not rebuilt yet: {self._problem}"] if self._problem else []
 
     async def met(self) -> None:
         """
@@ -52,31 +57,39 @@ class Rebuilding:
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
-            if mode.adopting:
-                await core.work(core.keeper.adopt, asked=True)
-            else:
-                await core.run(core.keeper.rebuilt)
+            await core.work(core.keeper.rebuilt, asked=True)
         except HaError as exc:
-            if str(exc) != self._said:
-                self._said = str(exc)
+            if str(exc) != self._problem:
+                self._problem = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
         if not mode.lost:
+            self._problem = ""
             log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:
         """
-        Pull all that the peers behind *links* know; one of them may have lost its replica, too.
+        Pull all that the peers behind *links* know.
 
-        :return: the names of those that answered. :raises HaError: there are peers, and none
-            answered.
+        :return: the names of those that answered.
+        :raises HaError: none of them has all: they have lost their replicas, too, and others that
+            may know more do not answer.
         """
-        asked: list[str] = []
+        whole: list[str] = []
+        lost: list[str] = []
+        problem: HaError | None = None
         for link in links:
             try:
-                await self._pull(link)
-            except HaError:
-                if link is links[-1] and not asked:
-                    raise
+                found = whole if await self._pull(link) else lost
+            except HaError as exc:
+                problem = exc
             else:
-                asked.append(link.peer.name)
-        return asked
+                found.append(link.peer.name)
+        silent = sorted(self._trust.peers().keys() - {*whole, *lost})
+        if silent and not whole:
+            if problem and not lost:
+                raise problem
+            raise HaError(
+                f"{', '.join(lost)} lost what the group knows, too, and {', '.join(silent)} does "
+                "not answer: start it there, or, if it is gone for good, salt-run ha.remove_peer"
+            )
+        return [*whole, *lost]

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord
@@ -74,28 +75,31 @@ class Retention:
         async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             dropped = self._core.replica.dropped
             seen, epoch = await self._core.run(lambda: (dropped.horizon(), dropped.epoch))
-            return {"horizon": [list(entry) for entry in seen.items()], "epoch": epoch}
+            rows = [list(entry) for entry in seen.items()]
+            return {"horizon": rows, "epoch": epoch, "lost": self._core.mode.lost}
 
         return {"level": level, "drop": drop, "horizon": horizon}
 
-    async def pull(self, link: Link) -> None:
+    async def pull(self, link: Link) -> bool:
         """
         Pull all that a peer knows, for a replica that was lost: its records and its horizon.
 
+        :return: whether the peer itself has all that the group knows; older releases do not say.
         :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
         # The horizon first: the records that follow contain all that every master had then.
-        horizon, epoch = await self._horizon_of(link)
+        answer = await link.call("horizon", {})
+        horizon, epoch = await self._horizon(answer)
         # One round is limited by the size of its messages. A record that is offered again and
         # again, because this master refuses it and the peer does not drop it, is no news.
         while (done := await link.exchange()).learned:
             pass
         # A record that cannot be read is missing here, but was not dropped.
         await self._core.run(self._raise, {} if done.refused else horizon, epoch)
+        return answer.get("lost") is not True
 
-    async def _horizon_of(self, link: Link) -> tuple[dict[str, int], int]:
-        """A peer's horizon, and how often the group has dropped."""
-        answer = await link.call("horizon", {})
+    async def _horizon(self, answer: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+        """A peer's horizon, and how often the group has dropped, by its answer."""
         if not await self._is_epoch(answer.get("epoch")):
             return {}, 0
         return read_context(answer.get("horizon")), answer["epoch"]
@@ -202,7 +206,7 @@ class Retention:
                 return
             dropping = await core.run(self._dropping, [], epochs[most])
             if most in self._links:
-                theirs, _ = await self._horizon_of(self._links[most])
+                theirs, _ = await self._horizon(await self._links[most].call("horizon", {}))
                 dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
             if await core.run(core.keeper.drop, root, dropping):
                 await self._tell(root, dropping)

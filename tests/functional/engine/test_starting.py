@@ -307,6 +307,60 @@ def test_a_master_without_keys_believes_nothing_before_it_met_a_peer(
     asyncio.run(act())
 
 
+def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
+    tmp_path: Path, source: Place
+) -> None:
+    """Together they know nothing; and what the third one knows is not known to them."""
+    new = [Place(tmp_path, name) for name in ("m1", "m3")]
+    befriend(source, *new)
+
+    async def act() -> None:
+        async with Engine(new[0]) as one, Engine(new[1]) as other:
+            for engine in (one, other):
+                await until(lambda e=engine: bool(e.parts.rebuilding.notes()), "they have met")
+                assert engine.parts.core.mode.lost
+                assert not engine.parts.health.ready()[0]
+                (note,) = engine.parts.rebuilding.notes()
+                assert "m2 does not answer" in note
+                assert note in (await engine.made.summary.get())["notes"]
+            async with Engine(source):
+                for engine in (one, other):
+                    await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
+                    assert engine.parts.rebuilding.notes() == []
+                    assert shown(engine.place) == shown(source)
+
+    asyncio.run(act())
+
+
+def test_masters_that_are_all_new_are_whole_when_they_have_met(tmp_path: Path) -> None:
+    new = [Place(tmp_path, name) for name in ("m1", "m2")]
+    befriend(*new)
+    plant(new[0].pki_dir, ["web1"])
+
+    async def act() -> None:
+        async with Engine(new[0]) as one, Engine(new[1]) as other:
+            for engine in (one, other):
+                await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
+            await until(lambda: shown(new[1]) == {"web1"}, "what it had is known to both")
+
+    asyncio.run(act())
+
+
+def test_what_is_held_is_not_decided_about_before_all_has_come(
+    tmp_path: Path, source: Place
+) -> None:
+    place = Place(tmp_path, "m1")
+    befriend(place, source)
+
+    async def act() -> None:
+        async with Engine(place):
+            for command, *arguments in (("release",), ("refill",), ("rewrite", "web1")):
+                refused = await run(place, command, *arguments)
+                assert "run this again when salt-run ha.status" in refused["error"], command
+
+    asyncio.run(act())
+
+
 def test_while_it_writes_down_an_answer_the_next_is_made(
     tmp_path: Path, source: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,19 +13,12 @@ import pytest
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
 from saltext_ha.reconciler.attribution import WheelCalls
+from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.reconciler.hints import Hint, read_hint, tasks
 from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
-from tests.functional.keepers import (
-    KEYS,
-    PRINTS,
-    Crash,
-    Master,
-    exchange,
-    shared,
-    wipe,
-)
+from tests.functional.keepers import KEYS, PRINTS, Crash, Master, exchange, lose, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -812,16 +805,14 @@ def test_a_minion_with_ever_new_keys_does_not_fill_the_replica(m1: Master, m2: M
 
 def test_after_a_lost_replica_what_peers_decided_holds(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1", "web2")
-    m1.replica.close()
-    for path in m1.root.glob("replica.db*"):
-        path.unlink()
+    lose(m1)
     m2.remove("web1")
     m2.scan()
     m1.knock("new")
     m1.open(adopting=True)
     assert m1.scan() == [], "nothing is recorded before it is known what peers decided"
     m1.learn(m2.records())
-    adopted = m1.keeper.adopt()
+    adopted = m1.keeper.rebuilt()
     assert [(r.minion_id, r.state) for r in adopted] == [("new", PENDING)]
     m1.settle()
     exchange(m1, m2)
@@ -852,10 +843,77 @@ def test_what_could_be_taken_for_a_decision(
     assert m1.keeper.mode.lost, "it is not whole yet"
     assert bool(m1.records()) is (bool(folder) and not expected)
     # What was looked at is adopted all the same.
-    m1.keeper.adopt()
+    m1.keeper.rebuilt()
     m1.settle()
     assert not m1.keeper.mode.lost
     assert [r.minion_id for r in m1.records()] == (["web1"] if folder and text else [])
+
+
+def test_a_store_that_had_another_life_is_not_adopted_early(m1: Master, m2: Master) -> None:
+    """What lies there pending did not knock now: it may have been deleted meanwhile."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m2.settle()
+    lose(m2)
+    m1.remove("web1")
+    m1.settle()
+    m2.open(adopting=True)
+    m2.replica.take_node()
+    m2.keeper.adopt_undecided()
+    m2.learn(m1.records())
+    m2.keeper.rebuilt()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+
+
+def test_what_is_decided_while_keys_are_coming_holds_after_a_crash(m1: Master, m2: Master) -> None:
+    for number in range(4):
+        m1.knock(f"web{number}", 0, ACCEPTED)
+    m1.settle()
+    lose(m2)
+    m2.open(adopting=True)
+    m2.replica.take_node()
+    m2.keeper.adopt_undecided()
+    m2.learn([record for record in m1.records() if record.minion_id < "web2"])
+    m2.remove("web1")
+    m2.restart(adopting=m2.replica.meta.blank, adopted=m2.replica.meta.adopted)
+    m2.replica.take_node()
+    m2.keeper.adopt_undecided()
+    m2.learn(m1.records())
+    m2.keeper.rebuilt()
+    exchange(m1, m2)
+    assert m2.state("web1") == DELETED
+    assert {minion_id for _, minion_id in m1.files()} == {"web0", "web2", "web3"}
+
+
+def test_an_older_store_is_adopted_when_all_has_come(m1: Master, m2: Master) -> None:
+    """Until then it is unknown what was deleted and dropped since."""
+    for name in ("dead", "web1", "web2", "web3"):
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    m1.remove("dead")
+    m1.settle()
+    dropping = Dropping([("dead", PRINTS[0])], m1.replica.nodes.seen(), 1)
+    assert m1.keeper.drop(m1.replica.records.root, dropping)
+    lose(m2)
+    m2.open(adopting=True)
+    m2.keeper.adopt_undecided()
+    m2.learn([record for record in m1.records() if record.minion_id == "web1"])
+    older = m2.store.signature("m2")
+    m2.keeper.holds.provenance.sign()
+    m2.store.sign("m2", older)
+    for name in ("dead", "web1", "web2", "web3"):
+        m2.knock(name, 0, ACCEPTED)
+    m2.scan()
+    assert m2.keeper.mode.lost
+    assert m2.keeper.mode.adopting
+    m2.learn(m1.records())
+    with m2.replica.transaction():  # as the pull does at its end
+        m2.replica.dropped.raise_horizon(m1.replica.dropped.horizon(), 1)
+    m2.keeper.rebuilt()
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+    assert m1.file(PENDING, "dead").exists(), "somebody has to decide about it anew"
 
 
 def test_where_others_bring_keys_nothing_is_adopted_early(m1: Master) -> None:
@@ -869,13 +927,11 @@ def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2
     m1.knock("web1")
     m1.knock("web2")
     exchange(m1, m2)
-    m1.replica.close()
-    for path in m1.root.glob("replica.db*"):
-        path.unlink()
+    lose(m1)
     m1.move("web1", PENDING, ACCEPTED)
     m1.open(adopting=True)
     m1.keeper.learn(m2.records())
-    adopted = m1.keeper.adopt()
+    adopted = m1.keeper.rebuilt()
     assert [(r.minion_id, r.state) for r in adopted] == [("web1", ACCEPTED)]
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "web2"): KEYS[0]}
@@ -885,14 +941,12 @@ def test_what_is_adopted_is_written_as_a_look_at_the_store_would(m1: Master, m2:
     """Knocks as those of minions; an acceptance in one value, in the place of what was known."""
     m1.knock("web1")
     exchange(m1, m2)
-    m1.replica.close()
-    for path in m1.root.glob("replica.db*"):
-        path.unlink()
+    lose(m1)
     m1.move("web1", PENDING, ACCEPTED)
     m1.knock("new")
     m1.open(adopting=True)
     m1.keeper.learn(m2.records())
-    m1.keeper.adopt()
+    m1.keeper.rebuilt()
     (knock,) = m1.replica.get("new")[PRINTS[0]].values
     assert (knock.state, knock.by) == (PENDING, MINION)
     (accepted,) = m1.replica.get("web1")[PRINTS[0]].values
@@ -908,7 +962,7 @@ def test_a_conflict_that_adopting_finds_is_told(m1: Master, m2: Master) -> None:
     m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"]))
     m1.hear(m2.records())
     assert told == []
-    m1.keeper.adopt()
+    m1.keeper.rebuilt()
     assert told == [("conflict", "web1")]
     assert [line.account for line in m1.replica.history.lines("web1") if line.account]
 
@@ -920,7 +974,7 @@ def test_an_event_of_a_deletion_that_nobody_made_after_adopting(
     """Any minion can have Salt fire it: a knock that is there unchanged was deleted by nobody."""
     m1.knock("web1")
     m1.restart(adopting=True)
-    m1.keeper.adopt()
+    m1.keeper.rebuilt()
     assert m1.state("web1") == PENDING
     if not unchanged:
         m1.remove("web1")
@@ -931,14 +985,12 @@ def test_an_event_of_a_deletion_that_nobody_made_after_adopting(
 
 def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
-    m1.replica.close()
-    for path in m1.root.glob("replica.db*"):
-        path.unlink()
+    lose(m1)
     m2.move("web1", ACCEPTED, REJECTED)
     m2.scan()
     m1.open(adopting=True)
     m1.learn(m2.records())
-    m1.keeper.adopt()
+    m1.keeper.rebuilt()
     m1.settle()
     assert m1.files() == {(REJECTED, "web1"): KEYS[0]}
     assert m1.state("web1") == REJECTED

@@ -13,6 +13,7 @@ import pytest
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.reconciler import applier, reconcile
+from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from saltext_ha.replication.vouching import MOST_OF_ONE
@@ -139,6 +140,42 @@ def test_whoever_deletes_an_id_does_not_mean_a_key_that_comes_in_that_moment(
         PRINTS[0]: ACCEPTED,
         PRINTS[1]: DELETED,
     }
+
+
+@pytest.mark.parametrize("hindered", ["paused", "full"])
+def test_whoever_deletes_an_id_means_what_was_shown_though_it_was_refused(
+    m1: Master, m2: Master, hindered: str
+) -> None:
+    """The fifth undecided key of an id has no record."""
+    for key in range(1, 6):
+        m2.knock("web1", key, PENDING if key == 1 else DENIED)
+        m2.settle()
+    m1.knock("web1", 5, ACCEPTED)
+    m1.settle()
+    m2.keeper.mode.paused = "by somebody" if hindered == "paused" else ""
+    m2.store.broken = hindered == "full"
+    m2.keeper.learn(m1.records())
+    m2.look_again()
+    m2.remove("web1")
+    m2.scan()
+    m2.keeper.mode.paused, m2.store.broken = "", False
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
+
+
+def test_whoever_releases_an_id_means_all_that_was_shown_of_it(m1: Master, m2: Master) -> None:
+    """``ha.release deletes=1`` counted the key that came while the other one was held."""
+    shared(m1, m2, "web1")
+    m2.keeper.holds._guard = RevocationGuard(0.0, 0)
+    m2.remove("web1")
+    m2.scan()
+    assert "web1" in m2.replica.held.all()
+    m1.file(ACCEPTED, "web1").write_text(KEYS[1])
+    m1.settle()
+    m2.keeper.learn(m1.records())
+    m2.keeper.release("", ["web1"])
+    assert (m2.state("web1", 0), m2.state("web1", 1)) == (DELETED, DELETED)
 
 
 def test_an_entry_beside_the_one_that_counts_is_not_overwritten_unseen(

@@ -433,7 +433,7 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
     m1.settle()
     assert accepted(m1) == {*kept, "new"}
     m1.hear(m2.records())
-    m1.keeper.adopt()
+    m1.keeper.rebuilt()
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {*kept, "new"}
     assert m1.keeper.holds.provenance.look() == OURS

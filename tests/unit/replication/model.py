@@ -227,7 +227,7 @@ class Master:
         """Start after the replica was lost: first pull from *peer*, then take the store in."""
         self.start()
         pull(peer, self, at_once=True)
-        self.keeper.adopt()
+        self.keeper.rebuilt()
         self.settle()
 
     def unmount(self) -> None:
