@@ -175,7 +175,10 @@ class Reconciler:
             return self.adopt()
         if found == NEWER:
             # An out-of-date replica counts as lost.
-            log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
+            log.warning(
+                "ha replica: replica.db is older than the key store's signature, so an old copy; "
+                "asking the peers first"
+            )
             self.mode.lost, self.mode.adopted = True, False
             with self.replica.transaction():
                 self.replica.meta.blank = True

@@ -114,7 +114,7 @@ class SharedStore:
             return
         self.names.add(name)
         self._mode.shared = reason(self.names)
-        log.warning("ha only reports: %s", self._mode.shared)
+        log.warning("ha key store: only compared, not written: %s", self._mode.shared)
         await self._save()
 
     async def _end(self, names: set[str]) -> None:
@@ -183,7 +183,7 @@ class SharedStore:
             await self._core.run(self._remember)
         except HaError as exc:
             self._unsaved = True  # until the next check of all
-            log.warning("ha key store: with whom it is shared is not written down: %s", exc)
+            log.warning("ha key store: cannot remember which masters share it: %s", exc)
         else:
             self._unsaved = False
 
