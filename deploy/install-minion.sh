@@ -405,7 +405,7 @@ for file in "$folder"/*.conf; do
         found="$found$(sets "$file")"
     fi
 done
-[ -z "$found" ] || fail "other files of minion.d say something about the same. Salt puts lists of several
+[ -z "$found" ] || fail "other files of minion.d set the same options. Salt puts lists of several
 files together, and of single values the last file wins. They are left as they are: take these
 options out of them, then run this again.
 $found"

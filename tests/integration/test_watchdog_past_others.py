@@ -60,7 +60,7 @@ def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> Non
         m2.salt_key("-d", "web1", "-y").check()
         told = asked_to(m1, m3)
         assert told["result"] is False
-        assert f"the way to {m3.address} leads past {m2.address}" in told["comment"]
+        assert f"on the way to {m3.address} Salt tries {m2.address}" in told["comment"]
         assert ha(m1, web1, "ha.current_master")["address"] == m1.address
 
 

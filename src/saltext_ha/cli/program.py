@@ -86,14 +86,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="join: the file with the token; -: asks for it, or reads it from standard input. "
-        "Needed for a token only where ha: masters is set: otherwise - is the default",
+        help="the file with the token for join; - asks for it, or reads it from standard input, "
+        "and is the default unless ha: masters is set",
     )
     parser.add_argument(
         "--wait",
         metavar="SECONDS",
         type=float,
-        help="lock: for how long it may wait; without, for as long as it takes",
+        help="how long lock waits; without this option, as long as it takes",
     )
     parser.add_argument("function", help="for instance join; 'ha.' before it may be left out")
     parser.add_argument("arguments", nargs="*", help="as for salt-run: values, and name=value")

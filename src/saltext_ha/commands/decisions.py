@@ -20,8 +20,8 @@ from saltext_ha.transport.control_server import Command
 
 # What to do about held keys, and by which argument ha.release is confirmed.
 CONFIRM = (
-    "What is known comes back by salt-run ha.refill. If {number} are to be deleted on all masters: "
-    "salt-run ha.release deletes={count}"
+    "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
+    "masters: salt-run ha.release deletes={count}"
 )
 
 
@@ -149,8 +149,8 @@ class Decisions:
         if not payload.get("test"):
             if self._core.mode.never:
                 raise HaError(
-                    f"{here} does not write its key store: {self._core.mode.never}. Bring it "
-                    "back by hand; what is there again is no longer held"
+                    f"{here} does not write its key store: {self._core.mode.never}. Bring the "
+                    "keys back by hand; those that are there again are no longer held"
                 )
             await core.order(core.keeper.adopt)
         rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
@@ -179,8 +179,8 @@ class Decisions:
             return [], "", errors
         return (
             [],
-            f"nothing is held on {self._group.name}, but {', '.join(there)}: there, with "
-            "test=True first, salt-run ha.refill; or, if it was meant, salt-run ha.release",
+            f"nothing is held on {self._group.name}, but {', '.join(there)}. Run there, first with "
+            "test=True: salt-run ha.refill; or, if the change was meant, salt-run ha.release",
             errors,
         )
 
@@ -224,8 +224,9 @@ class Decisions:
         answer = self._answer(changes, payload)
         if overruled:
             answer["notes"].append(
-                f"{minion_id}: another decision arrived at the same moment, and stands against "
-                f"this one: salt-run ha.history {minion_id}. If this one is right, run it again"
+                f"{minion_id}: another decision arrived at the same moment, and holds instead of "
+                f"this one; salt-run ha.history {minion_id} shows it. If this one is right, run "
+                "the command again"
             )
             answer["retcode"] = 1
         return answer

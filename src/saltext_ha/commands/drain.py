@@ -266,7 +266,10 @@ class Drain:
                     row.update(moved=True, to=heard[0], note="")
                     del missing[minion_id]
         for row in missing.values():
-            row["note"] = f"left, and was heard nowhere within {seconds:g} s: ha.minions live=True"
+            row["note"] = (
+                f"left its master, and was heard nowhere within {seconds:g} s; ask by "
+                "salt-run ha.minions live=True"
+            )
 
     def _answer(
         self,

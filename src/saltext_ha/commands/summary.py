@@ -18,12 +18,12 @@ from saltext_ha.transport.peer import Peer
 
 LOST = "replica.db is gone, or an old copy"
 ADOPTING = (
-    f"{LOST}; nothing is recorded or applied before the peers were "
-    "asked: a key that is deleted or rejected here meanwhile comes back, so do that on a peer"
+    f"{LOST}; nothing is recorded or applied until the peers have been asked: a key that is "
+    "deleted or rejected here meanwhile comes back, so delete and reject keys on a peer"
 )
 PULLING = (
-    f"{LOST}; keys are still coming from the peers: until then delete and reject keys there, "
-    "where more is known of them"
+    f"{LOST}; keys are still coming from the peers: until all have come, delete and reject keys on "
+    "a peer"
 )
 PATIENCE = 2.0  # seconds for which a status waits for the keeper
 BUSY = (

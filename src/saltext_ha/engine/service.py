@@ -169,7 +169,7 @@ class Service:
     async def _watch_parent(self, parent: int) -> None:
         complaint = Complaint(
             lambda problem: log.error("ha state: %s", problem),
-            lambda: log.info("ha state: as it was again"),
+            lambda: log.info("ha state: the state folder is again the one of the start"),
         )
         while not self._stopped.is_set() and os.getppid() == parent:
             complaint.note(self.parts.damage())

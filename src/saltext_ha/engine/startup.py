@@ -131,5 +131,5 @@ def _open_replica(path: Path, notes: MutableMapping[str, str]) -> Replica:
             with contextlib.suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
         log.error("ha replica: %s; moved aside to %s", exc, aside)
-        notes["damaged"] = f"replica.db was damaged; it lies in {aside.name}"
+        notes["damaged"] = f"replica.db was damaged; a new one was made, the old is {aside.name}"
         return Replica(path)

@@ -33,7 +33,7 @@ class StateFolder:
             except OSError as exc:
                 return self._said(path, f"cannot be looked at ({exc.strerror or exc})")
             if before and now != before:
-                return self._said(path, "is another one than at the start")
+                return self._said(path, "was replaced by another one")
         try:
             there = identity.is_there(self._folder)
         except OSError as exc:
@@ -42,10 +42,10 @@ class StateFolder:
 
     def _said(self, path: Path, what: str) -> str:
         return (
-            f"{path} {what}, under the running engine: what is decided now will be lost, and peers "
-            f"may be unknown. Stop salt-master, bring {self._folder} back from a backup or remove "
-            "it, start salt-master. Without a backup, salt-run ha.remove_peer this master on a "
-            "member, and join again"
+            f"{path} {what}, under the running engine: decisions from now on will be lost, and "
+            f"peers may be unknown. Stop salt-master, bring {self._folder} back from a backup or "
+            "remove it, start salt-master. Without a backup, remove this master on a member "
+            "(salt-run ha.remove_peer), then join again"
         )
 
 

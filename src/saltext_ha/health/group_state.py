@@ -12,7 +12,7 @@ from typing import Any
 OK, DEGRADED, UNKNOWN = "ok", "degraded", "unknown"
 SAME, DIFFER = "same", "differ"
 NOT_COMPARED = "not compared yet"
-NOT_ASKED = "nothing is asked there (ha: health: false)"
+NOT_ASKED = "its health is not checked (ha: health: false there)"
 KEYS = "keys"
 
 
@@ -156,9 +156,9 @@ def _of_master(row: Mapping[str, Any]) -> Iterator[Reason]:
     if behind is None:
         yield _unknown(name, "behind", "it is not known whether it has the same keys")
     elif behind:
-        yield _wrong(name, "behind", f"{behind} keys are not as on this master")
+        yield _wrong(name, "behind", f"{behind} keys differ from those on this master")
     if row.get("held"):
-        yield _wrong(name, "held", f"it holds {row['held']} changes of keys back")
+        yield _wrong(name, "held", f"it holds back {row['held']} changes of keys")
     if row.get("doubt"):
         yield _wrong(name, "held", str(row["doubt"]))
     asked = health.get("asked") is not False

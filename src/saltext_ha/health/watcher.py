@@ -188,7 +188,7 @@ class Watcher:
             if name not in links or links[name].up is None
         ]
         if waiting:
-            return f"not yet level with {', '.join(waiting)} since its start"
+            return f"not yet in sync with {', '.join(waiting)} since its start"
         self._met = True
         return ""
 

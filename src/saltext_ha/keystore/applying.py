@@ -147,8 +147,8 @@ class Applying:
                 portion.discard()
         if anew and not link:
             raise StoreError(
-                f"{anew[0].path}: what is written there is gone before it has its name; "
-                "does something clean up that folder?"
+                f"{anew[0].path}: a temporary file vanished before it got this name; does "
+                "something clean up that folder?"
             )
         if anew:
             self._write_all(anew, link=False)

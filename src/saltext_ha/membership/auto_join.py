@@ -64,7 +64,8 @@ class AutoJoin:
         while True:
             since = group_secret.left_since(config.state_dir)
             if since:
-                self._note({"": f"left its group ({since}): salt-run ha.join force=True joins it"})
+                again = "salt-run ha.join force=True joins it again"
+                self._note({"": f"left its group ({since}); {again}"})
             else:
                 missing = [url for url in config.masters if not self._is_member(url)]
                 now = time.monotonic()

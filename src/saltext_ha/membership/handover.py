@@ -154,8 +154,8 @@ def compare(opts: Mapping[str, Any], shared: Mapping[str, Any]) -> list[str]:
         return [
             "no master key was handed over, so salt-master will make one of its own; hot-hot "
             "minions need one key: salt-ha invite share_master_key=True (or  ha: share_master_key: "
-            "true  for who joins by the secret) on the other master, and join again before the "
-            "first start"
+            "true  for masters that join by the secret) on the other master, and join again before "
+            "the first start"
         ]
     return [
         "this master and the group have different master keys; hot-hot minions need one: see "

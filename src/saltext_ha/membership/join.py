@@ -161,8 +161,8 @@ def accept(
 def one_way(unreachable: str) -> list[str]:
     """The message for operators about :attr:`Joined.unreachable`."""
     return [
-        f"the master that lets this one in cannot reach it: {reason}; what is decided there comes "
-        "here only as this master asks for it, and ha.status there shows it as unknown"
+        f"the inviting master cannot reach this one: {reason}. Decisions made there come here only "
+        "when this master asks for them, and ha.status there shows this master as unknown"
         for reason in [unreachable]
         if reason
     ]
@@ -176,9 +176,11 @@ def proven(answer: Mapping[str, Any], expected: Callable[[bytes], bytes]) -> dic
     """
     reply, mac = answer.get("reply"), answer.get("mac")
     if not isinstance(reply, bytes) or not isinstance(mac, bytes):
-        raise TokenError("the answer to the join request is not one; nothing was changed here")
+        raise TokenError("the answer to the join request is malformed; nothing was changed here")
     if not hmac.compare_digest(mac, expected(reply)):
-        raise TokenError("the answer to the join request is not proven; nothing was changed here")
+        raise TokenError(
+            "the proof in the answer to the join request is wrong; nothing was changed here"
+        )
     try:
         return wire.unpack(reply)
     except ValueError as exc:

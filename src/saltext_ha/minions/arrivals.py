@@ -83,8 +83,9 @@ class Arrivals:
         """What an operator should know."""
         if late := list(self._silent):
             yield (
-                f"{len(late)} minions came here and have old grains, pillar or mine here: "
-                f"{self._why or 'they were asked and did not refresh'} ({', '.join(late[:3])} …)"
+                f"{len(late)} minions came here and have old grains, pillar or mine on this "
+                f"master: {self._why or 'they were asked and did not refresh'} "
+                f"({', '.join(late[:3])} …)"
             )
 
     def asks(self, minion_id: str) -> bool:

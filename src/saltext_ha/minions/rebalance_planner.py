@@ -140,7 +140,7 @@ def drain(
             )
         else:
             written = ", ".join(minion.entries)
-            stay[minion_id] = f"none of its masters ({written}) is known to be another of the group"
+            stay[minion_id] = f"none of its masters ({written}) is known as another of the group"
     return steps, stay
 
 

@@ -49,8 +49,8 @@ def status(data: Mapping[str, Any], screen: Screen) -> list[str]:
         )
         lines += [
             "  → bring its key folder back; or there, with test=True first:",
-            "      salt-run ha.refill    what the group knows holds",
-            "      salt-run ha.release   what the folder shows holds, and is done everywhere",
+            "      salt-run ha.refill    brings back what the group knows",
+            "      salt-run ha.release   takes what the folder shows, on all masters",
         ]
     refusals = data.get("refusals") or []
     if refusals:

@@ -127,7 +127,7 @@ class Applier:
         state, key = applied.stored.slot or (None, None)
         # A pending key was deleted before this entry was sent.
         spoilt = state in junk and state != PENDING
-        log.warning("ha: what was there was no key, and is removed: id=%s", ascii(minion_id))
+        log.warning("ha store: an entry that is not a key is removed: id=%s", ascii(minion_id))
         with self.replica.transaction():
             if state and (spoilt or key not in known):
                 # First: its removal must not look like an operator's deletion of the id.

@@ -208,7 +208,8 @@ class Core:
             return await self.work(look, *arguments, asked=True)
         except HaError as exc:
             raise HaError(
-                f"{exc}; so this is not done. Mend that (is the disk full?), and run it again"
+                f"{exc}. So this was not done, or not all of it: mend that (is the disk full?), "
+                "then run the command again"
             ) from exc
 
     async def work(

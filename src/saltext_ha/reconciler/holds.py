@@ -82,9 +82,10 @@ class Holds:
             self._hold_all = False
         elif not self._mode.doubt:
             self._mode.doubt = (
-                "this is not the key store that was here (its signature is gone): wiped, or not "
-                "mounted? Nothing is believed or written. Bring it back; or fill it again from "
-                "what is known: salt-run ha.refill; or believe it: salt-run ha.release"
+                "this is not the key store that was here before (its signature is gone): wiped, or "
+                "not mounted? Its content does not count, and nothing is written into it. Bring it "
+                "back; or fill it with what the group knows: salt-run ha.refill; or confirm its "
+                "content: salt-run ha.release"
             )
             log.error("ha held: %s", self._mode.doubt)
             self._hold_all = True
@@ -129,9 +130,9 @@ class Holds:
             return
         if self._hold(suspects):
             log.error(
-                "ha held: %d accepted keys are gone from the key store of %s, or back though they "
-                "were revoked; nothing was recorded. Bring the folder back, fill it again with "
-                "salt-run ha.refill, or confirm with salt-run ha.release",
+                "ha held: %d accepted keys vanished from the key store of %s, or revoked ones came "
+                "back; nothing was recorded. Bring the folder back; or fill it with what the group "
+                "knows: salt-run ha.refill; or confirm the change: salt-run ha.release",
                 held.count,
                 self._name,
             )

@@ -62,7 +62,8 @@ class Newcomers:
             return True
         if not self.waiting:
             log.warning(
-                "ha newcomers: more than may be recorded: pending_limit=%d pending_rate=%d",
+                "ha newcomers: more new minions than may be recorded; the rest waits on this "
+                "master: pending_limit=%d pending_rate=%d",
                 self._most,
                 self._per_minute,
             )

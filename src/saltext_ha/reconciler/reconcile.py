@@ -180,7 +180,10 @@ class Reconciler:
         if found == OLDER and not self.mode.lost:
             return self.adopt()
         if found == NEWER:
-            log.warning("ha replica: replica.db is an old copy of itself; asking peers first")
+            log.warning(
+                "ha replica: replica.db is older than the key store's signature, so an old copy; "
+                "asking the peers first"
+            )
         if found in (OLDER, NEWER):
             # An out-of-date replica counts as lost. What an older store means is known only when
             # all that the peers know was pulled.

@@ -76,10 +76,10 @@ def restart_due(config: HaConfig) -> str:
     if tenant is None or tenant.name != config.name:
         return ""
     return (
-        f"the ha engine of {config.name} runs with an older configuration, as {tenant.url}: this "
-        f"one says {config.url}. Restart salt-master, so that the engine has it, too; if another "
-        f"master that is called {config.name} uses {config.state_dir}, give this one another "
-        "ha: name"
+        f"the ha engine of {config.name} runs with an older configuration, as {tenant.url}; "
+        f"the configuration says {config.url} now. Restart salt-master, so that the engine uses "
+        f"that; or, if another master that is called {config.name} uses {config.state_dir}, give "
+        "this one another ha: name"
     )
 
 
@@ -123,8 +123,8 @@ def turned_away(config: HaConfig) -> str:
     if (other.name, other.url) == (config.name, config.url):
         return ""
     return (
-        f"{other} has the same state folder, {config.state_dir}, and was turned away: on it, "
-        f"{WHAT_TO_DO}. This note goes when this master is restarted, or after an hour"
+        f"{other} has the same state folder, {config.state_dir}, and was refused. On that "
+        f"master: {WHAT_TO_DO}. This note goes away when this master is restarted, or after an hour"
     )
 
 

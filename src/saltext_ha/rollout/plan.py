@@ -75,8 +75,8 @@ def make(
         age = time.time() - last.at
         if age < REMEMBERED:
             raise HaError(
-                f"it was tried {age / 60:.0f} minutes ago and put back: {last.why}. When what was "
-                "wrong is mended: retry: True"
+                f"this file was tried {age / 60:.0f} minutes ago and put back: {last.why}. When "
+                "the cause is mended, set retry: True"
             )
     trying = last is not None and last.trying
     if trying and not same:
@@ -124,8 +124,9 @@ def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) 
                 lost.append(where)
     if others:
         raise HaError(
-            "other files say something about the same; Salt puts lists of several files together, "
-            f"and of single values the last file wins. Take these options out: {', '.join(others)}"
+            "other files set the same options; Salt puts lists of several files together, and of "
+            "single values the last file wins. Take these options out of them: "
+            f"{', '.join(others)}"
         )
     if lost:
         raise HaError(

@@ -115,7 +115,9 @@ def multi_master(
             names,
         )
         if not caller and not opts.get("multiprocessing", True):
-            raise HaError("multiprocessing is off: who restarts the minion would end with it")
+            raise HaError(
+                "multiprocessing is off: the process that restarts the minion would end with it"
+            )
         minion = options.pid(opts, caller)
         made = plan.make(opts, wish, minion, bool(retry))
         needed = minion is not None and (made.changes or made.stale) and not made.trying

@@ -231,7 +231,7 @@ class Retention:
                 raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
             answer = await link.call("level", {"root": root})
             if not answer.get("level"):
-                raise HaError(f"{name} is not level")
+                raise HaError(f"{name} does not have the same keys yet")
             if await self._is_epoch(answer.get("epoch")):
                 epochs[name] = answer["epoch"]
         return epochs

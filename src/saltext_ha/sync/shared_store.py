@@ -111,7 +111,7 @@ class SharedStore:
             return
         self.names.add(name)
         self._core.mode.shared = reason(self.names)
-        log.warning("ha only reports: %s", self._core.mode.shared)
+        log.warning("ha key store: only compared, not written: %s", self._core.mode.shared)
         await self._save()
 
     async def _end(self, names: set[str]) -> None:
@@ -180,7 +180,7 @@ class SharedStore:
             await self._core.run(self._remember)
         except HaError as exc:
             self._unsaved = True  # until the next check of all
-            log.warning("ha key store: with whom it is shared is not written down: %s", exc)
+            log.warning("ha key store: cannot remember which masters share it: %s", exc)
         else:
             self._unsaved = False
 

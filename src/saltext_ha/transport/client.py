@@ -159,7 +159,9 @@ class Exchange:
         """One request and its answer; without a deadline of its own. Errors as in PeerClient."""
         body = wire.pack(payload)
         if len(body) > wire.MAX_BODY:
-            raise MessageTooLarge(f"{self._address} takes no {len(body)} bytes for {method}")
+            raise MessageTooLarge(
+                f"{self._address} does not take a message of {len(body)} bytes ({method})"
+            )
         try:
             try:
                 status, answer = await self._post(method, body)
@@ -264,7 +266,7 @@ def _reason(exc: Exception) -> str:
     if _is_changed(exc):
         return "shows another certificate than the expected one; nothing was sent"
     if isinstance(exc, aiohttp.ClientConnectorSSLError):
-        return f"does not do TLS 1.3: {reason_of(exc.os_error)}"
+        return f"does not speak TLS 1.3: {reason_of(exc.os_error)}"
     if _hung_up(exc):
         return "hung up; has it pinned this master's certificate?"
     if isinstance(exc, aiohttp.ClientConnectorError):

@@ -94,7 +94,11 @@ class ControlServer:
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.Response:
         command = self._commands.get(request.path.strip("/"))
         if command is None or request.method != "POST":
-            return _error(404, f"no command {request.path!r}; runner and engine of one release?")
+            return _error(
+                404,
+                f"no command {request.path!r}: are runner and engine of the same release? Restart "
+                "salt-master after an upgrade",
+            )
         try:
             payload = json.loads(await request.read() or b"{}")
             if not isinstance(payload, dict):

@@ -306,7 +306,8 @@ class Trust:
                 peer = read[entry] = self._files.get(entry) or _read_peer(path)
                 if peer.fingerprint in owners:
                     raise TrustError(
-                        f"{path}: the certificate of {owners[peer.fingerprint]} once more"
+                        f"{path}: has the certificate of {owners[peer.fingerprint]}, too; remove "
+                        "one of the two files"
                     )
             except FileNotFoundError:
                 continue

@@ -170,12 +170,12 @@ async def fetch_files(
                 refused(name)
                 break
             if not got:
-                troubles.setdefault(name, f"{name} does not have all of it")
+                troubles.setdefault(name, f"{name} does not have all of these files")
                 break
     progress(of - len(left), of)
     if left:
         path = staging.missing[next(iter(left))][0]
-        why = "; ".join(troubles.values()) or "there is nobody to ask"
+        why = "; ".join(troubles.values()) or "there is no other master to ask"
         raise HaError(f"{len(left)} files could not be fetched, {path} among them: {why}")
 
 

@@ -115,7 +115,7 @@ class StatusListener:
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
             self._refusals.add("not a GET", connection.host)
-            response = _text(405, "here is only something to look at: GET")
+            response = _text(405, "this listener answers GET and HEAD only")
             response.headers["Allow"] = "GET, HEAD"
             return response
         page = self._pages.get(request.path)

@@ -119,7 +119,8 @@ class Pages:
     async def events(self, request: web.BaseRequest) -> web.StreamResponse:
         """The same as ``/status.json``, every few seconds, as server-sent events."""
         if self._streams >= MAX_STREAMS or request.method != "GET":
-            return web.Response(status=503, text="too many follow; ask /status.json instead\n")
+            text = "too many callers follow /events; ask /status.json instead\n"
+            return web.Response(status=503, text=text)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         self._streams += 1
         try:

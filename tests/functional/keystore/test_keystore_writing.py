@@ -283,7 +283,7 @@ def test_what_somebody_cleans_up_is_written_again(
 
 def test_what_is_cleaned_up_again_and_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, errno.ENOENT, lambda name: name == IDS[3])
-    with pytest.raises(StoreError, match=f"minions/{IDS[3]}: what is written there is gone"):
+    with pytest.raises(StoreError, match=f"minions/{IDS[3]}: a temporary file vanished"):
         FileStore(root).apply(moves())
 
 

@@ -203,7 +203,7 @@ def test_what_an_operator_orders_on_a_full_disk_is_refused(torn: Group) -> None:
     disk = LimitedFiles(m2)
     disk.fill()
     for command, payload in orders.items():
-        with pytest.raises(HaError, match=f"replica.db: {UNUSABLE}.* not done.* run it again"):
+        with pytest.raises(HaError, match=f"replica.db: {UNUSABLE}.* not done.* the command again"):
             m2.engine.control(command, payload)
     many = m2.engine.control("restore", {"minion": "web*", "since": "1h"})
     assert (many["changes"], many["retcode"]) == ([], 1)

@@ -59,9 +59,10 @@ def test_a_new_address_takes_a_restart(running: HaConfig) -> None:
     with pytest.raises(TrustError) as told:
         state_owner.check(moved)
     assert str(told.value) == (
-        f"the ha engine of m1 runs with an older configuration, as {running.url}: this one says "
-        f"{moved.url}. Restart salt-master, so that the engine has it, too; if another master "
-        f"that is called m1 uses {running.state_dir}, give this one another ha: name"
+        f"the ha engine of m1 runs with an older configuration, as {running.url}; the "
+        f"configuration says {moved.url} now. Restart salt-master, so that the engine uses that; "
+        f"or, if another master that is called m1 uses {running.state_dir}, give this one another "
+        "ha: name"
     )
     assert state_owner.turned_away(running) == ""
     assert state_owner.conflict(moved) == "", "ha.lint finds no second master"

@@ -122,7 +122,7 @@ def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
             await until(lambda: engine.parts.links["m2"].up is None, "m2 is being asked")
             status, reason = await get(m1, "/ready")
             assert status == 503
-            assert "not yet level with m2" in reason
+            assert "not yet in sync with m2" in reason
 
     asyncio.run(scene())
 

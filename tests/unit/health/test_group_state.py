@@ -57,7 +57,7 @@ DIFFER_AND_PARTLY = compared(
         (row(behind=3), SAME, 0, [], "degraded", 1, 0, "3 keys"),
         (row(behind=None), SAME, 0, [], "unknown", 2, 0, "not known whether it has the same"),
         (row(doubt="its signature is gone"), SAME, 0, [], "degraded", 1, 0, "signature"),
-        (row(held=4), SAME, 0, [], "degraded", 1, 0, "holds 4"),
+        (row(held=4), SAME, 0, [], "degraded", 1, 0, "holds back 4"),
         (row(), SAME, 2, [], "degraded", 1, 1, "2 in conflict"),
         (row(), SAME, 0, ["different master keys"], "degraded", 1, 1, "different master keys"),
         # Whoever does not answer: what is known of it is over.

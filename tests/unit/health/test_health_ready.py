@@ -86,15 +86,15 @@ def watcher(
         (watcher(settings=None, busy=40.4), False, "busy with its keys for 40 s"),
         (watcher(busy=HANGS - 1), True, ""),  # very many keys are no hang
         (watcher(lost=True), False, "its replica is being rebuilt"),
-        (watcher(peers=("m2",)), False, "not yet level with m2 since its start"),
+        (watcher(peers=("m2",)), False, "not yet in sync with m2 since its start"),
         (
             watcher(peers=("m2", "m3"), links={"m2": UNASKED, "m3": UP}),
             False,
-            "not yet level with m2 since its start",
+            "not yet in sync with m2 since its start",
         ),
         # A peer that is down has been asked, too: this one may be the last that serves.
         (watcher(peers=("m2", "m3"), links={"m2": DOWN, "m3": UP}), True, ""),
-        (watcher(settings=None, peers=("m2",)), False, "not yet level with m2"),
+        (watcher(settings=None, peers=("m2",)), False, "not yet in sync with m2"),
     ],
 )
 def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:

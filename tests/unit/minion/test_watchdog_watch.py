@@ -197,7 +197,7 @@ def test_an_operator_is_told_who_would_keep_it_on_the_way(
     salt = Salt(monkeypatch)
     salt.closed = {M2: AuthRefusal("the key of web1 is pending there", final)}
     if final:
-        with pytest.raises(HaError, match=f"the way to {M3} leads past {M2}, which would keep"):
+        with pytest.raises(HaError, match=f"on the way to {M3} Salt tries {M2}, which would keep"):
             request.plan(salt.site, M3)
         salt.up = {M1, M3}  # Salt passes by who does not answer
     assert request.plan(salt.site, M3) == request.MovePlan(M1, M3)

@@ -90,8 +90,8 @@ def test_status_with_everything():
           m2: 512 accepted keys vanished there at once, or revoked ones came back;
               nothing of it has reached the others
           → bring its key folder back; or there, with test=True first:
-              salt-run ha.refill    what the group knows holds
-              salt-run ha.release   what the folder shows holds, and is done everywhere
+              salt-run ha.refill    brings back what the group knows
+              salt-run ha.release   takes what the folder shows, on all masters
         refused from peers
           1 200 × not a minion id, from 10.0.0.9, 2 m ago
         paused on m2

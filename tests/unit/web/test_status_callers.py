@@ -18,7 +18,7 @@ def row(name: str, state: str = "running", note: str = "", **health: Any) -> dic
 
 GONE = row("m2", "unknown", "refused the connection")
 SICK = row("m2", healthy=False, ready=False, reason="request port: timed out")
-WAITS = row("m2", ready=False, reason="not yet level with m1")
+WAITS = row("m2", ready=False, reason="not yet in sync with m1")
 STARTS = row("m2", healthy=None, ready=False, reason="starting: not asked yet")
 NO_API = row("m2", url="")
 SILENT: dict[str, Any] = {"name": "m2", "state": "running", "note": "", "health": {}}
@@ -53,7 +53,7 @@ def test_how_many_are_healthy(rows: list[dict[str, Any]], status: str, healthy: 
     ("master", "healthy", "ready", "known", "reason"),
     [
         (row("m2"), True, True, True, ""),
-        (WAITS, True, False, True, "not yet level with m1"),
+        (WAITS, True, False, True, "not yet in sync with m1"),
         (SICK, False, False, True, "request port: timed out"),
         # Its last answer said that it was well: that is over.
         (GONE, False, False, False, "refused the connection"),

@@ -72,7 +72,8 @@ def plan(place: Site, to: str | None) -> MovePlan:
         hold = place.looker.refusal(each) if look.answers.get(each) else None
         if hold and hold.final:
             raise HaError(
-                f"the way to {target} leads past {each}, which would keep this minion: {hold.why}"
+                f"on the way to {target} Salt tries {each}, which would keep this minion: "
+                f"{hold.why}"
             )
         if look.answers.get(each) and not hold and _begins_anew(place, look.current):
             raise HaError(
