@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import salt.cache
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.minions.presence import FROM_MINION
 
 log = logging.getLogger(__name__)
@@ -168,35 +169,59 @@ def arrived(tag: str, data: Any) -> str:
 
 def grains_cache(opts: Mapping[str, Any]) -> Updated:
     """When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`."""
-    return _cached(opts, "data", "grains")
+    return _Cached(opts, "data", "grains").updated_or_never
 
 
 def mine_cache(opts: Mapping[str, Any]) -> Updated:
-    """The same of their mines."""
-    return _cached(opts, "mine", "mine")
-
-
-def _cached(opts: Mapping[str, Any], key: str, bank: str) -> Updated:
     """
-    When something was cached for minions.
+    The same of their mines.
+
+    :raises StoreError: when it is called and the cache cannot be read.
+    """
+    return _Cached(opts, "mine", "mine").updated
+
+
+class _Cached:
+    """
+    What one master caches of its minions; may be used from any thread.
 
     :param key: its key in the bank of the minion, before 3008. :param bank: its bank, in 3008.
     """
-    cache = salt.cache.factory(dict(opts))
 
-    def updated(ids: Iterable[str]) -> dict[str, float]:
-        found = {}
-        for minion_id in ids:
-            places = ((f"minions/{minion_id}", key), (bank, minion_id))
-            found[minion_id] = max((_written(cache, *place) for place in places), default=0.0)
-        return found
+    # Two of Salt's loaders execute a module's file twice, in the same module: not at once.
+    _loading = threading.Lock()
 
-    return updated
+    def __init__(self, opts: Mapping[str, Any], key: str, bank: str) -> None:
+        self._cache = salt.cache.factory(dict(opts))
+        self._key, self._bank = key, bank
 
+    def updated(self, ids: Iterable[str]) -> dict[str, float]:
+        """Id → when it was written (Unix time; 0: never). :raises StoreError: it cannot be read."""
+        try:
+            self._load()
+            return {
+                minion_id: max(map(self._written, self._places(minion_id))) for minion_id in ids
+            }
+        except Exception as exc:  # a cache driver may raise anything
+            raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 
-def _written(cache: Any, bank: str, key: str) -> float:
-    try:
+    def updated_or_never(self, ids: Iterable[str]) -> dict[str, float]:
+        """The same; what cannot be read counts as not cached: the minion is then asked."""
+        wanted = list(ids)
+        try:
+            return self.updated(wanted)
+        except StoreError:
+            return dict.fromkeys(wanted, 0.0)
+
+    def _load(self) -> None:
+        with self._loading:
+            for name in ("contains", "updated"):
+                self._cache.modules[f"{self._cache.driver}.{name}"]
+
+    def _places(self, minion_id: str) -> tuple[tuple[str, str], ...]:
+        return (f"minions/{minion_id}", self._key), (self._bank, minion_id)
+
+    def _written(self, place: tuple[str, str]) -> float:
         # contains() first: Salt logs a warning about an entry that is not there.
-        return float(cache.updated(bank, key) or 0.0) if cache.contains(bank, key) else 0.0
-    except Exception:  # a cache driver may raise anything; the minion is then asked
-        return 0.0
+        there = self._cache.contains(*place)
+        return float(self._cache.updated(*place) or 0.0) if there else 0.0

@@ -150,11 +150,17 @@ class Mines:
         return {ASK: self._answer}
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """How old the mines of these minions are here; one without a mine is left out."""
+        """
+        How old the mines of these minions are here; one without a mine is left out. ``unread``: why
+        the cache cannot be read now.
+        """
         ids = wire.texts(payload, "ids")
         if len(ids) > BATCH:
             raise InvalidRecord(f"takes at most {BATCH} ids")
-        written = await self._look(minion_id for minion_id in ids if is_id(minion_id))
+        try:
+            written = await self._look(minion_id for minion_id in ids if is_id(minion_id))
+        except StoreError as exc:
+            return {"ages": {}, "unread": str(exc)}
         now = self._clock()
         return {"ages": {name: max(0.0, now - at) for name, at in written.items() if at}}
 
@@ -194,7 +200,7 @@ class Mines:
         """
         When the mines of *ids* were written here.
 
-        :raises StoreError: the cache does not answer.
+        :raises StoreError: the cache does not answer, or cannot be read.
         """
         found: dict[str, float] = {}
         for batch in batches(ids):
@@ -230,6 +236,8 @@ class Mines:
             now = self._clock()
             try:
                 answer = await link.client.call(ASK, {"ids": batch}, ANSWERING)
+                if answer.get("unread"):
+                    return  # ask it next time
                 written = _read(answer, batch, now)
             except PeerUnreachable:
                 return  # ask it next time

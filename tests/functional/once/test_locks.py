@@ -154,7 +154,5 @@ def test_with_etcd_it_is_never_held_twice(tmp_path: Path) -> None:
             assert int(out) > 0
             assert "best effort" not in err
             last, _ = held(engines["m1"], tmp_path, "z")
-            began = time.monotonic()
             member.kill()
             assert ended(last)[0] == LOST
-            assert time.monotonic() - began < 4
