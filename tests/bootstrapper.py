@@ -19,7 +19,7 @@ from typing import Any
 import salt.crypt
 
 from lab.engines import Engine, Place, quiet
-from saltext_ha.commands import joining
+from saltext_ha.commands import join
 
 WAIT = 60.0
 
@@ -81,7 +81,7 @@ def _main() -> None:
         asked = json.loads(line)
         time.sleep(asked["delay"])  # which of the masters comes first is what is tested
         place = Place.of(asked["place"])
-        answer = joining.join(place.opts, place.config, "", WAIT) if asked["join"] else {}
+        answer = join.join(place.opts, place.config, "", WAIT) if asked["join"] else {}
         salt.crypt.MasterKeys(place.opts)
         asyncio.run(_engine(place, answer))
         print("{}", flush=True)

@@ -34,7 +34,7 @@ from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.jobs import Job, read_status
 from saltext_ha.api.minions import union
 from saltext_ha.api.tokens import read_token
-from saltext_ha.commands import joining, key_pages
+from saltext_ha.commands import join, key_pages
 from saltext_ha.common.errors import InvalidRecord, TokenError, TrustError
 from saltext_ha.config.mapping import check_url
 from saltext_ha.keystore import minion_key
@@ -205,7 +205,7 @@ def tokens(folder: Path) -> Iterator[Door]:
 
     def argument(body: bytes) -> None:
         text = body.decode(errors="surrogateescape")
-        said = str(joining.refused(text))
+        said = str(join.refused(text))
         assert len(text) < 40 or text[-40:] not in said, "a token that is refused is shown"
 
     known = attacker(folder)

@@ -15,7 +15,7 @@ from proving.torture.member import Member
 from proving.torture.once_book import Half, OnceBook
 from proving.torture.proxy import OPEN, SLOW
 from proving.torture.world import Violation, World, components
-from saltext_ha.commands import running_once
+from saltext_ha.commands import once_runner
 from saltext_ha.common.errors import HaError, PeerError
 
 LEVEL = 25.0
@@ -79,15 +79,13 @@ class OnceActs:
         ran: list[str] = []
 
         def call(member: Member) -> None:
-            functions = running_once.Functions({}, {FUNCTION: lambda: ran.append(member.name)}, {})
+            functions = once_runner.Functions({}, {FUNCTION: lambda: ran.append(member.name)}, {})
 
             def ask(command: str, payload: Mapping[str, Any]) -> dict[str, Any]:
                 return member.control(command, **payload)
 
             with contextlib.suppress(HaError):
-                running_once.run(
-                    ask, functions, FUNCTION, (), {}, name=name, within="1d", wait=WAIT
-                )
+                once_runner.run(ask, functions, FUNCTION, (), {}, name=name, within="1d", wait=WAIT)
 
         threads = [threading.Thread(target=call, args=(member,)) for member in members]
         for thread in threads:

@@ -20,7 +20,7 @@ def lock(
     import salt.config
 
     from saltext_ha.cli import folders
-    from saltext_ha.commands import engine_client, locked
+    from saltext_ha.commands import engine_client, lock_program
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
     from saltext_ha.once import runs
@@ -43,18 +43,18 @@ def lock(
         print(f"salt-ha: {line}", file=sys.stderr, flush=True)
 
     by = f"{engine_client.caller(None)}, process {os.getpid()}"
-    return locked.run(locked.Lock(ask, name, by, say), name, command, wait, say)
+    return lock_program.run(lock_program.Lock(ask, name, by, say), name, command, wait, say)
 
 
 def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
     """``salt-ha watch``: until Ctrl-C."""
-    from saltext_ha.commands import watching
+    from saltext_ha.commands import watch as command
     from saltext_ha.output._text import display_width
 
-    seconds = watching.interval_of(interval) if interval else watching.USUAL
+    seconds = command.interval_of(interval) if interval else command.USUAL
     if not sys.stdout.isatty():
         raise OSError("watch: standard output is no terminal; salt-ha status  prints it once")
-    work = watching.Watch(
+    work = command.Watch(
         lambda: _status(opts),
         lambda answer: _rendered(opts, answer),
         sys.stdout,
@@ -72,10 +72,10 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
     """``salt-ha report``: shown, and then written."""
     import salt.version
 
-    from saltext_ha.commands import reporting
+    from saltext_ha.commands import report as command
 
     plain = {**opts, "color": False}
-    text = reporting.text(
+    text = command.text(
         opts, lambda: _rendered(plain, _status(opts)), salt.version.versions_report()
     )
     print(text, flush=True)

@@ -13,12 +13,12 @@ LONGEST = 8192  # characters; a token has about 300
 
 def refuse(arguments: Sequence[str]) -> None:
     """:raises HaError: one of *arguments* of ``join`` is, or may be, a token."""
-    from saltext_ha.commands import joining
+    from saltext_ha.commands import join as command
 
     for argument in arguments:
         name, _, value = argument.rpartition("=")
         if name in ("", "token"):
-            raise joining.refused(value)
+            raise command.refused(value)
 
 
 def given(opts: Mapping[str, Any], file: str | None) -> str:
@@ -28,12 +28,12 @@ def given(opts: Mapping[str, Any], file: str | None) -> str:
     :param file: as the option has it.
     :raises HaError: it cannot be read.
     """
-    from saltext_ha.commands import joining
+    from saltext_ha.commands import join as command
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
 
     if file is not None and file != STANDARD_INPUT:
-        return joining.token_in(file)
+        return command.token_in(file)
     if file is None:
         try:
             settings = mapping.parse(opts)
@@ -64,11 +64,12 @@ def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: An
     """``salt-ha invite``: the token alone on standard output, all about it beside."""
     import salt.output
 
-    from saltext_ha.commands import engine_client, inviting
+    from saltext_ha.commands import engine_client
+    from saltext_ha.commands import invite as command
     from saltext_ha.config import mapping
 
     answer = engine_client.shaped(
-        lambda: inviting.printed(inviting.make(opts, mapping.parse(opts), *args, **kwargs)), {}
+        lambda: command.printed(command.make(opts, mapping.parse(opts), *args, **kwargs)), {}
     )
     outputter = answer.pop("outputter")
     if out or "token" not in answer:
@@ -80,9 +81,10 @@ def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: An
 
 
 def join(opts: Mapping[str, Any], token: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    from saltext_ha.commands import engine_client, joining
+    from saltext_ha.commands import engine_client
+    from saltext_ha.commands import join as command
     from saltext_ha.config import mapping
 
     return engine_client.shaped(
-        lambda: joining.join(opts, mapping.parse(opts), token, tell=joining.aloud, **kwargs), {}
+        lambda: command.join(opts, mapping.parse(opts), token, tell=command.aloud, **kwargs), {}
     )

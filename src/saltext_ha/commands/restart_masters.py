@@ -1,96 +1,93 @@
-"""The runner's half of ``ha.restart_masters``: one master after the other, this one last."""
+"""The engine's half of ``ha.restart_masters``: restarts the salt-master that it runs in."""
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import secrets
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer, engine
-from saltext_ha.common.errors import EngineUnavailable, HaError
-from saltext_ha.config.mapping import HaConfig
-from saltext_ha.health.fitness import unfit
+from saltext_ha.common.errors import HaError, PeerUnreachable
+from saltext_ha.minion.restarting import detached
+from saltext_ha.sync.group import Group
+from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.peer import Peer
 
-POLL = 0.5
+RESTARTER = "saltext_ha.commands.restarter"
+PAUSE = 10.0
+"""Seconds between two restarts, so that many requests start one process at a time."""
 
 
-def run(settings: HaConfig, test: bool, timeout: float) -> Answer:
+class RestartMasters:
     """
-    Restart them one by one, as long as each comes back and catches up; progress goes to stderr.
+    Restarts this master, or asks another to restart.
 
-    :param timeout: seconds that one may take.
-    :raises HaError: nothing was restarted; says why.
+    :param command: ``ha: restart:``; empty: this master is not restarted by others.
+    :param result: the file for the result of the command.
     """
-    rows = _rows(settings)
-    order = [*sorted(rows.keys() - {settings.name}), settings.name]
-    states, problems = {}, {name: why for name in order if (why := unfit(rows[name]))}
-    for name in order:
+
+    def __init__(self, group: Group, command: Sequence[str], result: Path) -> None:
+        self._group, self._command, self._result = group, command, result
+        self._start = secrets.token_hex(8)
+        self._not_before = 0.0
+
+    def commands(self) -> dict[str, Command]:
+        """Its commands on the control socket."""
+        return {"restart": self.restart}
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+
+        async def restart(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return await self._own(wire.field(payload, "begin", bool, False))
+
+        return {"restart": restart}
+
+    async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        For the master ``name``: ``start`` (a new one after each start of its engine), ``command``,
+        ``problem`` (why the last restart failed). With ``begin``, restart it; if it does not
+        answer then, only ``unanswered``: why.
+        """
+        name, begin = str(payload.get("name")), payload.get("begin") is True
+        if name == self._group.name:
+            return await self._own(begin)
+        link = self._group.links.get(name)
+        if link is None:
+            raise HaError(f"there is no master {name} in the group")
         try:
-            states[name] = _ask(settings, name)
-        except HaError as exc:
-            problems[name] = str(exc)
-    if problems and not test:
-        listed = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
-        raise HaError(f"nothing was restarted: {listed}")
-    masters: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "command": str(states.get(name, {}).get("command", "")),
-            "restarted": None,
-            "seconds": None,
-            "problem": problems.get(name, ""),
+            return await link.call("restart", {"begin": begin})
+        except PeerUnreachable as exc:
+            if not begin:
+                raise
+            return {"unanswered": str(exc)}  # it may have been ended before it could answer
+
+    async def _own(self, begin: bool) -> dict[str, Any]:
+        if not self._command:
+            raise HaError("ha: restart: False: it is restarted by hand only")
+        if begin:
+            if time.monotonic() < self._not_before:
+                raise HaError("it was asked to restart just now")
+            self._not_before = time.monotonic() + PAUSE
+            await asyncio.to_thread(self._begin)
+        return {
+            "start": self._start,
+            "command": shlex.join(self._command),
+            "problem": await asyncio.to_thread(self._problem),
         }
-        for name in order
-    ]
-    for row in () if test else masters:
-        _say(f"{row['name']}: {row['command']}")
-        began = time.monotonic()
-        row["problem"] = _restart(settings, row["name"], states[row["name"]], timeout)
-        row["restarted"] = not row["problem"]
-        row["seconds"] = round(time.monotonic() - began, 1)
-        if row["problem"]:
-            break
-        _say(f"{row['name']}: serves again after {row['seconds']:g} s")
-    wrong = any(row["problem"] for row in masters)
-    return {"kind": "restart_masters", "test": test, "masters": masters, "retcode": int(wrong)}
 
+    def _begin(self) -> None:
+        self._result.unlink(missing_ok=True)
+        order = {"command": list(self._command), "result": str(self._result)}
+        detached.start(RESTARTER, order)
 
-def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: float) -> str:
-    """Restart one, and wait until it could take over; else why not."""
-    try:
-        unanswered = str(_ask(settings, name, begin=True).get("unanswered", ""))
-    except HaError as exc:
-        # The engine of this master may have been ended before it could answer.
-        if not (name == settings.name and isinstance(exc, EngineUnavailable)):
-            return str(exc)
-        unanswered = str(exc)
-    old = before.get("problem")  # of an earlier restart: shown until the new one begins
-    end, why = time.monotonic() + timeout, ""
-    while time.monotonic() < end:
-        time.sleep(POLL)
+    def _problem(self) -> str:
         try:
-            now = _ask(settings, name)
-            if now.get("start") != before.get("start"):
-                why = unfit(_rows(settings).get(name, {}))
-                if not why:
-                    return ""
-            elif now.get("problem") and not (unanswered and now["problem"] == old):
-                return f"{before.get('command')}: {now['problem']}"
-            else:
-                why = unanswered or "it was not restarted yet"
-        except HaError as exc:
-            why = str(exc)
-    return f"not within {timeout:g} s: {why}"
-
-
-def _ask(settings: HaConfig, name: str, *, begin: bool = False) -> Answer:
-    return engine(settings, "restart", {"name": name, "begin": begin})
-
-
-def _rows(settings: HaConfig) -> dict[str, Mapping[str, Any]]:
-    return {str(row["name"]): row for row in engine(settings, "status", {})["masters"]}
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+            return self._result.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""

@@ -16,9 +16,9 @@ from saltext_ha.commands.failover_safe import FailoverSafe
 from saltext_ha.commands.history import HistoryCommand
 from saltext_ha.commands.key_section import KeySection
 from saltext_ha.commands.keys import Keys
-from saltext_ha.commands.leading import Leading
-from saltext_ha.commands.linting import Linting
-from saltext_ha.commands.locking import Locking
+from saltext_ha.commands.leader import LeaderCommand
+from saltext_ha.commands.lint import Lint
+from saltext_ha.commands.lock import LockCommand
 from saltext_ha.commands.members import Members
 from saltext_ha.commands.minion_config import MinionConfig
 from saltext_ha.commands.minions import Bound
@@ -26,9 +26,9 @@ from saltext_ha.commands.once import Once
 from saltext_ha.commands.past_jobs import PastJobs
 from saltext_ha.commands.proxy_config import ProxyConfig
 from saltext_ha.commands.reachability import Reachability
-from saltext_ha.commands.removal import Removal
-from saltext_ha.commands.restarting import Restarting
-from saltext_ha.commands.rewriting import Rewriting
+from saltext_ha.commands.remove_peer import RemovePeer
+from saltext_ha.commands.restart_masters import RestartMasters
+from saltext_ha.commands.rewrite import Rewrite
 from saltext_ha.commands.status import Status
 from saltext_ha.commands.summary import Summary
 from saltext_ha.commands.tree_states import TreeStates
@@ -104,7 +104,7 @@ def make(parts: Parts) -> Answering:
     )
     drain = Drain(group, jobs, bound, health, config.address)
     where = Where(core, jobs, bound)
-    linting = Linting(group, opts)
+    lint = Lint(group, opts)
     members = Members(
         group,
         config,
@@ -114,7 +114,7 @@ def make(parts: Parts) -> Answering:
         vouching=parts.vouching,
         hello=parts.hello,
     )
-    removal = Removal(
+    remove_peer = RemovePeer(
         group,
         core,
         trust,
@@ -136,9 +136,9 @@ def make(parts: Parts) -> Answering:
         refusals=parts.refusals,
         leader=parts.leader,
     )
-    restarting = Restarting(group, config.restart, config.state_dir / "restart")
+    restart_masters = RestartMasters(group, config.restart, config.state_dir / "restart")
     past_jobs = PastJobs(group, jobs, JobCache(opts))
-    leading = Leading(group, parts.leader, parts.runs, parts.reactions)
+    leader = LeaderCommand(group, parts.leader, parts.runs, parts.reactions)
     server = SyncServer(
         core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
     )
@@ -147,11 +147,11 @@ def make(parts: Parts) -> Answering:
         Keys(group, core),
         checking,
         Differences(group, core, keys),
-        linting,
+        lint,
         Decisions(group, core),
         members,
-        removal,
-        Rewriting(group, core, parts.vouching),
+        remove_peer,
+        Rewrite(group, core, parts.vouching),
         HistoryCommand(core, config.name),
         bound,
         Reachability(jobs, bound),
@@ -162,10 +162,10 @@ def make(parts: Parts) -> Answering:
         safe,
         proxy,
         deploy,
-        restarting,
-        leading,
+        restart_masters,
+        leader,
         Once(parts.leader, parts.runs),
-        Locking(config.name, parts.leader, parts.locks),
+        LockCommand(config.name, parts.leader, parts.locks),
         past_jobs,
     )
     reactions = (parts.reactions,) if parts.reactions else ()
@@ -177,9 +177,9 @@ def make(parts: Parts) -> Answering:
         parts.shared_store,
         group,
         summary,
-        linting,
+        lint,
         members,
-        removal,
+        remove_peer,
         own_facts,
         own_jobs,
         mines,
@@ -188,11 +188,11 @@ def make(parts: Parts) -> Answering:
         endpoints,
         safe,
         proxy,
-        restarting,
+        restart_masters,
         parts.leader,
         parts.runs,
         parts.locks,
-        leading,
+        leader,
         past_jobs,
         *reactions,
     )

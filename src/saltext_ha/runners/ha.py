@@ -13,9 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import cmd_batches, deploying, engine_client, own_wheel, running_once
+from saltext_ha.commands import (
+    cmd_batches,
+    deploy_runner,
+    engine_client,
+    once_runner,
+    own_wheel,
+    restart_masters_runner,
+)
 from saltext_ha.commands import install_minions as install
-from saltext_ha.commands import restart_masters as restarting
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
@@ -594,10 +600,10 @@ def invite(
         salt-ha invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha.commands import inviting
+    from saltext_ha.commands import invite as command
 
     wish = expires, share_master_key, share_signing_key
-    return _answer(lambda own: inviting.laid_down(own, inviting.make(__opts__, own, *wish)))
+    return _answer(lambda own: command.laid_down(own, command.make(__opts__, own, *wish)))
 
 
 def withdraw(invitation: str = "", test: bool = False) -> Answer:
@@ -619,10 +625,10 @@ def withdraw(invitation: str = "", test: bool = False) -> Answer:
 
         salt-run ha.withdraw
     """
-    from saltext_ha.commands import inviting
+    from saltext_ha.commands import invite as command
 
     wish = str(invitation or ""), bool(test)
-    return _answer(lambda settings: inviting.withdraw(settings, *wish))
+    return _answer(lambda settings: command.withdraw(settings, *wish))
 
 
 def join(
@@ -679,15 +685,15 @@ def join(
         salt-run ha.join token_file=/etc/salt/ha.token test=True
         salt-run ha.join wait=300
     """
-    from saltext_ha.commands import joining
+    from saltext_ha.commands import join as command
 
     def work() -> Answer:
         if token:  # before all else: the caller has to know what became of it
-            raise joining.refused(str(token))
-        given = joining.token_in(str(token_file)) if token_file else ""
+            raise command.refused(str(token))
+        given = command.token_in(str(token_file)) if token_file else ""
         settings = mapping.parse(__opts__)
         options = bool(force), bool(test), bool(probe)
-        return joining.join(__opts__, settings, given, wait, *options, tell=joining.aloud)
+        return command.join(__opts__, settings, given, wait, *options, tell=command.aloud)
 
     return engine_client.shaped(work, __context__)
 
@@ -1161,7 +1167,7 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         salt-run ha.once local.state.apply 'web*' nginx
     """
     given = {key: value for key, value in kwargs.items() if not key.startswith("__")}
-    options = {key: given.pop(key) for key in running_once.OPTIONS if key in given}
+    options = {key: given.pop(key) for key in once_runner.OPTIONS if key in given}
     by = engine_client.caller(globals().get("__user__"))
 
     def work(settings: mapping.HaConfig) -> Answer:
@@ -1169,8 +1175,8 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
             return engine_client.engine(settings, command, {**payload, "by": by})
 
         runners = globals()["__salt__"]
-        functions = running_once.Functions(__opts__, runners, __context__)
-        return running_once.run(ask, functions, function, args, given, **options)
+        functions = once_runner.Functions(__opts__, runners, __context__)
+        return once_runner.run(ask, functions, function, args, given, **options)
 
     return _answer(work)
 
@@ -1227,7 +1233,9 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
         salt-run ha.restart_masters
     """
     try:
-        return _answer(lambda settings: restarting.run(settings, bool(test), float(timeout)))
+        return _answer(
+            lambda settings: restart_masters_runner.run(settings, bool(test), float(timeout))
+        )
     finally:
         _forget_bus()
 
@@ -1308,7 +1316,7 @@ def _refuse(why: str) -> Answer:
 
 def _deploy(command: str, payload: Answer) -> Answer:
     payload["by"] = engine_client.caller(globals().get("__user__"))
-    return _answer(lambda settings: deploying.run(settings, command, payload))
+    return _answer(lambda settings: deploy_runner.run(settings, command, payload))
 
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:

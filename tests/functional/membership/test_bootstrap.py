@@ -13,7 +13,7 @@ import pytest
 
 from lab.engines import Place, free_port
 from lab.wait import wait_for
-from saltext_ha.commands import joining
+from saltext_ha.commands import join
 from saltext_ha.common import master_key
 from saltext_ha.membership.unattended import Applicant
 from saltext_ha.transport import control_client
@@ -146,10 +146,10 @@ def test_engines_that_run_already_find_each_other(
         assert "salt-run ha.join force=True" in str(status["notes"])
         assert status["state"] == "degraded"
         # The command that it names is the one that mends it.
-        refused = joining.join(masters[1].opts, masters[1].config, "", 10)
+        refused = join.join(masters[1].opts, masters[1].config, "", 10)
         assert refused["kind"] == "notice"
         for place in masters[1:]:
-            done = joining.join(place.opts, place.config, "", 10, force=True)
+            done = join.join(place.opts, place.config, "", 10, force=True)
             assert (done["kind"], done["retcode"]) == ("join", 0), done
         assert len(keys_of(masters)) == 1
     finally:
@@ -196,7 +196,7 @@ def test_who_left_stays_out_until_joined_again(tmp_path: Path, starters: list[St
         assert "left its group" in note_of(m3)
         assert ask(m3, "peers")["peers"] == []
         assert [peer["name"] for peer in ask(m1, "peers")["peers"]] == ["m2"]
-        answer = joining.join(m3.opts, m3.config, "", 10, force=True)
+        answer = join.join(m3.opts, m3.config, "", 10, force=True)
         assert answer["kind"] == "join"
         wait_for(lambda: is_one_group(masters), SOON, "all are one group again")
         wait_for(lambda: note_of(m1) == "", SOON, "nobody is missing any more")
@@ -216,10 +216,10 @@ def test_who_was_removed_is_not_asked_back(tmp_path: Path, starters: list[Starte
             )
             assert "m3" not in [peer["name"] for peer in ask(place, "peers")["peers"]]
         # m3 itself trusts them still, and gets nowhere by asking.
-        answer = joining.join(m3.opts, m3.config, "", 0)
+        answer = join.join(m3.opts, m3.config, "", 0)
         assert answer["kind"] == "notice"
-        with pytest.raises(joining.HaError, match="was removed from this group"):
-            joining.join(m3.opts, m3.config, "", 0, force=True)
+        with pytest.raises(join.HaError, match="was removed from this group"):
+            join.join(m3.opts, m3.config, "", 0, force=True)
 
 
 def test_where_ha_peers_says_that_another_is(
@@ -230,17 +230,17 @@ def test_where_ha_peers_says_that_another_is(
 
     async def find_group(own: Applicant, *_: Any) -> None:
         peer = make_peer("m2", m2.config.url, load_or_create(tmp_path / "two", "m2").certificate)
-        raise joining.HaError(f"m2 is called at {own.trust.url_of(peer)}")
+        raise join.HaError(f"m2 is called at {own.trust.url_of(peer)}")
 
-    monkeypatch.setattr(joining, "find_group", find_group)
-    with pytest.raises(joining.HaError, match=elsewhere):
-        joining.join(m1.opts, m1.config, "", 0)
+    monkeypatch.setattr(join, "find_group", find_group)
+    with pytest.raises(join.HaError, match=elsewhere):
+        join.join(m1.opts, m1.config, "", 0)
 
 
 def test_what_is_not_configured_is_said(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
-    with pytest.raises(joining.HaError, match=r"needs  ha: masters .* secret.* token"):
-        joining.join(place.opts, place.config, "", 0)
+    with pytest.raises(join.HaError, match=r"needs  ha: masters .* secret.* token"):
+        join.join(place.opts, place.config, "", 0)
 
 
 def test_masters_without_a_secret_are_noted(tmp_path: Path, starters: list[Starter]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import running_once
+from saltext_ha.commands import once_runner
 from saltext_ha.commands.once import Once
 from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.once.runs import MOST, Runs
@@ -103,8 +103,8 @@ class Group:
             self.did.append(master)
 
         def run() -> dict[str, Any]:
-            functions = running_once.Functions({}, {"effect.do": effect}, {})
-            return running_once.run(ask, functions, "effect.do", (), {}, **options)
+            functions = once_runner.Functions({}, {"effect.do": effect}, {})
+            return once_runner.run(ask, functions, "effect.do", (), {}, **options)
 
         return await asyncio.to_thread(run)
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from saltext_ha.commands import restart_masters
-from saltext_ha.commands.restarting import Restarting
+from saltext_ha.commands import restart_masters_runner
+from saltext_ha.commands.restart_masters import RestartMasters
 from saltext_ha.common.errors import EngineUnavailable, HaError, PeerRefused, PeerUnreachable
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.sync.group import Group
@@ -36,7 +36,7 @@ class Link:
 
 def ask(problem: HaError, **payload: Any) -> dict[str, Any]:
     group = cast(Group, SimpleNamespace(name="m1", links={"m2": Link(problem)}))
-    return asyncio.run(Restarting(group, ["true"], Path()).restart({"name": "m2", **payload}))
+    return asyncio.run(RestartMasters(group, ["true"], Path()).restart({"name": "m2", **payload}))
 
 
 def test_no_answer_to_the_order_is_no_failure() -> None:
@@ -59,10 +59,10 @@ def test_it_is_looked_at_whether_it_has_restarted(monkeypatch: pytest.MonkeyPatc
             return {"masters": [{"name": "m1", **SERVES}]}
         return {"start": f"start {len(orders)}", "command": "true", "problem": ""}
 
-    monkeypatch.setattr(restart_masters, "engine", engine)
-    monkeypatch.setattr(restart_masters, "POLL", 0.001)
+    monkeypatch.setattr(restart_masters_runner, "engine", engine)
+    monkeypatch.setattr(restart_masters_runner, "POLL", 0.001)
     settings = cast(HaConfig, SimpleNamespace(name="m1"))
-    (row,) = restart_masters.run(settings, False, 5)["masters"]
+    (row,) = restart_masters_runner.run(settings, False, 5)["masters"]
     assert (row["restarted"], row["problem"]) == (True, "")
     assert orders == ["m1"]
 
@@ -87,9 +87,9 @@ def test_why_it_did_not_restart(monkeypatch: pytest.MonkeyPatch, after: str, pro
         failed = after if orders else "it failed last week"
         return {"start": "the same", "command": "restart it", "problem": failed}
 
-    monkeypatch.setattr(restart_masters, "engine", engine)
-    monkeypatch.setattr(restart_masters, "POLL", 0.001)
+    monkeypatch.setattr(restart_masters_runner, "engine", engine)
+    monkeypatch.setattr(restart_masters_runner, "POLL", 0.001)
     settings = cast(HaConfig, SimpleNamespace(name="m1"))
-    rows = restart_masters.run(settings, False, 0.05)["masters"]
+    rows = restart_masters_runner.run(settings, False, 0.05)["masters"]
     assert [(row["name"], row["restarted"]) for row in rows] == [("m2", False), ("m1", None)]
     assert rows[0]["problem"] == problem

@@ -300,7 +300,7 @@ def test_a_peer_whose_cache_cannot_be_read_is_asked_again(scene: Scene) -> None:
     scene(play)
 
 
-def test_a_cache_that_hangs_is_not_waited_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_hangs_is_unread(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mines, "ANSWERING", 0.05)
     over = threading.Event()
 

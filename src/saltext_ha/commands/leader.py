@@ -16,7 +16,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 
-class Leading:
+class LeaderCommand:
     """Answers ``ha.leader`` on one master."""
 
     def __init__(

@@ -20,7 +20,7 @@ PAGE = 2000
 TRIES = 3
 
 
-class Rewriting:
+class Rewrite:
     """The command that mends records."""
 
     def __init__(self, group: Group, core: Core, vouching: Vouching) -> None:

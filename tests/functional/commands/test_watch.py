@@ -22,7 +22,7 @@ import yaml
 from lab.engines import Place
 from lab.wait import wait_for
 from saltext_ha import cli
-from saltext_ha.commands import watching
+from saltext_ha.commands import watch
 from saltext_ha.common.errors import HaError
 from tests.engines import in_a_loop, places, running
 from tests.keys import public_key
@@ -54,7 +54,7 @@ class Terminal:
 
     def screen(self) -> str:
         """What was drawn last, whole."""
-        return self._text.split(watching.HOME)[-1]
+        return self._text.split(watch.HOME)[-1]
 
     def end(self, by: int = signal.SIGINT) -> tuple[int, str]:
         """Ctrl-C; the exit status, and what is left on the usual screen."""
@@ -62,7 +62,7 @@ class Terminal:
         status = self.process.wait(30)
         self._reader.join(30)
         os.close(self._ours)
-        return status, self._text.split(watching.LEAVE)[-1]
+        return status, self._text.split(watch.LEAVE)[-1]
 
 
 def configured(place: Place) -> str:
@@ -113,20 +113,20 @@ def test_who_ends_it_by_kill_has_the_terminal_back(tmp_path: Path) -> None:
 class Screen(io.StringIO):
     """Stops *work*, as Ctrl-C does, once *word* is drawn."""
 
-    work: watching.Watch
+    work: watch.Watch
 
     def __init__(self, word: str) -> None:
         super().__init__()
         self._word = word
 
     def write(self, text: str) -> int:
-        if self._word in text and watching.HOME in text:
+        if self._word in text and watch.HOME in text:
             self.work.stop()
         return super().write(text)
 
 
 def watched(ask: Callable[[], dict[str, Any]], out: Screen, interval: float = 2.0) -> int:
-    out.work = watching.Watch(ask, lambda each: str(each["state"]), out, interval)
+    out.work = watch.Watch(ask, lambda each: str(each["state"]), out, interval)
     return out.work.run()
 
 
@@ -136,7 +136,7 @@ def answer(state: str, retcode: int) -> dict[str, Any]:
 
 def test_what_is_old_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that hangs: what it said last was fine."""
-    monkeypatch.setattr(watching, "LATE", 0.3)
+    monkeypatch.setattr(watch, "LATE", 0.3)
     hangs, answers = threading.Event(), iter([answer("fine", 0)])
 
     def ask() -> dict[str, Any]:
@@ -151,7 +151,7 @@ def test_what_is_old_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         hangs.set()
     assert status == 2
-    left = out.getvalue().split(watching.LEAVE)[-1]
+    left = out.getvalue().split(watch.LEAVE)[-1]
     assert left.startswith("OLD: the engine has not answered for ")
     assert left.endswith("\nfine\n")
 
@@ -167,7 +167,7 @@ def test_before_the_first_answer_it_says_for_how_long_it_asks() -> None:
         assert watched(lambda: {"late": hangs.wait()}, out) == 2
     finally:
         hangs.set()
-    left = out.getvalue().split(watching.LEAVE)[-1]
+    left = out.getvalue().split(watch.LEAVE)[-1]
     assert re.fullmatch(r"asking the engine, for \d+ s\n\n", left)
 
 
@@ -177,12 +177,12 @@ def test_an_error_ends_it_and_gives_the_screen_back() -> None:
 
     out = io.StringIO()
     with pytest.raises(HaError, match="no such thing"):
-        watching.Watch(ask, str, out).run()
-    assert out.getvalue().endswith(watching.LEAVE)
+        watch.Watch(ask, str, out).run()
+    assert out.getvalue().endswith(watch.LEAVE)
 
 
 def test_the_first_line_has_the_time_of_the_answer() -> None:
-    work = watching.Watch(dict, str, io.StringIO())
+    work = watch.Watch(dict, str, io.StringIO())
     work._at = 1.0
     times = [time.time() - 4]
     head = work._head(4.0)
@@ -212,8 +212,8 @@ def test_a_long_table_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
 
 def drawn(out: Screen) -> list[str]:
     """The lines that were drawn last."""
-    screen = out.getvalue().split(watching.HOME)[-1].split(watching.LEAVE)[0]
-    return screen.replace(watching.END_OF_LINE, "").replace(watching.BELOW, "").split("\r\n")
+    screen = out.getvalue().split(watch.HOME)[-1].split(watch.LEAVE)[0]
+    return screen.replace(watch.END_OF_LINE, "").replace(watch.BELOW, "").split("\r\n")
 
 
 def test_long_lines_do_not_scroll_the_head_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,16 +234,16 @@ def test_nothing_is_erased_behind_a_full_row(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "30")
     out = Screen("full")
     watched(lambda: answer(f"full {'x' * 25}\nnot full", 0), out)
-    screen = out.getvalue().split(watching.LEAVE)[0]
-    assert f"xxx\r\nnot full{watching.END_OF_LINE}\r\n{watching.BELOW}" in screen
+    screen = out.getvalue().split(watch.LEAVE)[0]
+    assert f"xxx\r\nnot full{watch.END_OF_LINE}\r\n{watch.BELOW}" in screen
 
 
 @pytest.mark.parametrize("text", ["0", "interval=-1", "soon", "1e9", "nan"])
 def test_an_interval_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(HaError, match="is no interval; write seconds"):
-        watching.interval_of(text)
+        watch.interval_of(text)
     for least_and_most in ("0.5", "interval=3600"):
-        watching.interval_of(least_and_most)
+        watch.interval_of(least_and_most)
 
 
 def test_without_a_terminal_it_names_status(

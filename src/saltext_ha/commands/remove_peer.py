@@ -38,7 +38,7 @@ class MemberDecision(NamedTuple):
     undo: Undo
 
 
-class Removal:
+class RemovePeer:
     """
     The command that removes a master and what it left.
 

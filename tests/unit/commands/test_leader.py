@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands.leading import Leading
+from saltext_ha.commands.leader import LeaderCommand
 from saltext_ha.once.leadership import Leadership
 
 
@@ -19,7 +19,7 @@ def leader(**answers: Any) -> dict[str, Any]:
     group = SimpleNamespace(name="m1", peers=dict.fromkeys(answers), timeout=1.0, ask=ask)
     own = SimpleNamespace(standing=Leadership("group", "m1", True))
     runs = SimpleNamespace(table=list)
-    return asyncio.run(Leading(group, own, runs, None).leader({}))  # type: ignore[arg-type]
+    return asyncio.run(LeaderCommand(group, own, runs, None).leader({}))  # type: ignore[arg-type]
 
 
 def test_masters_that_agree() -> None:

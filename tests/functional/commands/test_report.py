@@ -17,7 +17,7 @@ import pytest
 import yaml
 from salt.config import master_config
 
-from saltext_ha.commands import reporting
+from saltext_ha.commands import report as report_command
 
 pytestmark = pytest.mark.core
 
@@ -232,7 +232,7 @@ def test_secrets_of_any_form_are_known(tmp_path: Path) -> None:
     assert f"{key}: no such file" in text
 
 
-HIDDEN = reporting.HIDDEN
+HIDDEN = report_command.HIDDEN
 
 
 def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) ->
         "6chars, some-s3cret-and-more, some-s3cret, 12345, /etc/no-s3cret, listed-s3cret, "
         f"etcd-ha-s3cret, {more['g.password']}"
     )
-    text = reporting.text(opts, lambda: said, ["Salt: 3008"])
+    text = report_command.text(opts, lambda: said, ["Salt: 3008"])
     left = ", ".join([*[HIDDEN] * 3, "12345", "/etc/no-s3cret", *[HIDDEN] * 3])
     assert f"\n{left}\n" in text
     assert "\nSalt: 3008\n" in text
@@ -259,16 +259,16 @@ def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) ->
 def test_of_a_long_log_the_last_lines_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "READ", 500)
+    monkeypatch.setattr(report_command, "READ", 500)
     log = tmp_path / "log"
     log.write_text("".join(f"2026-11-25 03:00:00 [saltext_ha:1] {n}\n" for n in range(300)))
     opts = {**master_config(str(make(tmp_path) / "master")), "log_file": str(log)}
-    found = reporting.text(opts, str, ()).rpartition("```\n")[0].splitlines()
+    found = report_command.text(opts, str, ()).rpartition("```\n")[0].splitlines()
     assert found[-1].endswith("] 299")
     assert sum("saltext_ha:1" in line for line in found) == 500 // len(f"{found[-1]}\n")
     monkeypatch.undo()
-    found = reporting.text(opts, str, ()).splitlines()
-    assert sum("saltext_ha:1" in line for line in found) == reporting.LINES
+    found = report_command.text(opts, str, ()).splitlines()
+    assert sum("saltext_ha:1" in line for line in found) == report_command.LINES
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def test_of_a_long_log_the_last_lines_are_reported(
     ],
 )
 def test_what_has_the_form_of_a_secret_goes_also_unknown(text: str) -> None:
-    shown = reporting.without(f"before {text}", ())
+    shown = report_command.without(f"before {text}", ())
     assert shown.startswith("before ")
-    assert reporting.HIDDEN in shown
+    assert report_command.HIDDEN in shown
     assert not [word for word in ("Zm9vYmFy", "MIIEow", "geheim") if word in shown]
     assert "private" not in shown

@@ -10,7 +10,7 @@ from saltext_ha.once.locks import Locks, Wish
 from saltext_ha.transport.control_server import Command
 
 
-class Locking:
+class LockCommand:
     """Answers ``salt-ha lock`` on one master."""
 
     def __init__(self, name: str, leader: Leader, locks: Locks) -> None:

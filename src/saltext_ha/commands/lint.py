@@ -12,7 +12,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 
-class Linting:
+class Lint:
     """Asks this master and its peers for the traps in their configuration."""
 
     def __init__(self, group: Group, opts: Mapping[str, Any]) -> None:

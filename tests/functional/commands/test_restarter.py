@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.wait import wait_for
-from saltext_ha.commands import restart_masters
+from saltext_ha.commands import restart_masters_runner
 from saltext_ha.common.errors import HaError
 from tests.processes import SOON, Group, Master
 
@@ -69,7 +69,7 @@ def service_manager(root: Path, group: Group, dead: str = "") -> Iterator[list[s
 
 
 def run(master: Master, *, test: bool = False, timeout: float = 60) -> dict[str, Any]:
-    return restart_masters.run(master.place.config, test, timeout)
+    return restart_masters_runner.run(master.place.config, test, timeout)
 
 
 def test_one_after_the_other_and_itself_last(
