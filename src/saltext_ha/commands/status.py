@@ -133,7 +133,7 @@ class Status:
         apart = _master_keys(
             {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
-        unread = [f"{file}: {why}" for file, why in self._trust.problems().items()]
+        unread = list(self._trust.problems().values())
         return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
 
     def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
@@ -175,7 +175,7 @@ class Status:
         if health.get("healthy") is False:
             notes.append(f"does not serve: {health.get('problem')}")
         if answer.get("dirty"):
-            notes.append(f"{answer['dirty']} keys still to be applied")
+            notes.append(f"{fitness.counted(answer['dirty'])} not yet written to its key store")
         return {
             "name": name,
             "self": own,

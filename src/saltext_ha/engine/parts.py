@@ -114,7 +114,10 @@ class Parts:
             return proof.key_of(self.config.state_dir)
         except (OSError, ValueError) as exc:
             # Without it only reactors suffer; keys are kept the same.
-            self.notes["events"] = f"reactors that check ha.genuine ignore all events: {exc}"
+            self.notes["events"] = (
+                f"reactors that check ha.genuine ignore all events: {exc}; make events.key in the "
+                "state folder readable for salt-master, or remove it, and restart salt-master"
+            )
             return secrets.token_bytes(proof.KEY_BYTES)
 
     # -- the parts, each built after those that it uses

@@ -15,6 +15,9 @@ NOT_COMPARED = "not compared yet"
 NOT_ASKED = "its health is not checked (ha: health: false there)"
 KEYS = "keys"
 
+BECAUSE = " because of that"
+"""Ends a reason that the note of the same master explains."""
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -155,7 +158,7 @@ def _of_master(row: Mapping[str, Any]) -> Iterator[Reason]:
     behind = row.get("behind")
     if behind is None:
         yield _unknown(name, "behind", "it is not known whether it has the same keys")
-    elif behind:
+    elif behind and not row.get("self"):  # of this master these are the keys that it holds back
         yield _wrong(name, "behind", f"{behind} keys differ from those on this master")
     if row.get("held"):
         yield _wrong(name, "held", f"it holds back {row['held']} changes of keys")
@@ -164,7 +167,7 @@ def _of_master(row: Mapping[str, Any]) -> Iterator[Reason]:
     asked = health.get("asked") is not False
     why = health.get("problem") or health.get("reason") or ("" if asked else NOT_ASKED)
     said = why and any(why in text for text in (note, str(row.get("doubt") or "")))
-    more = " because of that" if said else f": {why}" if why else ""
+    more = BECAUSE if said else f": {why}" if why else ""
     healthy = health.get("healthy")
     if healthy is None:
         yield _unknown(name, "serves", f"it is not known whether it serves{more}")

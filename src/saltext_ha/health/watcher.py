@@ -34,6 +34,7 @@ TURN = 1.0  # seconds between rounds before the first decision
 JITTER = 0.1
 # A runner is a separate process that loads all of Salt's runners.
 DEEP_TIMEOUT = 15.0
+DRAINED = "drained"
 
 REQUEST, PUBLISHER, BUS, API = "request port", "publisher", "event bus", "salt-api"
 RUNNER, LOGIN = "runner", "salt-api login"
@@ -121,7 +122,7 @@ class Watcher:
     def ready(self) -> tuple[bool, str]:
         """Whether callers should be sent to this master; if not, why."""
         if self.draining:
-            return False, "draining: an operator takes it out of service"
+            return False, DRAINED
         if damage := self._damage():
             return False, damage
         core = self._core
@@ -143,7 +144,7 @@ class Watcher:
         are no reason: what must run once runs all the same.
         """
         if self.draining:
-            return "drained: an operator takes it out of service"
+            return DRAINED
         if damage := self._damage():
             return damage
         if self._settings is None or self.healthy:

@@ -62,7 +62,10 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
                 _clean(options, ids)
     except Exception as exc:
         # Cache drivers raise exceptions of any kind.
-        raise StoreError(f"revoking did not work, and is tried again: {exc!r}") from exc
+        raise StoreError(
+            f"keys are revoked, but the AES key or the caches of minions could not be renewed "
+            f"({exc!r}), and a revoked minion may still hear jobs; tried again"
+        ) from exc
 
 
 def _rotate(options: Mapping[str, Any]) -> None:

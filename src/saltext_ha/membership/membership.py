@@ -307,7 +307,7 @@ class Membership:
         """What could not be taken from the last offer of each peer, for the status."""
         members = self._trust.peers()
         return [
-            f"not taken from {name}: {problems[0]}"
+            f"members that {name} tells of are not taken: {problems[0]}"
             + (f"; and {len(problems) - 1} more" if len(problems) > 1 else "")
             for name, problems in list(self._problems.items())
             if problems and name in members
@@ -323,7 +323,9 @@ class Membership:
             )
         problems = learnt.problems
         if learnt.removed_ourselves:
-            problems += ("this master was removed from the group; join it again",)
+            problems += (
+                "this master was removed from the group: salt-run ha.leave here, then join anew",
+            )
         if problems != self._problems.get(peer.name, ()):
             self._problems[peer.name] = problems
             for problem in problems[:10]:

@@ -31,6 +31,7 @@ RECENT = 60.0
 PATIENCE = 10.0  # seconds for a minion to refresh
 TRIES = 2
 MOST = 100_000
+NAMED = 3
 TOLD = 600.0  # seconds for which a minion that did not refresh is named in notes
 
 
@@ -83,10 +84,12 @@ class Arrivals:
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
         if late := list(self._silent):
+            they = f"{len(late)} minions" if len(late) > 1 else "1 minion"
+            more = " …" if len(late) > NAMED else ""
             yield (
-                f"{len(late)} minions came here and have old grains, pillar or mine on this "
-                f"master: {self._why or 'they were asked and did not refresh'} "
-                f"({', '.join(late[:3])} …)"
+                f"{they} came here with old grains, pillar or mine on this master: "
+                f"{self._why or 'asked, and did not refresh'} ({', '.join(late[:NAMED])}{more}): "
+                "salt ID saltutil.refresh_pillar, salt ID mine.update"
             )
 
     def asks(self, minion_id: str) -> bool:

@@ -83,7 +83,7 @@ def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
 def unknown(why: str, screen: Screen) -> list[str]:
     """Lines that say that it is unknown whether masters differ."""
     return [
-        f"{screen.paint('unknown', 'unknown')} whether masters differ: "
+        f"{screen.paint('unknown', 'unknown')} whether masters are the same: "
         f"{shorten(clean(why), 2 * LONGEST_REASON)}",
         "  → salt-run ha.check_consistency",
     ]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.health.group_state import BECAUSE
 from saltext_ha.output import _consistency, _keys, _once
 from saltext_ha.output._text import (
     LONGEST_NOTE,
@@ -41,7 +42,7 @@ def status(data: Mapping[str, Any], screen: Screen) -> list[str]:
     lines += _keys.conflicts(data.get("conflicts") or [], screen)
     held = data.get("held") or []
     if held:
-        lines.append(screen.paint(f"{count(len(held), 'change')} held", "pending"))
+        lines.append(screen.paint(f"keys held back on {count(len(held), 'master')}", "pending"))
         lines += listed(
             f"{clean(item.get('master'))}: {count(item.get('keys') or 0, 'accepted key')} vanished "
             "there at once, or revoked ones came back;\n      nothing of it has reached the others"
@@ -49,8 +50,8 @@ def status(data: Mapping[str, Any], screen: Screen) -> list[str]:
         )
         lines += [
             "  → bring its key folder back; or there, with test=True first:",
-            "      salt-run ha.refill    brings back what the group knows",
-            "      salt-run ha.release   takes what the folder shows, on all masters",
+            "      salt-run ha.refill    write back what the group knows",
+            "      salt-run ha.release   believe the folder: what is missing goes on all masters",
         ]
     refusals = data.get("refusals") or []
     if refusals:
@@ -78,7 +79,7 @@ def _of_masters(data: Mapping[str, Any]) -> list[str]:
         f"  {clean(reason.get('about'))}: {shorten(clean(reason.get('text')), LONGEST_NOTE)}"
         for reason in data.get("reasons") or []
         if reason.get("kind") in ("serves", "ready")
-        and str(reason.get("text")) not in notes.get(reason.get("about"), "")
+        and str(reason.get("text")).removesuffix(BECAUSE) not in notes.get(reason.get("about"), "")
     ]
 
 

@@ -63,7 +63,9 @@ def test_it_is_said_before_anything_is_to_be_written_and_mends_itself(group: Gro
     assert "cannot be written" in m2.note()
     m1.reject("web0")
     m1.delete("web1")
-    wait_for(lambda: "keys still to be applied" in m2.note(), SOON, "m2 has heard", poll=0.1)
+    wait_for(
+        lambda: "not yet written to its key store" in m2.note(), SOON, "m2 has heard", poll=0.1
+    )
     assert (ACCEPTED, "web0") in m2.shown()
     # Nothing is lost by a restart meanwhile, and none is needed.
     m2.engine.kill()

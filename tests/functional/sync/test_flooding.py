@@ -556,7 +556,9 @@ def test_a_peer_introduces_a_few_masters_in_an_hour_and_each_has_its_name(
     assert len(learnt.problems) == 4
     assert "ha.remove_peer m2" in learnt.problems[0]
     assert ours.absorb(m2.peer, {"members": told}).adopted == ()
-    assert ours.notes() == [f"not taken from m2: {learnt.problems[0]}; and 3 more"]
+    assert ours.notes() == [
+        f"members that m2 tells of are not taken: {learnt.problems[0]}; and 3 more"
+    ]
     assert {m1.trust.pinned()[name].introducer for name in learnt.adopted} == {"m2"}
     monkeypatch.setattr(membership, "INTRODUCED_PERIOD", 0.0)
     assert len(ours.absorb(m2.peer, {"members": told}).adopted) == 4

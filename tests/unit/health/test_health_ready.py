@@ -42,7 +42,7 @@ def watcher(
 ) -> Watcher:
     """One beside parts that are as told."""
     core: Any = SimpleNamespace(
-        keeper=SimpleNamespace(mode=SimpleNamespace(lost=lost, doubt=doubt)),
+        mode=SimpleNamespace(lost=lost, doubt=doubt),
         replica=SimpleNamespace(held=SimpleNamespace(count=held)),
         busy=busy,
     )
@@ -70,8 +70,8 @@ def watcher(
         (watcher(settings=None, state=verdict.UNDECIDED), True, ""),
         (watcher(BAD), False, "publisher: timed out"),
         (watcher(verdict.UNDECIDED), False, "starting: not asked yet"),
-        (watcher(draining=True), False, "draining: an operator takes it out of service"),
-        (watcher(settings=None, draining=True), False, "draining: an operator takes it out"),
+        (watcher(draining=True), False, "drained"),
+        (watcher(settings=None, draining=True), False, "drained"),
         (watcher(damage="/x was removed"), False, "/x was removed"),
         (watcher(settings=None, damage="/x was removed"), False, "/x was removed"),
         (watcher(behind="tree states is not served yet"), False, "tree states is not served yet"),

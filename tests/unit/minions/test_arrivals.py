@@ -113,7 +113,7 @@ def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
         await site.pass_time(5)
         assert site.asked == [("web1",)] * TRIES
         (note,) = site.arrivals.notes()
-        assert "1 minions came here and have old grains" in note
+        assert "1 minion came here with old grains" in note
         site.now += arrivals.TOLD + 1
         await site.arrivals.step()
         assert list(site.arrivals.notes()) == []

@@ -86,12 +86,12 @@ def test_status_with_everything():
         1 conflict: different keys accepted for one id
           db02   m1 3a:9f:12:44:0b:…   m2 77:01:c0:ff:ee:…   m3 -
           → salt-run ha.resolve db02 3a:9f:12:44:0b:… or 77:01:c0:ff:ee:…
-        1 change held
+        keys held back on 1 master
           m2: 512 accepted keys vanished there at once, or revoked ones came back;
               nothing of it has reached the others
           → bring its key folder back; or there, with test=True first:
-              salt-run ha.refill    brings back what the group knows
-              salt-run ha.release   takes what the folder shows, on all masters
+              salt-run ha.refill    write back what the group knows
+              salt-run ha.release   believe the folder: what is missing goes on all masters
         refused from peers
           1 200 × not a minion id, from 10.0.0.9, 2 m ago
         paused on m2
@@ -518,7 +518,7 @@ def test_the_status_never_shows_an_old_comparison_as_a_fresh_one():
         (0.0, {}, "not compared; it failed"),
     ):
         text = ha.output(status(consistency={**old, "at": at, "counts": counts}))
-        assert f"unknown whether masters differ: {line}" in text.splitlines()
+        assert f"unknown whether masters are the same: {line}" in text.splitlines()
         assert "masters differ: 1" not in text
 
 
