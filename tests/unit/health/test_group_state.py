@@ -147,3 +147,8 @@ def test_a_reason_is_not_told_twice(told: str) -> None:
     assert [each.text for each in reasons] == [why, "is not ready for callers because of that"]
     (alone,) = judge([row(health=not_ready)], SAME, 0, [], 1).reasons
     assert alone.text == f"is not ready for callers: {why}"
+
+
+def test_keys_that_this_master_holds_back_differ_from_none_of_its_own() -> None:
+    reasons = judge([row(behind=4, held=4, self=True)], SAME, 0, [], 1).reasons
+    assert [each.text for each in reasons] == ["it holds back 4 changes of keys"]

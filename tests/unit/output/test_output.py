@@ -43,6 +43,22 @@ def status(**changes):
     return {**data, **changes}
 
 
+def test_what_the_note_of_a_master_says_is_not_said_again():
+    notes = "does not serve: request port: timed out", "drained: it is not ready for callers until"
+    masters = [
+        {**RUNNING, "name": name, "note": note}
+        for name, note in zip(("m1", "m2"), notes, strict=True)
+    ]
+    reasons = [
+        {"about": "m1", "kind": "serves", "text": "does not serve because of that"},
+        {"about": "m2", "kind": "ready", "text": "is not ready for callers because of that"},
+        {"about": "m2", "kind": "ready", "text": "is not ready for callers: starting"},
+    ]
+    said = ha.output(status(masters=masters, reasons=reasons))
+    assert "because of that" not in said
+    assert "m2: is not ready for callers: starting" in said
+
+
 def test_status():
     shows(
         status(),
