@@ -118,6 +118,11 @@ class Place:
         """Its replica.db."""
         return self.config.state_dir / REPLICA_FILE
 
+    def begin(self) -> None:
+        """Make its replica: it has lost nothing, as that of a master that joins a group."""
+        with contextlib.closing(Replica(self.replica_file)) as replica, replica.transaction():
+            replica.meta.blank = False
+
     def data(self) -> dict[str, Any]:
         """Plain data, for another process that is to know it; see :meth:`of`."""
         return {

@@ -92,6 +92,7 @@ class World:
         befriend(*(member.place for member in self.members.values()))
         for member in self.members.values():
             self.auditor.introduce(member)
+            member.place.begin()
             member.start()
         self.watcher.start()
         self.settle(self.group())

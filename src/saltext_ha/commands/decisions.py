@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha.commands.arguments import author, is_glob, span
@@ -115,7 +115,7 @@ class Decisions:
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.release``: believe what the key store shows, although it was held."""
         self._check_whole()
-        core, wish = self._core, payload.get("deletes")
+        here, wish = self._group.name, payload.get("deletes")
         if wish is not None and type(wish) is not int:
             raise HaError(f"deletes={wish!r}: takes the number of keys that are to be deleted")
         held, elsewhere, errors = await self._all_held()
@@ -123,11 +123,11 @@ class Decisions:
             raise HaError(elsewhere)
         deletes = sum(each.deletes for each in held)
         confirmed = CONFIRM.format(number=counted(deletes), count=deletes)
-        if not payload.get("test"):
-            if deletes != (wish or 0):
-                raise HaError(f"nothing was done. {confirmed}")
-            ids = [each.minion_id for each in held]
-            await core.order(core.keeper.release, author(payload, "ha.release"), ids)
+        by = author(payload, "ha.release")
+        if not payload.get("test") and deletes != (wish or 0):
+            raise HaError(f"nothing was done. {confirmed}")
+        if not payload.get("test") and not await self._released(held, by):
+            raise HaError(f"nothing was done: what is held on {here} changed meanwhile. Look again")
         answer = self._answer(
             [change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held],
             payload,
@@ -137,6 +137,19 @@ class Decisions:
         unreachable = {**answer["unreachable"], **errors}
         retcode = 2 if errors else answer["retcode"]
         return {**answer, "deletes": deletes, "unreachable": unreachable, "retcode": retcode}
+
+    async def _released(self, held: Sequence[Held], by: str) -> bool:
+        """Release *held*, and say so, if that is still what is held; no key arrives in between."""
+        done = False
+
+        def release() -> list[Record]:
+            nonlocal done
+            done = self._held() == held
+            ids = [each.minion_id for each in held]
+            return self._core.keeper.release(by, ids) if done else []
+
+        await self._core.order(release)
+        return done
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.refill``: bring this master's key store back to what is known."""

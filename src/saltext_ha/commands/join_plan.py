@@ -221,6 +221,8 @@ def _describe(side: _Side, answer: Mapping[str, Any]) -> None:
     side.one_denied = answer.get("one_denied") is not False
     why = answer.get("writes_not")
     side.notes = [f"will write nothing to its key store: {why}"] if why else []
+    if answer.get("lost") is True:
+        side.notes.append("lost its replica.db, and does not know all keys yet: nor does this plan")
 
 
 def _conflict(minion_id: str, sides: Mapping[str, Mapping[str, SideKnowledge]]) -> dict[str, Any]:

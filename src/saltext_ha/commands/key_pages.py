@@ -73,6 +73,7 @@ async def offer(
         await core.scan()
     return {
         "writes_not": core.mode.why_not,
+        "lost": core.mode.lost,
         "one_denied": core.keeper.store.one_denied,
         "public": handover.show(opts),
         "shares": list(invite.shares),

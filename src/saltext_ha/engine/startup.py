@@ -65,7 +65,7 @@ def open_keeper(
     try:
         vouching = Vouching(replica, identity, trust)
         # Until a peer was asked, not only at the first start.
-        lost = replica.meta.blank and bool(trust.peers())
+        lost = replica.meta.blank and bool(trust.peers() or trust.problems())
         vouching.begin()
         with replica.transaction():
             replica.meta.mode = config.mode

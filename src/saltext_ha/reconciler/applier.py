@@ -24,7 +24,7 @@ from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Replica
-from saltext_ha.replica.serializers import NEVER, Applied
+from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import plan
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING
@@ -183,7 +183,10 @@ class Applier:
                 mark = content.mark if content and there == after else 0
                 self.replica.set_applied(minion_id, done, mark)
                 if content and minion_id in missing:
-                    self.races.add(minion_id, waiting.known or {}, content.slot_mark, at)
+                    # An entry without a record was seen, too.
+                    unknown: Known = {key: {} for key in waiting.stored.keys}
+                    known = {**unknown, **(waiting.known or {})}
+                    self.races.add(minion_id, known, content.slot_mark, at)
         point("apply.done")
         for move in made:
             if move.after.slot != move.waiting.stored.slot:

@@ -71,7 +71,7 @@ class Holds:
         accepted keys are held, and it is in doubt (:class:`.WriteMode`).
         """
         found = self.provenance.look()
-        if found == MISSING and not self._replica.any_accepted():
+        if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
             self.provenance.forget()  # there was nothing that could be lost
             found = UNSIGNED
         if found != MISSING:

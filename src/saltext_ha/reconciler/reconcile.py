@@ -16,13 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.applier import Applier, Move
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.observer import Observer, Sighting, contexts
-from saltext_ha.reconciler.provenance import NEWER, OLDER
+from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.work_queue import Task, WorkQueue
@@ -134,7 +134,13 @@ class Reconciler:
         All that the peers know was pulled: the replica is whole once the store is adopted, too.
 
         :return: as :meth:`adopt`; nothing if that was done early.
+        :raises StoreError: the signature of the store is gone; then nothing is adopted.
         """
+        if self.mode.adopting and self.holds.provenance.look() == MISSING:
+            raise StoreError(
+                "the signature of the key store is gone: wiped, or not mounted? Bring it back; or, "
+                "if it is gone for good, stop salt-master, remove replica.db, start salt-master"
+            )
         changed = self.adopt() if self.mode.adopting else []
         self._remember(lost=False)
         return changed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from saltext_ha.common.errors import HaError
@@ -13,6 +14,8 @@ from saltext_ha.sync.links import Links
 from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
+
+AGAIN = 5.0  # seconds until peers that were asked in vain are asked again
 
 
 class Rebuilding:
@@ -28,6 +31,9 @@ class Rebuilding:
     ) -> None:
         self._core, self._trust, self._links, self._pull = core, trust, links, pull
         self._problem = ""
+        self._asked: frozenset[str] = frozenset()
+        self._again = float("-inf")
+        """When those that were asked in vain are asked again, in ``time.monotonic`` seconds."""
 
     def notes(self) -> list[str]:
         """What keeps the replica from being whole."""
@@ -50,10 +56,18 @@ class Rebuilding:
         core, mode = self._core, self._core.mode
         if not mode.lost:
             return
-        links = self._links.values()
+        links = list(self._links.values())
         up = [link for link in links if link.up]
-        if self._trust.peers() and (not up or not all(link.tried for link in links)):
-            return  # no peer answers, or one that was not tried yet may know more
+        if self._trust.peers() or self._trust.problems():
+            if not up:
+                self._problem = ""  # the status says so of each peer
+                return
+            if any(link.up is None or not link.tried for link in links):
+                return  # it may know more
+        now, names = time.monotonic(), frozenset(link.peer.name for link in up)
+        if names == self._asked and now < self._again:
+            return
+        self._asked, self._again = names, now + AGAIN
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
@@ -63,7 +77,7 @@ class Rebuilding:
                 self._problem = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
         if not mode.lost:
-            self._problem = ""
+            self._problem, self._asked = "", frozenset()
             log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:
@@ -76,20 +90,20 @@ class Rebuilding:
         """
         whole: list[str] = []
         lost: list[str] = []
-        problem: HaError | None = None
+        problems: dict[str, str] = {}
         for link in links:
+            name = link.peer.name
             try:
-                found = whole if await self._pull(link) else lost
+                (whole if await self._pull(link) else lost).append(name)
             except HaError as exc:
-                problem = exc
-            else:
-                found.append(link.peer.name)
-        silent = sorted(self._trust.peers().keys() - {*whole, *lost})
-        if silent and not whole:
-            if problem and not lost:
-                raise problem
+                problems[name] = str(exc)
+        for name in self._trust.peers().keys() - {*whole, *lost, *problems}:
+            problems[name] = self._links[name].error if name in self._links else "not asked yet"
+        if problems and not whole:
+            said = [f"{name}: {why}" for name, why in sorted(problems.items())]
+            said += [f"{name}: lost its replica.db, too" for name in lost]
             raise HaError(
-                f"{', '.join(lost)} lost what the group knows, too, and {', '.join(silent)} does "
-                "not answer: start it there, or, if it is gone for good, salt-run ha.remove_peer"
+                f"{'; '.join(said)}. Start the masters that do not answer; for one that is gone "
+                "for good: salt-run ha.remove_peer"
             )
         return [*whole, *lost]

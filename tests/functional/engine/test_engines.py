@@ -67,6 +67,12 @@ async def level(*engines: Engine) -> None:
     await until(same, "all are level")
 
 
+def known_keys(engine: Engine, minion_id: str) -> int:
+    """Of how many keys of an id the engine knows."""
+    keys = engine.parts.core.replica._rows._records.get(minion_id)
+    return len(keys or ())
+
+
 def decisions(engine: Engine) -> Decisions:
     return Decisions(engine.parts.group, engine.parts.core)
 
@@ -675,7 +681,7 @@ def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
             accept(two, "old")
             await until(lambda: m2.parts.core.replica.held.count == 4, "held")
             wrong = await run(one, "release", deletes=3)
-            assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2: there")
+            assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2. Run there")
             assert wrong["retcode"] == 2
             assert (await run(one, "refill"))["error"] == wrong["error"]
             plan = await run(two, "release", test=True)
@@ -692,6 +698,28 @@ def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
             done = await run(two, "release", deletes=3)
             assert (done["deletes"], done["retcode"]) == (3, 0)
             await until(lambda: accepted(one, two) == [{"old"}, {"old"}], "done on both")
+
+    asyncio.run(act())
+
+
+def test_what_is_released_is_what_was_shown(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+
+    async def act() -> None:
+        accept(one, "web1")
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == [{"web1"}], "accepted")
+            core, release = m2.parts.core, decisions(m2)
+            (two.pki_dir / "minions" / "web1").unlink()
+            await until(lambda: core.replica.held.count == 1, "held")
+            core.mode.paused = "so that what comes is not written"
+            held = await core.run(release._held)
+            accept(one, "web1", 1)
+            await m1.hint("web1")
+            await until(lambda: known_keys(m2, "web1") == 2, "the new key has come")
+            assert not await release._released(held, "root")
+            assert core.replica.held.count == 1
+            assert await release._released(await core.run(release._held), "root")
 
     asyncio.run(act())
 

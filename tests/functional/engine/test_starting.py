@@ -197,6 +197,22 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
     assert asyncio.run(waits_for_a_peer())
 
 
+def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(tmp_path: Path) -> None:
+    """One power cut may take both."""
+    place, away = Place(tmp_path, "m1"), Place(tmp_path, "m2")
+    befriend(place, away)
+    plant(place.pki_dir, ["web1"])
+    (place.config.state_dir / "peers" / "m2.json").write_text("{")
+
+    async def act() -> None:
+        async with Engine(place) as engine:
+            await asyncio.sleep(1.5)  # three times what it takes to be rebuilt
+            assert engine.parts.core.mode.lost
+            assert "m2.json" in str((await engine.made.status.status({}))["notes"])
+
+    asyncio.run(act())
+
+
 def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None:
     place, peer = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, peer)
@@ -321,7 +337,7 @@ def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
                 assert engine.parts.core.mode.lost
                 assert not engine.parts.health.ready()[0]
                 (note,) = engine.parts.rebuilding.notes()
-                assert "m2 does not answer" in note
+                assert "m2: 127.0.0.1:" in note
                 assert note in (await engine.made.summary.get())["notes"]
             async with Engine(source):
                 for engine in (one, other):

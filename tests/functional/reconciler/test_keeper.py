@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -914,6 +915,77 @@ def test_an_older_store_is_adopted_when_all_has_come(m1: Master, m2: Master) -> 
     exchange(m1, m2)
     assert m1.files() == m2.files()
     assert m1.file(PENDING, "dead").exists(), "somebody has to decide about it anew"
+
+
+def test_a_folder_that_is_put_back_while_keys_are_coming_is_not_believed(
+    m1: Master, m2: Master
+) -> None:
+    """It may be of before a key was deleted, and that forgotten."""
+    for name in ("dead", "web1"):
+        m1.knock(name, 0, ACCEPTED)
+    m1.settle()
+    m1.remove("dead")
+    m1.settle()
+    dropping = Dropping([("dead", PRINTS[0])], m1.replica.nodes.seen(), 1)
+    assert m1.keeper.drop(m1.replica.records.root, dropping)
+    lose(m2)
+    m2.open(adopting=True)
+    m2.keeper.adopt_undecided()
+    m2.settle()
+    m2.store.sign("m2", None)
+    for name in ("dead", "web1"):
+        m2.knock(name, 0, ACCEPTED)
+    m2.restart(adopting=m2.replica.meta.blank, adopted=m2.replica.meta.adopted)
+    m2.scan()
+    assert "signature is gone" in m2.keeper.mode.doubt
+    m2.keeper.learn(m1.records())
+    with m2.replica.transaction():  # as the pull does at its end
+        m2.replica.dropped.raise_horizon(m1.replica.dropped.horizon(), 1)
+    m2.keeper.rebuilt()
+    m2.keeper.adopt()  # ha.refill
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+    assert m1.file(PENDING, "dead").exists(), "somebody has to decide about it anew"
+
+
+def test_an_old_replica_writes_nothing_into_an_empty_mount_point(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    m1.settle()
+    m1.replica.close()
+    shutil.copy2(m1.root / "replica.db", m1.root / "old.db")
+    m1.open()
+    m1.keeper.holds.provenance.sign()
+    m1.replica.close()
+    (m1.root / "old.db").replace(m1.root / "replica.db")
+    m1.open()
+    m1.replica.take_node()
+    m1.scan()
+    assert m1.keeper.mode.adopting
+    shutil.rmtree(m1.root / "minions")
+    (m1.root / "minions").mkdir()
+    m1.keeper.learn(m2.records())
+    with pytest.raises(StoreError, match="not mounted"):
+        m1.keeper.rebuilt()
+    assert m1.keeper.mode.lost
+    assert list((m1.root / "minions").iterdir()) == []
+
+
+def test_a_deletion_in_the_middle_of_our_move_means_what_was_refused_too(
+    m1: Master, m2: Master
+) -> None:
+    """The fifth undecided key of an id has no record."""
+    for key in range(1, 6):
+        m2.knock("web1", key, PENDING if key == 1 else DENIED)
+        m2.settle()
+    m1.knock("web1", 5, ACCEPTED)
+    m1.settle()
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.learn(m1.records())
+    m2.keeper.observe(["web1"], by="root", deleted=True)
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {}
 
 
 def test_where_others_bring_keys_nothing_is_adopted_early(m1: Master) -> None:
