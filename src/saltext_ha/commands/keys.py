@@ -18,7 +18,7 @@ class Keys:
         self._group, self._core = group, core
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {"keys": self.keys}
 
     async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:

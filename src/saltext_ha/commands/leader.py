@@ -26,11 +26,11 @@ class LeaderCommand:
         self._reactions = reactions
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {"leader": self.leader}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
+        """Method → its handler, for peers."""
 
         async def leading(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return self._told()

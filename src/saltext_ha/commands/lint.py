@@ -17,15 +17,15 @@ class Lint:
 
     def __init__(self, group: Group, opts: Mapping[str, Any]) -> None:
         self._group, self._opts = group, opts
-        # One at a time: many questions must not take all threads.
+        # One question at a time: many must not take all threads.
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {"lint": self.lint}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
+        """Method → its handler, for peers."""
         return {"lint": self.answer}
 
     async def lint(self, payload: dict[str, Any]) -> dict[str, Any]:

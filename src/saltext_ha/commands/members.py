@@ -55,7 +55,7 @@ class Members:
         self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {
             "peers": self.peers,
             "pause": self.pause,
@@ -65,7 +65,7 @@ class Members:
         }
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask for these commands."""
+        """Method → its handler, for peers."""
 
         async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             by = f"an operator of {peer.name}"
@@ -140,7 +140,7 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        # First: others that know the secret would take this master back at once.
+        # This comes first: masters that know the secret would take this master back at once.
         group_secret.mark_left(self._config.state_dir)
         unreached = await self._membership.leave(self._certificates.begin_anew)
         # From now on it writes under the new certificate.
@@ -184,7 +184,7 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 0}
 
     async def _until_known(self, were_up: set[str]) -> set[str]:
-        """Wait until the peers that were up know this master again; returns those that do not."""
+        """Wait until the peers *were_up* know this master again; returns the peers that do not."""
         waiting = set(self._group.peers)
         give_up = time.monotonic() + 2 * self._config.sync_interval + self._group.timeout
         while True:

@@ -32,11 +32,11 @@ class PastJobs:
         self._reading = asyncio.Semaphore(1)
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {"jobs": self.jobs, "lookup_jid": self.lookup}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
+        """Method → its handler, for peers."""
 
         async def listed(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._check()
@@ -61,7 +61,7 @@ class PastJobs:
         jid = check_jid(payload.get("jid"))
         async with self._reading:
             job, returned = await asyncio.to_thread(self._cache.job, jid)
-        # Without room for its value, a return keeps its code: it may have failed.
+        # A return whose value has no room keeps its code: it may have failed.
         values = {minion: each["return"] for minion, each in returned.items()}
         there = fitted(values, MAX_ANSWERS, {"error": NO_ROOM})
         fit = {minion: {**each, "return": there[minion]} for minion, each in returned.items()}

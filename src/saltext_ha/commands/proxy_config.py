@@ -25,11 +25,11 @@ class ProxyConfig:
         self._group, self._opts, self._config = group, opts, config
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {"proxy_config": self.proxy_config}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
+        """Method → its handler, for peers."""
         return {"salt_api": self.answer}
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

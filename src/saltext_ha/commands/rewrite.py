@@ -27,7 +27,7 @@ class Rewrite:
         self._group, self._core, self._vouching = group, core, vouching
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
+        """Name → command, for the control socket."""
         return {"rewrite": self.rewrite}
 
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
