@@ -1,4 +1,4 @@
-"""Peers, invitations and joins."""
+"""Peers, invitations and joins as text for people."""
 
 from __future__ import annotations
 

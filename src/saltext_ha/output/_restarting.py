@@ -1,4 +1,4 @@
-"""What ``ha.restart_masters`` returned, for people."""
+"""The answer of ``ha.restart_masters`` as text for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saltext_ha.output._text import Screen, clean, table
 
 
 def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for it."""
+    """Lines for the answer of ``ha.restart_masters``."""
     rows = [
         [
             clean(row.get("name")),

@@ -1,4 +1,4 @@
-"""The answer of ``ha.status``."""
+"""The answer of ``ha.status`` as text for people."""
 
 from __future__ import annotations
 
