@@ -109,5 +109,4 @@ class Balancer:
         return self._calls.read_text(encoding="utf-8", errors="replace")
 
     def log(self) -> str:
-        """The log of the balancer so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")

@@ -38,7 +38,6 @@ class Page:
         self.requested: list[str] = []
 
     async def command(self, method: str, **params: Any) -> Any:
-        """One command of the protocol and its result."""
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
@@ -53,7 +52,6 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, expression: str, deadline: float = SOON) -> None:
-        """Wait until *expression* is true."""
         end = asyncio.get_running_loop().time() + deadline
         # The things in the expression may not be there yet, nor the page itself.
         question = (
@@ -104,7 +102,6 @@ class Page:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     async def close(self) -> None:
-        """End the connection."""
         self._reader.cancel()
         await self._socket.close()
 

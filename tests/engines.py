@@ -91,8 +91,6 @@ async def join_by(place: Place, token: str, **options: Any) -> dict[str, Any]:
 
 
 async def until(condition: Callable[[], bool], what: str, deadline: float = 60.0) -> None:
-    """Wait until *condition* holds."""
-
     async def look() -> None:
         while not condition():
             await asyncio.sleep(0.02)

@@ -42,7 +42,6 @@ class ForkedEngine(EngineProcess):
 
     @property
     def pid(self) -> int:
-        """The id of the running process."""
         pid = self._running().pid
         assert pid is not None
         return pid

@@ -61,7 +61,6 @@ class Forwarder:
             _reset(sock)
 
     def set(self, word: bytes, fault: Fault, times: int = 1) -> Trap:
-        """Set a trap."""
         self.trap = Trap(word, fault, times)
         return self.trap
 

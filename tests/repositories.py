@@ -38,5 +38,4 @@ def commit(repository: Path, text: str) -> str:
 
 
 def head(repository: Path) -> str:
-    """The commit at HEAD."""
     return git("rev-parse", "HEAD", cwd=repository)

@@ -75,5 +75,4 @@ class Turned:
         return word._replace(proof=key.sign(word.statement, ec.ECDSA(hashes.SHA256())))
 
     async def push(self, peer: Peer, *records: Record) -> dict[str, Any]:
-        """Send *records* to *peer*."""
         return await self.tell(peer, "push", {"records": [to_wire(record) for record in records]})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# As salt-master has them at its start; salt-master sets the mode of the first.
+# As salt-master has them at its start; verify_env looks after the mode of the first.
 _PKI = ("", "minions", "minions_pre", "minions_denied", "minions_autosign", "minions_rejected")
 
 

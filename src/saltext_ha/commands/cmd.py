@@ -45,7 +45,6 @@ class Commands:
         """By operation, while its command runs."""
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"cmd": self.cmd, "cmd_more": self.more, "cmd_progress": self.progress}
 
     async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:

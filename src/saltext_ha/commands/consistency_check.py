@@ -55,8 +55,6 @@ class OwnFacts:
         self._one_at_a_time = asyncio.Lock()
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return {"time": time.time(), "group": self._config.group}
 
@@ -138,7 +136,6 @@ class ConsistencyCheck:
         self._own, self._keys, self._explain, self._note = own, keys, explain, note
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"check": self.check}
 
     async def check(self, payload: dict[str, Any]) -> dict[str, Any]:

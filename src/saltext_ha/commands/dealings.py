@@ -69,7 +69,6 @@ class Dealings:
         self._group, self._core, self._trust = group, core, trust
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {
             _INTRODUCED: self._tell_pins,
             _WROTE: self._tell_writes,

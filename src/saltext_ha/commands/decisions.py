@@ -36,13 +36,10 @@ class Held(NamedTuple):
 
 
 class Decisions:
-    """Commands that decide about keys."""
-
     def __init__(self, group: Group, core: Core) -> None:
         self._group, self._core = group, core
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {
             "resolve": self.resolve,
             "restore": self.restore,

@@ -57,7 +57,6 @@ class Deploy:
         self._background = Background("a deployment", "salt-run ha.deployments")
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {
             "deploy": self._background.begins(self.deploy),
             "rollback": self._background.begins(self.rollback),

@@ -28,7 +28,6 @@ class Differences:
         self._group, self._core, self._keys = group, core, keys
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"sync": self.sync, "knowledge": self.knowledge}
 
     async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -60,12 +60,9 @@ class Drain:
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"drain": self.drain, "rebalance": self.rebalance}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._draining(payload)
             return {}

@@ -129,7 +129,6 @@ class Endpoints:
         self._group, self._opts, self._host = group, opts, host
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"endpoint": self._answer}
 
     async def all(self) -> tuple[list[MinionEndpoint], dict[str, str]]:

@@ -52,11 +52,9 @@ class FailoverSafe:
         self._waiting = 0
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"failover_safe": self.failover_safe}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"minion_reports": self._reports}
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ class HistoryCommand:
         self._core, self._name = core, name
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"history": self.history}
 
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:

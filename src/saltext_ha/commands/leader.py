@@ -26,12 +26,9 @@ class LeaderCommand:
         self._reactions = reactions
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"leader": self.leader}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def leading(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return self._told()
 

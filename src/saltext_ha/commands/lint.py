@@ -21,11 +21,9 @@ class Lint:
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"lint": self.lint}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"lint": self.answer}
 
     async def lint(self, payload: dict[str, Any]) -> dict[str, Any]:

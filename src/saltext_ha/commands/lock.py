@@ -17,7 +17,6 @@ class LockCommand:
         self._name, self._leader, self._locks = name, leader, locks
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"lock": self.lock, "unlock": self.unlock}
 
     async def lock(self, payload: dict[str, Any]) -> dict[str, Any]:

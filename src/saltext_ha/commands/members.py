@@ -55,7 +55,6 @@ class Members:
         self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {
             "peers": self.peers,
             "pause": self.pause,
@@ -65,8 +64,6 @@ class Members:
         }
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             by = f"an operator of {peer.name}"
             return await self._enforce(payload.get("pause") is not True, by)

@@ -25,13 +25,10 @@ SHARE = (
 
 
 class MinionConfig:
-    """The command."""
-
     def __init__(self, core: Core, endpoints: Endpoints) -> None:
         self._core, self._endpoints = core, endpoints
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"minion_config": self.minion_config}
 
     async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -113,12 +113,9 @@ class Bound:
         self._counting = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"minions": self.minions}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def bound(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return await self.page(payload)
 

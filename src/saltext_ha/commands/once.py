@@ -24,7 +24,6 @@ class Once:
         self._leader, self._runs = leader, runs
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"once": self.once, "once_end": self.end}
 
     async def once(self, payload: dict[str, Any]) -> dict[str, Any]:

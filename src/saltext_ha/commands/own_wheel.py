@@ -33,7 +33,6 @@ class OwnWheel:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Of its content."""
         return hashlib.sha256(self.content).hexdigest()
 
 

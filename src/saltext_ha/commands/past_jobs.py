@@ -32,12 +32,9 @@ class PastJobs:
         self._reading = asyncio.Semaphore(1)
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"jobs": self.jobs, "lookup_jid": self.lookup}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def listed(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._check()
             return {"jobs": await self._list(payload)}
@@ -238,7 +235,6 @@ def _value(value: Any) -> Any:
 
 
 async def _or_why(work: Any) -> Any:
-    """The result of *work*, or why it failed."""
     try:
         return await work
     except HaError as exc:

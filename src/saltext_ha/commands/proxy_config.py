@@ -19,17 +19,13 @@ from saltext_ha.transport.peer import Peer
 
 
 class ProxyConfig:
-    """The command, and what peers may ask for it."""
-
     def __init__(self, group: Group, opts: Mapping[str, Any], config: HaConfig) -> None:
         self._group, self._opts, self._config = group, opts, config
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"proxy_config": self.proxy_config}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"salt_api": self.answer}
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,6 @@ class Reachability:
         self._jobs, self._bound = jobs, bound
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"reachability": self.reachability}
 
     async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -61,11 +61,9 @@ class RemovePeer:
         self._dealings = Dealings(group, core, trust)
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"remove_peer": self.remove_peer}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return self._dealings.for_peers()
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -37,12 +37,9 @@ class RestartMasters:
         self._not_before = 0.0
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"restart": self.restart}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def restart(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return await self._own(wire.field(payload, "begin", bool, False))
 

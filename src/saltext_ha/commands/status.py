@@ -64,7 +64,6 @@ class Status:
         self._apis = KnownApis(config.state_dir)
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"status": self.status}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,6 @@ class Summary:
         """When the keeper was last asked for numbers and answered, and the numbers."""
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-
         async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return await self.get()
 

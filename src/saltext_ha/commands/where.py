@@ -39,7 +39,6 @@ class Where:
         self._core, self._jobs, self._bound = core, jobs, bound
 
     def commands(self) -> dict[str, Command]:
-        """Name → command, for the control socket."""
         return {"where": self.where}
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:

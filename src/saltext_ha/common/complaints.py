@@ -9,7 +9,7 @@ from typing import Any
 
 from saltext_ha.common.refusals import Allowance
 
-# Seconds without being met after which a problem is over: one that comes and goes stays the same.
+# Seconds without it after which a problem is over: one that comes and goes is one problem.
 OVER = 10.0
 # Different texts of one problem that are logged a minute.
 TEXTS = 5

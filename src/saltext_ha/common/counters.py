@@ -21,7 +21,6 @@ class Histogram:
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
     def add(self, seconds: float) -> None:
-        """Count one duration."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
 

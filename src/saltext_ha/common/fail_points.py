@@ -26,7 +26,7 @@ from typing import Literal, get_args
 VARIABLE = "SALTEXT_HA_FAULTS"
 
 Point = Literal[
-    # From the store, and from peers, into replica.db.
+    # What the store shows, and what peers tell, on its way into replica.db.
     "hold.done",
     "reconcile.begin",
     "reconcile.record",  # in the transaction, before it is committed

@@ -1,5 +1,5 @@
 """
-Callers that were turned away, and why: counts each time, logs without flooding, shows while it
+Counts callers that were turned away, and why; logs them without flooding, shows them while it
 lasts.
 """
 

@@ -27,7 +27,6 @@ class Tasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Begin *work*."""
         self._tasks[name] = asyncio.ensure_future(self._guarded(name, work))
 
     async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -44,7 +43,6 @@ class Tasks:
         self._tasks.pop(name).cancel()
 
     async def stop(self) -> None:
-        """End all tasks."""
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:

@@ -102,7 +102,6 @@ def path(value: Any) -> Path:
 
 
 def unknown(key: object, known: Iterable[str]) -> str:
-    """The error for a key that is not known."""
     names = list(known)
     near = difflib.get_close_matches(str(key), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(names)}"

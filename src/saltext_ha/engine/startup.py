@@ -1,4 +1,4 @@
-"""Opens, at the start of an engine, replica.db and the key store; finds whether it may write."""
+"""Opens replica.db and the key store when an engine starts; decides if it may write the latter."""
 
 from __future__ import annotations
 

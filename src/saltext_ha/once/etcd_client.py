@@ -58,7 +58,6 @@ class EtcdClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -144,7 +143,7 @@ class EtcdClient:
         """
         The answer of the first endpoint that has a usable one, as *read* reads it.
 
-        :raises EtcdError: no endpoint has.
+        :raises EtcdError: no endpoint has one, or the lease is gone.
         """
         problems = []
         for endpoint in list(self._endpoints):

@@ -84,7 +84,6 @@ class EtcdLeader:
 
     @property
     def standing(self) -> Leadership:
-        """Who leads now."""
         held = self._held
         leads = (
             held is not None
@@ -99,7 +98,6 @@ class EtcdLeader:
         return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)
 
     def notes(self) -> Iterator[str]:
-        """Notes for operators."""
         known = self.standing
         if self._problem and self._clock() - self._seen > QUIET:
             yield f"leader: etcd cannot be asked: {self._problem}"

@@ -88,7 +88,6 @@ class GroupLeader:
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"leader": self._answer}
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +113,6 @@ class GroupLeader:
         return Leadership(GROUP, "", False, why, known.since, known.apart) if why else known
 
     def notes(self) -> Iterator[str]:
-        """Notes for operators."""
         known = self.standing
         if not known.leader and time.time() - known.since > QUIET:
             yield f"nobody leads: {known.why}"

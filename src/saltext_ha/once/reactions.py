@@ -189,7 +189,6 @@ class Reactions:
         }
 
     def notes(self) -> Iterator[str]:
-        """Notes for operators."""
         now = time.monotonic()
         if self._waiting and now - self._waiting[0].at > QUIET:
             yield f"reactor: {len(self._waiting)} events wait for a leader: {self._why}"
@@ -264,7 +263,6 @@ class Reactions:
     # -- taking over
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"react": self._take} if self._switch.configured else {}
 
     async def _take(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

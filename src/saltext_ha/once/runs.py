@@ -70,7 +70,6 @@ class Runs:
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"runs": self._answer, "runs_told": self._told}
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +95,6 @@ class Runs:
         }
 
     def notes(self) -> Iterator[str]:
-        """Notes for operators."""
         for name, why in self._troubles.items():
             yield f"once: what {name} says is not taken: {why}"
 

@@ -12,7 +12,6 @@ _FIRST = ("no answer", "failed")
 
 
 def install_minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.install_minions``."""
     every = data.get("minions") or []
     rows = sorted(every, key=lambda row: row.get("result") not in _FIRST)
     cells = [

@@ -11,7 +11,6 @@ LISTED = 10
 
 
 def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.jobs``."""
     rows = [
         [
             str(job.get("jid")),

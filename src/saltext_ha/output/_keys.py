@@ -45,7 +45,6 @@ def _resolve(conflict: Mapping[str, Any]) -> str:
 
 
 def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.keys``."""
     keys = data.get("keys") or []
     masters = [str(name) for name in data.get("masters") or []]
     if not keys:

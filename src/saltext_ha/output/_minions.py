@@ -36,7 +36,6 @@ _CELL = {"silent": "deaf", "no key": "no key", "unknown": "?"}
 
 
 def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.minions``."""
     masters = [
         [
             f"{clean(each.get('name'))} *" if each.get("self") else clean(each.get("name")),
@@ -82,7 +81,6 @@ def _version(row: Mapping[str, Any]) -> str:
 
 
 def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.where``."""
     lines, found = not_asked(data, screen), data.get("minions") or {}
     silent = set(data.get("silent") or [])
     cells = [
@@ -107,7 +105,6 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.cmd``."""
     lines, failed = not_asked(data, screen), data.get("failed") or {}
     for minion, value in (data.get("returned") or {}).items():
         code = f" (exit code {number(failed[minion])})" if minion in failed else ""
@@ -142,7 +139,6 @@ def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.reachability``."""
     masters = [str(name) for name in data.get("masters") or []]
     lines = not_asked(data, screen)
     rows = _troubled(data.get("minions") or [])

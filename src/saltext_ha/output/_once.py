@@ -40,7 +40,6 @@ def apart(data: Mapping[str, Any]) -> list[str]:
 
 
 def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.leader``."""
     lines = [f"{_who(data, screen)} · store {clean(data.get('store') or 'none')}"]
     rows = [
         [

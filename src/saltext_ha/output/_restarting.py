@@ -9,7 +9,6 @@ from saltext_ha.output._text import Screen, clean, table
 
 
 def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.restart_masters``."""
     rows = [
         [
             clean(row.get("name")),

@@ -78,7 +78,6 @@ def _diff(lines: Iterable[str], screen: Screen) -> Iterator[str]:
 
 
 def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.deployments``."""
     lines: list[str] = []
     for tree in data.get("trees") or []:
         lines.append(f"tree {clean(tree.get('tree'))}: {clean(tree.get('live'))}")

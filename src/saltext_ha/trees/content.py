@@ -37,7 +37,6 @@ class Content:
         self._stores = stores
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler."""
         return {"tree_manifest": self._manifest, "tree_parts": self._parts}
 
     async def _manifest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,6 @@ def entries(top: Path, skip: Callable[[str, str], bool] | None = None) -> Entrie
 
 
 def mark_of(status: os.stat_result) -> Mark:
-    """The mark of a file."""
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 

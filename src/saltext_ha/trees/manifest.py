@@ -191,10 +191,8 @@ def _told(paths: Iterable[str], manifest: Manifest) -> Iterator[str]:
 
 
 def files(manifest: Manifest) -> int:
-    """How many files it has."""
     return sum(node.kind == FILE for node in manifest.values())
 
 
 def size(manifest: Manifest) -> int:
-    """Bytes of all its files."""
     return sum(node.size for node in manifest.values())

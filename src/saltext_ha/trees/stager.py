@@ -65,7 +65,6 @@ class Stager:
         self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {
             **self._content.for_peers(),
             "tree_state": self._state,

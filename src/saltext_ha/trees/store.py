@@ -86,7 +86,6 @@ class TreeStore:
         return found
 
     def path_of(self, version: bytes) -> Path:
-        """The folder of a version."""
         return self._versions / version.hex()
 
     def manifest(self, version: bytes) -> Manifest | None:

@@ -79,7 +79,6 @@ class Trees:
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
         return {"trees": self._registers, "tree_switch": self._switch}
 
     def behind(self) -> str:

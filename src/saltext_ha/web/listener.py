@@ -144,8 +144,8 @@ class StatusListener:
 
     def _is_meant(self, request: web.BaseRequest) -> bool:
         """
-        Whether the request names this listener. Without a token, a foreign web page whose name
-        points to this machine could read the answers (DNS rebinding).
+        Whether the request names this listener. With a token it need not; without, a foreign web
+        page whose name points to this machine could read the answers (DNS rebinding).
         """
         if self._settings.token:
             return True

@@ -51,7 +51,6 @@ class Pages:
         self._found: tuple[float, str, Mapping[str, Any]] = float("-inf"), "", {}
 
     def by_path(self) -> dict[str, Page]:
-        """Path → the page that answers it."""
         files = {path: self._file(*what) for path, what in FILES.items()}
         return {
             **files,
@@ -102,7 +101,6 @@ class Pages:
         return _json({key: value for key, value in shown.items() if key != "retcode"})
 
     async def metrics(self, request: web.BaseRequest) -> web.Response:
-        """The metrics for Prometheus."""
         try:
             # prometheus_client is optional, and not installed with every release of Salt.
             from saltext_ha.web import metrics
