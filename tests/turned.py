@@ -25,7 +25,7 @@ class Turned:
     """
     An attacker who has *state*, the state folder of the master *name*.
 
-    :param node: the node under which the attacker writes.
+    :param node: the attacker writes under it.
     """
 
     def __init__(self, state: Path, name: str, node: str = "e" * 16) -> None:

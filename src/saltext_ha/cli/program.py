@@ -1,4 +1,4 @@
-"""The program ``salt-ha``: which function it calls, as which user, and how it shows the result."""
+"""The program ``salt-ha``: calls a function, as the right user, and shows its result."""
 
 from __future__ import annotations
 

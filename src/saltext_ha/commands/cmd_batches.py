@@ -90,8 +90,7 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
     """
     Wait, as ``salt`` does, until no minion says that it still runs the job; returns the result.
 
-    It asks the engine many short questions instead of a long one, so that after Ctrl-C nothing goes
-    on waiting in the engine.
+    It asks the engine short questions, not a long one: after Ctrl-C nothing waits in the engine.
 
     :param found: the result at the end of the timeout.
     :param front: print on standard error, after this text, how many minions are waited for; None:

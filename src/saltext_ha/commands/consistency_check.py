@@ -139,7 +139,6 @@ class ConsistencyCheck:
         return {"check": self.check}
 
     async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.check_consistency``."""
         names = sections.select(payload.get("only"))
         answer = await self.answer(names)
         if names == sections.NAMES:

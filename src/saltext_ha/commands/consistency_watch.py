@@ -3,8 +3,8 @@ Checks at intervals whether the masters are the same, and fires an event when th
 
 A master that leaves is dropped from the last answer at once. When a master joins or comes back, all
 are compared as soon as it has been up for a moment. After a join it is unknown until then whether
-the masters differ. It is also unknown after a restart, unless the last answer was "the same": a
-restart keeps only the number of differences, and some of them may be gone.
+the masters differ. The same holds after a restart, unless the last answer was "the same": a restart
+keeps only the number of differences, and some may be gone.
 """
 
 from __future__ import annotations

@@ -67,7 +67,6 @@ class Deploy:
     # -- the commands
 
     async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
-        """``ha.deploy``."""
         planned = []
         for tree in self._named(payload.get("trees")):
             if tree.source is None:
@@ -89,7 +88,6 @@ class Deploy:
         return await asyncio.to_thread(read)
 
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
-        """``ha.rollback``."""
         wanted = payload.get("to")
         planned = []
         await self._trees.compare()
@@ -103,7 +101,6 @@ class Deploy:
         return await self._carry_out(planned, payload, job)
 
     async def deployments(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.deployments``."""
         trees = self._named(payload.get("trees"))
         unknown = await self._trees.compare()
         states, errors = await self._states.of(tree.name for tree in trees)

@@ -17,7 +17,7 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     """
     The result of a deployment. If it takes long, its progress is printed on standard error.
 
-    :raises HaError: the engine refused the deployment, or it failed; says why.
+    :raises HaError: it was refused, or failed; says why.
     """
     job = engine(settings, command, payload)["job"]
     began, said = time.monotonic(), ""

@@ -22,8 +22,6 @@ from saltext_ha.transport.control_server import Command
 
 
 class Differences:
-    """Commands that compare what the masters know of keys."""
-
     def __init__(self, group: Group, core: Core, keys: KeySection) -> None:
         self._group, self._core, self._keys = group, core, keys
 

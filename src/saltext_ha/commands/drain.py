@@ -87,7 +87,6 @@ class Drain:
         return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.drain``."""
         source = self._source(payload.get("name"))
         batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
         test = bool(payload.get("test"))
@@ -155,7 +154,6 @@ class Drain:
         return steps, stay
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.rebalance``."""
         batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
         async with self._alone():
             if not payload.get("test"):

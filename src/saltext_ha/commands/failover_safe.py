@@ -58,7 +58,6 @@ class FailoverSafe:
         return {"minion_reports": self._reports}
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.failover_safe``."""
         own = self._group.name
         names = self._group.masters
         lost, glob = str(payload.get("master") or ""), _glob(payload)

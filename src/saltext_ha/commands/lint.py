@@ -27,7 +27,6 @@ class Lint:
         return {"lint": self.answer}
 
     async def lint(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.lint``."""
         from saltext_ha.lint import ask
 
         answers, errors = await self._group.ask("lint", {}, SLOW)

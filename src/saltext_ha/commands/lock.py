@@ -11,8 +11,6 @@ from saltext_ha.transport.control_server import Command
 
 
 class LockCommand:
-    """Answers ``salt-ha lock`` on one master."""
-
     def __init__(self, name: str, leader: Leader, locks: Locks) -> None:
         self._name, self._leader, self._locks = name, leader, locks
 

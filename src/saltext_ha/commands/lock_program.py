@@ -131,7 +131,7 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
     a code of this module.
 
     :param say: prints a line for people.
-    :raises HaError: at the end of *wait* the engine does not answer, or refuses.
+    :raises HaError: as :meth:`Lock.take`.
     """
     if not lock.take(wait):
         return NOT_GIVEN

@@ -100,11 +100,9 @@ class Members:
         }
 
     async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.pause``."""
         return await self._everywhere(payload, enforce=False)
 
     async def resume(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.resume``."""
         return await self._everywhere(payload, enforce=True)
 
     async def _everywhere(self, payload: dict[str, Any], enforce: bool) -> dict[str, Any]:
@@ -130,7 +128,6 @@ class Members:
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.leave``."""
         names = sorted(self._group.peers)
         if not names:
             raise HaError("this master is in no group")
@@ -158,7 +155,6 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
 
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.renew``."""
         peers = sorted(self._group.peers)
         if payload.get("test"):
             present = self._certificates.identity

@@ -32,7 +32,6 @@ class MinionConfig:
         return {"minion_config": self.minion_config}
 
     async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.minion_config``."""
         masters, errors = await self._endpoints.all()
         counts = await self._core.run(self._core.replica.counts)
         minions = counts.get(ACCEPTED, 0)

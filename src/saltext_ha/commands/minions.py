@@ -93,7 +93,7 @@ class Bound:
 
     :param opts: this master's configuration.
     :param presence: what this master's bus tells of minions.
-    :param room: the memory for what is kept of minions; gets their number from time to time.
+    :param room: the memory for that; gets the number of accepted minions from time to time.
     """
 
     def __init__(
@@ -233,7 +233,6 @@ class Bound:
         return knowing, {name: each for name, each in found.items() if isinstance(each, str)}
 
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.minions``."""
         glob, live = glob_of(payload), bool(payload.get("live"))
         seconds = timeout_of(payload, LIVE_TIMEOUT)
         asked: dict[str, Answers] = {}

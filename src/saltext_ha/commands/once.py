@@ -18,8 +18,6 @@ RUN, SKIP, WAIT = "run", "skip", "wait"
 
 
 class Once:
-    """Answers ``ha.once`` on one master."""
-
     def __init__(self, leader: Leader, runs: Runs) -> None:
         self._leader, self._runs = leader, runs
 

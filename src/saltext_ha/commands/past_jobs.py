@@ -25,8 +25,6 @@ DENIED = "shows its jobs to no other master (ha: commands: False)"
 
 
 class PastJobs:
-    """Answers ``ha.jobs`` and ``ha.lookup_jid`` on one master."""
-
     def __init__(self, group: Group, jobs: Jobs, cache: JobCache) -> None:
         self._group, self._jobs, self._cache = group, jobs, cache
         self._reading = asyncio.Semaphore(1)
@@ -65,7 +63,6 @@ class PastJobs:
         return {"job": job, "returned": fit}
 
     async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The table of ``ha.jobs``."""
         limit = _limit(payload)
         wanted = {"search": str(payload.get("search") or ""), "limit": limit}
         own, (answers, unknown) = await asyncio.gather(
@@ -87,7 +84,6 @@ class PastJobs:
         return {"kind": "jobs", "jobs": rows, "unknown": unknown, "retcode": 2 if unknown else 0}
 
     async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """What ``ha.lookup_jid`` shows."""
         jid = check_jid(payload.get("jid"))
         own, (answers, unknown) = await asyncio.gather(
             _or_why(self._look_up({"jid": jid})),

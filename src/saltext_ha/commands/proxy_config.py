@@ -33,7 +33,6 @@ class ProxyConfig:
         return servers.to_wire(self._own())
 
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.proxy_config``."""
         wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
         answers, errors = await self._group.ask("salt_api", {}, self._group.timeout)
         known = [self._own()]

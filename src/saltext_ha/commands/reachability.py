@@ -39,7 +39,6 @@ class Reachability:
         return {"reachability": self.reachability}
 
     async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.reachability``."""
         glob = glob_of(payload)
         seconds = timeout_of(payload, TIMEOUT)
         answers, strays = await self._jobs.run(JobSpec(PING, glob=glob), seconds)

@@ -67,7 +67,6 @@ class RemovePeer:
         return self._dealings.for_peers()
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.remove_peer``."""
         name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
         pinned = name in self._trust.pinned()
         if not pinned and name not in {note.name for note in self._trust.removed()}:

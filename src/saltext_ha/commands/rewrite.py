@@ -28,7 +28,6 @@ class Rewrite:
         return {"rewrite": self.rewrite}
 
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.rewrite``."""
         core, minion = self._core, str(payload.get("minion"))
         if core.mode.lost or core.mode.doubt:
             raise HaError(

@@ -42,7 +42,6 @@ class Where:
         return {"where": self.where}
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``ha.where``."""
         seconds = timeout_of(payload, LOOK)
         if payload.get("ids") is None:
             found = await self._bound.accepted(glob_of(payload))

@@ -47,7 +47,7 @@ class Counters:
     rotations: int = 0
 
     def arrived(self, peer: str, seconds: float) -> None:
-        """Count that *peer* has a pushed change, so many *seconds* after it was noticed."""
+        """Count that *peer* has a pushed change, *seconds* after it was noticed."""
         self.propagation.setdefault(peer, Histogram()).add(seconds)
 
     def exchanged(self, peer: str, sent: int, received: int) -> None:

@@ -76,15 +76,14 @@ class _Question:
 
 class Watcher:
     """
-    Asks the questions, and keeps the verdict.
+    Asks, and keeps the verdict.
 
     :param settings: None if no questions are asked (``ha: health: false``).
     :param host: the host at which others reach this master.
     :param damage: returns why this engine is of no use though it runs; empty if it is.
     :param behind: returns why anything but keys has not caught up yet; empty if it has.
     :ivar state: always ``verdict.UNDECIDED`` if no questions are asked.
-    :ivar draining: whether an operator is taking this master out of service: then it gets no more
-        callers.
+    :ivar draining: whether an operator is taking this master out of service: then no more callers.
     """
 
     def __init__(

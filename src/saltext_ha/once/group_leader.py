@@ -130,7 +130,7 @@ class GroupLeader:
     # -- looking
 
     async def run(self) -> None:
-        """Ask and elect for as long as the engine runs."""
+        """Ask and elect while the engine runs."""
         try:
             while True:
                 self._news.clear()

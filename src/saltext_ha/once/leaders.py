@@ -41,7 +41,7 @@ class Leader(Protocol):
         ...
 
     def run(self) -> Coroutine[Any, Any, None]:
-        """Take part for as long as the engine runs."""
+        """Take part while the engine runs."""
         ...
 
 

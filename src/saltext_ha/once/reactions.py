@@ -76,7 +76,7 @@ class Reactions:
 
     :param links: to the peers, by name.
     :param fire: puts an event on this master's bus, by tag and data.
-    :param proofs: recognise events of this master's engine, so that the leader's marks them anew.
+    :param proofs: recognise events of this master's engine; the leader's proofs mark them anew.
     :param hears: whether this master hears the minion of an id.
     """
 
@@ -198,7 +198,7 @@ class Reactions:
     # -- handing over
 
     async def run(self) -> None:
-        """Switch the reactor and hand events over, for as long as the engine runs."""
+        """Switch the reactor and hand events over, while the engine runs."""
         await asyncio.gather(self._switch.run(), self._hand_all_over())
 
     async def _hand_all_over(self) -> None:

@@ -32,7 +32,7 @@ from saltext_ha.transport.peer import Peer
 log = logging.getLogger(__name__)
 
 MOST = 500
-"""Names that are remembered; beyond, ended runs that began first are forgotten."""
+"""Names that are remembered; beyond, ended ones that began first are forgotten."""
 LONGEST_NAME = 64
 TELLING = 3.0  # seconds for a peer to write a run down
 TURN = 1.0  # seconds between two looks at the processes of runs
@@ -128,7 +128,7 @@ class Runs:
         """
         Note that this master begins to run *function* under *name*, in the process *pid*.
 
-        :param within: seconds in which it may run once in the whole group.
+        :param within: seconds in which it may run only once in the whole group.
         :return: the run; or None, and why it must not run.
         :raises HaError: the run cannot be noted; it must not run.
         """
@@ -189,7 +189,7 @@ class Runs:
         await self._tell_all(name)
 
     async def run(self) -> None:
-        """Look after runs, and compare them with peers, for as long as the engine runs."""
+        """Look after runs and compare them with peers, while the engine runs."""
         due = 0.0
         while True:
             await self._look_after()

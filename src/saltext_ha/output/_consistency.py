@@ -1,4 +1,4 @@
-"""The answer of ``salt-run ha.check_consistency`` as text for people."""
+"""The answer of ``salt-run ha.check_consistency`` as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WIDEST_VALUE = 60
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for an answer of :func:`saltext_ha.consistency.result.answer`."""
+    """Lines for the result of :func:`saltext_ha.consistency.result.answer`."""
     unreached: Mapping[str, Any] = data.get("unknown") or {}
     asked = [clean(name) for name in data.get("masters") or [] if name not in unreached]
     lines = not_asked(data, screen)

@@ -1,4 +1,4 @@
-"""The answers of ``ha.minion_config`` and ``ha.failover_safe`` as text for people."""
+"""The answers of ``ha.minion_config`` and ``ha.failover_safe`` as text."""
 
 from __future__ import annotations
 

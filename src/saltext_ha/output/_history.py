@@ -1,8 +1,8 @@
 """
 The history for people: a line for every write, and below it the writer's own statement if needed.
 
-The time in a line is when the write came to this master. The statement of the writer is below if it
-has another time, or if another master than the named one sent the write.
+The time in a line is when the write came to this master. The writer's statement is below if it has
+another time, or if another master than the named one sent the write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be far 
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.history`` returned."""
     writes = data.get("writes") or []
     if not writes:
         return ["nothing is recorded of that"]

@@ -1,4 +1,4 @@
-"""The answer of ``ha.install_minions`` as text for people."""
+"""The answer of ``ha.install_minions`` as text."""
 
 from __future__ import annotations
 

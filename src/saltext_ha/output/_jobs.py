@@ -1,4 +1,4 @@
-"""The answers of ``ha.jobs`` and ``ha.lookup_jid`` as text for people."""
+"""The answers of ``ha.jobs`` and ``ha.lookup_jid`` as text."""
 
 from __future__ import annotations
 

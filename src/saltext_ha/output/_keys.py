@@ -1,4 +1,4 @@
-"""Keys, conflicts, and changes of keys as text for people."""
+"""Keys, conflicts, and changes of keys as text."""
 
 from __future__ import annotations
 

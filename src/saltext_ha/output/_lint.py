@@ -1,4 +1,4 @@
-"""The answer of ``ha.lint`` as text for people."""
+"""The answer of ``ha.lint`` as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_DETAIL = 300
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for an answer of :func:`saltext_ha.lint.check.answer`."""
+    """Lines for the result of :func:`saltext_ha.lint.check.answer`."""
     lines = [
         f"{screen.paint(clean(name), 'unknown')} could not be looked at: {clean(why)}"
         for name, why in (data.get("unknown") or {}).items()

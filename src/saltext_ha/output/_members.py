@@ -1,4 +1,4 @@
-"""Peers, invitations and joins as text for people."""
+"""Peers, invitations and joins as text."""
 
 from __future__ import annotations
 

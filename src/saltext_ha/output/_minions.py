@@ -1,4 +1,4 @@
-"""The answers of ``ha.minions`` and other commands about minions as text for people."""
+"""The answers of ``ha.minions`` and other commands about minions as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers of ``ha.leader`` and ``ha.once`` as text for people."""
+"""The answers of ``ha.leader`` and ``ha.once`` as text."""
 
 from __future__ import annotations
 

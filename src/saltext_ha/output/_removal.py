@@ -22,7 +22,6 @@ LONGEST_NOTE = 400
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.remove_peer``."""
     name, undo, test = clean(data.get("name")), data.get("undo"), data.get("test")
     since = data.get("since")
     span = f" since {at_time(since)}" if since is not None else ""

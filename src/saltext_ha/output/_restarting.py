@@ -1,4 +1,4 @@
-"""The answer of ``ha.restart_masters`` as text for people."""
+"""The answer of ``ha.restart_masters`` as text."""
 
 from __future__ import annotations
 

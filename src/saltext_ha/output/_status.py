@@ -1,4 +1,4 @@
-"""The answer of ``ha.status`` as text for people."""
+"""The answer of ``ha.status`` as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers of ``ha.deploy``, ``ha.rollback`` and ``ha.deployments`` as text for people."""
+"""The answers of ``ha.deploy``, ``ha.rollback`` and ``ha.deployments`` as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _COLOURS = {"+": "accepted", "-": "error", "@": "pending"}
 
 
 def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answers of ``ha.deploy`` and ``ha.rollback``."""
     test = bool(data.get("test"))
     lines: list[str] = []
     for tree in data.get("trees") or []:

@@ -101,7 +101,7 @@ class Stager:
         return set(self._staged[name])
 
     def served(self, name: str, version: bytes) -> None:
-        """Forget that a version was verified: once it is served, somebody may edit it."""
+        """Forget that it was verified: once it is served, somebody may edit it."""
         if version in self._staged[name]:
             self._staged[name].remove(version)
 

@@ -1,8 +1,8 @@
 """
 Puts a version together, beside the versions that are whole.
 
-Files that another version has become hard links to it. Each new file gets a modification time of
-its own: Salt's fileserver tells by that time alone whether the hash that it keeps still holds
+Files of other versions are linked, not copied. Each new file gets a modification time of its own:
+Salt's fileserver tells by that time alone whether the hash that it keeps still holds
 (``file_hash`` in ``salt/fileserver/roots.py``, 3006 to 3008).
 """
 
@@ -56,7 +56,6 @@ class Parts:
             file.write(data)
 
     def forget(self, digest: bytes) -> None:
-        """Begin anew with a content."""
         self.path(digest).unlink(missing_ok=True)
 
 

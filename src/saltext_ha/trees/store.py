@@ -215,7 +215,7 @@ class TreeStore:
         return find
 
     def finish(self, version: bytes, staging: Staging) -> None:
-        """Make a version durable that is whole, and put it among the versions."""
+        """Make a whole version durable, and put it among the versions."""
         name = version.hex()
         packed = msgpack.packb([(path, *mark) for path, mark in staging.marks.items()])
         beside = {
@@ -231,7 +231,7 @@ class TreeStore:
             path.rename(self._versions / path.name)
         there = self.path_of(version)
         if there.exists():  # damaged, or edited by hand: keep it, out of the way
-            # Exchange with its last name at once: a crash must not leave edits where tidying is.
+            # Under its last name at once: tidying after a crash must not remove the edits.
             aside = self._versions / f"{name}.edited-{time.time_ns()}"
             staging.folder.rename(aside)
             exchange(aside, there)

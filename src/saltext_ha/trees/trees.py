@@ -207,7 +207,7 @@ class Trees:
     # -- what is served
 
     async def run(self) -> None:
-        """Look for as long as the engine runs."""
+        """Look again and again while the engine runs."""
         for store in self._stores.values():
             with contextlib.suppress(OSError):  # staging meets the same error, and says so
                 await asyncio.to_thread(store.close)
