@@ -1,4 +1,4 @@
-"""A server on loopback that answers whatever bytes a test says, for a while or for ever."""
+"""A server on loopback that answers any bytes that a test says, for a while or for ever."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Liar:
                     answer = WELCOME
                 for piece in [answer] if isinstance(answer, bytes) else answer():
                     connection.sendall(piece)
-                # What has no end of its own ends with the connection.
+                # An answer without an end of its own ends with the connection.
                 head, _, body = piece.partition(b"\r\n\r\n")
                 if head.split(b" ", 2)[1:2] in ([b"204"], [b"304"]):
                     continue  # without a body by definition: callers keep the connection
@@ -167,7 +167,7 @@ FORMS: dict[str, Any] = {
     "Minions are mixed": {"Function": "x", "Minions": [5, "a"], "Result": {}},
     "Result is a list": {"Function": "x", "Minions": ["a"], "Result": []},
 }
-"""What is of JSON and of salt-api, and of no function of Salt's."""
+"""Values that are valid for JSON and salt-api, and that no function of Salt returns."""
 
 ANSWERS: dict[str, bytes] = {
     "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -204,4 +204,4 @@ ANSWERS: dict[str, bytes] = {
     "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
     "not modified": b"HTTP/1.1 304 Not Modified\r\n\r\n",
 }
-"""Bytes that are no answer of use."""
+"""Bytes that are no usable answer."""

@@ -1,4 +1,4 @@
-"""A salt-api that logs everybody in and answers what a test says; on loopback."""
+"""A salt-api on loopback that logs everybody in, and answers as a test says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Listener(ThreadingHTTPServer):
 
 
 class Server:
-    """Logs everybody in; what it answers to calls is up to ``answer``, by default the call."""
+    """Logs everybody in; ``answer`` decides the answers to calls, by default the call itself."""
 
     def __init__(self) -> None:
         self.life = 3600.0
@@ -84,7 +84,7 @@ class Server:
 
 
 def absent(handler: BaseHTTPRequestHandler, low: Any) -> None:
-    """What a master without saltext-ha says."""
+    """Answer as a master without saltext-ha."""
     text = f"'{low['fun']}' is not available."
     respond(handler, {"return": [{"data": {"return": text, "success": False}}]})
 
@@ -108,7 +108,7 @@ def pool(*servers: HasUrl, **options: Any) -> SaltApiPool:
 
 
 def everything(exc: BaseException, frames: bool = True) -> str:
-    """All that an error reporter could get at: of all errors in the chain, and of their frames."""
+    """All text that an error reporter could reach: in all errors of the chain, and their frames."""
     seen, todo, done = [], [exc], set[int]()
     while todo:
         one = todo.pop()

@@ -16,12 +16,12 @@ from lab.process import Daemon
 from tests.certificates import self_signed
 from tests.tools import program
 
-# Where the package's service runs it: as another user, with a socket that root alone can make.
+# Lines for the package's service: another user, and a socket that root alone can make.
 SERVICE = re.compile(r"(?m)^    (?:user|group|chroot|stats socket) .*\n")
 
 
 def pem(folder: Path, address: str) -> tuple[Path, Path]:
-    """What ``cert=`` takes, for *address*; and the certificate alone, to check it by."""
+    """The file that ``cert=`` takes, for *address*; and the certificate alone, to verify with."""
     certificate, key = self_signed(folder, address)
     both = folder / "both.pem"
     both.write_bytes(certificate.read_bytes() + key.read_bytes())
@@ -43,8 +43,8 @@ class Balancer:
     """
     A balancer of that *kind* with the configuration *text*, which listens on *address*:*port*.
 
-    Ended with the block; :meth:`check` is what an operator does before. *base*: its URL, where it
-    is no other than ``https://address:port``.
+    It ends with the block; before it, :meth:`check` does what an operator would. *base*: its URL,
+    if that is not ``https://address:port``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Balancer:
             text = (
                 f"daemon off; master_process off; pid {folder}/pid; error_log {self._log} info;\n"
                 "events {}\n"
-                # As Debian has it.
+                # As in Debian's configuration.
                 f"http {{ default_type application/octet-stream; access_log {folder}/access;\n"
                 f"client_body_temp_path {folder}/b;\n"
                 f"proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;\n"
@@ -80,9 +80,9 @@ class Balancer:
 
     def check(self) -> None:
         """
-        What its own check says of the configuration.
+        Have the balancer check its own configuration.
 
-        :raises AssertionError: it does not take it, or warns.
+        :raises AssertionError: it refuses the configuration, or warns.
         """
         done = subprocess.run(self._check, capture_output=True, text=True, timeout=30)
         said = done.stdout + done.stderr
@@ -105,9 +105,8 @@ class Balancer:
         self._daemon.kill()
 
     def calls(self) -> str:
-        """What it wrote down of the calls that came."""
+        """The log of the calls that came."""
         return self._calls.read_text(encoding="utf-8", errors="replace")
 
     def log(self) -> str:
-        """What it said so far."""
         return self._log.read_text(encoding="utf-8", errors="replace")

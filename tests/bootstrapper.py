@@ -1,8 +1,8 @@
 """
 A process in which masters are started unattended, one after the other, without salt-master.
 
-What runs is what a host runs: ``ha.join wait=…``, then what the start of salt-master does with the
-master key, then the engine. Starting Python anew for each would take most of the time.
+It runs the same as a host does: ``ha.join wait=…``, then the steps of salt-master's start for the
+master key, then the engine. Starting Python anew for each master would take most of the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Starter:
         self._say({"place": place.data(), "delay": delay, "join": join})
 
     def running(self) -> dict[str, Any]:
-        """What ``ha.join`` answered, as soon as the engine listens."""
+        """The answer of ``ha.join``, as soon as the engine listens."""
         return self._heard()
 
     def stop(self) -> None:
@@ -79,7 +79,7 @@ def _main() -> None:
     quiet()
     while line := sys.stdin.readline():
         asked = json.loads(line)
-        time.sleep(asked["delay"])  # which of the masters comes first is what is tested
+        time.sleep(asked["delay"])  # tests decide which master comes first
         place = Place.of(asked["place"])
         answer = join.join(place.opts, place.config, "", WAIT) if asked["join"] else {}
         salt.crypt.MasterKeys(place.opts)

@@ -27,7 +27,7 @@ SOON = 60.0
 
 
 class Page:
-    """One tab. :ivar errors: what went wrong in it: exceptions, and what its policy forbade."""
+    """One tab. :ivar errors: its exceptions, and what its security policy forbade."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -38,7 +38,6 @@ class Page:
         self.requested: list[str] = []
 
     async def command(self, method: str, **params: Any) -> Any:
-        """One command of the protocol and its result."""
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
@@ -53,9 +52,8 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, expression: str, deadline: float = SOON) -> None:
-        """Wait until *expression* is true."""
         end = asyncio.get_running_loop().time() + deadline
-        # What is asked for may not be there yet, nor the page itself.
+        # The things in the expression may not be there yet, nor the page itself.
         question = (
             f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"
         )
@@ -66,7 +64,7 @@ class Page:
             await asyncio.sleep(0.05)
 
     async def text(self, selector: str) -> str:
-        """The text that is to be seen of the first element that *selector* names."""
+        """The visible text of the first element that *selector* names."""
         return str(
             await self.evaluate(f"(document.querySelector({json.dumps(selector)})||{{}}).innerText")
         )
@@ -81,11 +79,11 @@ class Page:
             await self.command("Input.dispatchKeyEvent", type="keyUp", **event)
 
     async def write(self, text: str) -> None:
-        """Type *text* into what has the focus."""
+        """Type *text* into the element that has the focus."""
         await self.command("Input.insertText", text=text)
 
     async def look(self, width: int, height: int, dark: bool = False, phone: bool = False) -> None:
-        """How large the window is, and which colours its user prefers."""
+        """Set the size of the window, and the colours that its user prefers."""
         await self.command(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -98,13 +96,12 @@ class Page:
         await self.command("Emulation.setEmulatedMedia", features=features)
 
     async def picture(self, path: Path) -> None:
-        """Save what is to be seen, in few colours."""
+        """Save a picture of the visible page, in few colours."""
         answer = await self.command("Page.captureScreenshot", format="png", optimizeForSpeed=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     async def close(self) -> None:
-        """End the connection."""
         self._reader.cancel()
         await self._socket.close()
 
@@ -138,7 +135,7 @@ class Browser:
         self._address = ""
 
     async def __aenter__(self) -> Browser:
-        # Its sandbox cannot be had by root, nor in most containers; only our own page is shown.
+        # Root cannot have its sandbox, nor can most containers; it shows only our own page.
         self._process = await asyncio.create_subprocess_exec(
             program("chromium"),
             "--headless",

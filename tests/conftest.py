@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and hooks that all tests share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import salt._logging.impl
 
 HERE = Path(__file__).parent
-# Files that take minutes, and mostly wait: for a master to be found dead, for a page to notice. At
-# the end, each alone, they would leave the processors idle.
+# Files that take minutes, and mostly wait: for a master to be found dead, for a page to notice. If
+# they ran last, each alone, they would leave the processors idle.
 WAITING = [
     f"integration/test_{name}.py"
     for name in (
@@ -28,7 +28,7 @@ WAITING = [
     )
 ]
 
-# How long an example takes says something of the machine, and nothing of what is tested.
+# The duration of an example depends on the machine, and says nothing about the tested code.
 hypothesis.settings.register_profile(
     "patient",
     deadline=None,
@@ -41,7 +41,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """A key or another text of several lines is named by its kind: it is another in each run."""
+    """Name a key by its kind: its text of several lines differs in each run."""
     if isinstance(val, str) and "\n" in val and val.startswith("-----BEGIN"):
         whole = val.rstrip().endswith("-----")
         return f"{argname}: a key" if whole else f"{argname}: {len(val)} characters of a key"
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Side by side, files that take minutes come first: the last ones then end together."""
+    """With several workers, files that take minutes come first: all workers then end together."""
 
     def place(item: pytest.Item) -> int:
         name = item.path.relative_to(HERE).as_posix()
@@ -67,6 +67,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is imported by now stays; the garbage collector need not look through it again."""
+    """Imported modules stay; the garbage collector need not look through them again."""
     gc.collect()
     gc.freeze()

@@ -1,7 +1,8 @@
 """
 Minion ids of 255 bytes that all fall into the bucket of ``web1``, as a stranger may have searched.
 
-Each takes 65 536 tries; these were found beforehand, and their numbers are kept as differences.
+Finding one takes 65 536 tries; these were found beforehand, and this file keeps their numbers as
+differences.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _STEPS = """
 
 
 def crafted(count: int) -> list[str]:
-    """*count* of them, 600 at most; the same ones every time."""
+    """*count* such ids, 600 at most; the same ones every time."""
     numbers = itertools.accumulate(map(int, _STEPS.split()))
     found = [f"crafted-{'x' * 237}{number:010}" for number in itertools.islice(numbers, count)]
     assert len(found) == count, "there are 600"

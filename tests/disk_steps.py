@@ -11,24 +11,24 @@ from unittest.mock import patch
 
 from saltext_ha.trees import store
 
-# All that changes something on a disk, but for writing into a file.
+# All calls that change something on a disk, except writing into a file.
 STEPS = (
     "chmod", "fsync", "link", "mkdir", "rename", "replace", "rmdir", "symlink", "sync", "unlink",
     "utime",
 )  # fmt: skip
-# Nothing of these shows but after a power cut, and they take most of the time.
+# These show only after a power cut, and take most of the time.
 LEFT_OUT = {"fsync", "sync"}
 
 Files = dict[str, str]
 
 
 class Crash(BaseException):
-    """Nothing catches it: what was done until then is all that a process leaves that was killed."""
+    """Nothing catches it: as after a kill, only the steps done before it remain."""
 
 
 @contextlib.contextmanager
 def watched(before: Callable[[str], None]) -> Iterator[None]:
-    """*before* is told the name of each step, and may raise instead of it."""
+    """Call *before* with the name of each step; it may raise instead of the step."""
 
     def stepping(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
         def taken(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,7 @@ def watched(before: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def crashing(after: int) -> Iterator[None]:
-    """The process dies before the step that comes *after* so many others."""
+    """The process dies *after* so many steps, before the next one."""
     left = after
 
     def burn(name: str) -> None:
@@ -60,6 +60,6 @@ def crashing(after: int) -> Iterator[None]:
 
 
 def read(top: Path) -> Files:
-    """Path → text of all files below *top*; what links lead to is not among them."""
+    """Path → text of all files below *top*; does not follow links."""
     paths = (path for path in top.rglob("*") if path.is_file() and not path.is_symlink())
     return {str(path.relative_to(top)): path.read_text(errors="replace") for path in paths}

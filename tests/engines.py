@@ -1,4 +1,4 @@
-"""Engines in this process, and the words to talk to them."""
+"""Engines in this process, and functions to talk to them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def places(root: Path, *names: str, ha: Any = None, **options: Any) -> list[Plac
 
 @contextlib.asynccontextmanager
 async def running(*places: Place) -> AsyncIterator[list[Engine]]:
-    """Start and stop engines."""
+    """Engines that run; they stop at the end of the block."""
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(Engine(place)) for place in places]
 
 
 @contextlib.asynccontextmanager
 async def met(*places: Place) -> AsyncIterator[list[Engine]]:
-    """Engines that have met; when they know no peers yet, they are made acquainted."""
+    """Engines that have met; makes them trust each other if they do not yet."""
     async with running(*places) as engines:
         befriend(*places)
         for engine in engines:
@@ -61,8 +61,8 @@ async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[st
 
 def wrong(status: Mapping[str, Any]) -> list[str]:
     """
-    What ``ha.status`` says is wrong with masters and their keys. Here no salt-master serves, and
-    configurations are compared only where a test does it.
+    The troubles of masters and their keys according to ``ha.status``. In these tests no salt-master
+    serves, and only some tests compare configurations.
     """
     return [
         reason["text"]
@@ -78,7 +78,7 @@ async def join(inviter: Place, joiner: Place) -> None:
 
 
 async def invited(place: Place, **options: Any) -> str:
-    """The token that ``ha.invite`` on *place* puts into a file."""
+    """The token that ``ha.invite`` on *place* writes into a file."""
     return Path((await run(place, "invite", **options))["token_file"]).read_text().strip()
 
 
@@ -91,8 +91,6 @@ async def join_by(place: Place, token: str, **options: Any) -> dict[str, Any]:
 
 
 async def until(condition: Callable[[], bool], what: str, deadline: float = 60.0) -> None:
-    """Wait until *condition* holds."""
-
     async def look() -> None:
         while not condition():
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Fixtures that differ by a name only."""
+"""Fixtures that differ only by a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 def named(make: Callable[[Path, str], T], *names: str) -> list[Any]:
     """
-    ``m1, m2 = named(Master, "m1", "m2")``: a fixture each, of what *make* makes in ``tmp_path``.
+    ``m1, m2 = named(Master, "m1", "m2")``: a fixture for each name, made by *make* in ``tmp_path``.
     """
 
     def fixture(name: str) -> Any:

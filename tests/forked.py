@@ -1,8 +1,9 @@
 """
 Engine processes in milliseconds: forked from one that has imported Salt and the product.
 
-To start an interpreter and import them takes more than a second of a processor, and the tests that
-kill engines start hundreds. What is forked has served nothing yet: nothing but modules is shared.
+Starting an interpreter and importing them takes more than a second of a processor, and the tests
+that kill engines start hundreds. The forked process has served nothing yet: engines share nothing
+but modules.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ForkedEngine(EngineProcess):
     """
     As :class:`EngineProcess`; a test sets its clock (``tests/shifted.py``) and its faults.
 
-    :param host: where it lives, see :meth:`.Switch.host`; empty: where this process does.
+    :param host: where it runs, see :meth:`.Switch.host`; empty: where this process runs.
     """
 
     def __init__(
@@ -41,7 +42,6 @@ class ForkedEngine(EngineProcess):
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
         pid = self._running().pid
         assert pid is not None
         return pid
@@ -49,7 +49,7 @@ class ForkedEngine(EngineProcess):
     def launch(self) -> None:
         """Start and return at once; :meth:`wait_ready` waits."""
         with contextlib.suppress(FileNotFoundError):
-            self.place.config.control_socket.unlink()  # a killed one leaves it behind
+            self.place.config.control_socket.unlink()  # a killed engine leaves it behind
         # It ends with this process at the latest.
         self._child = FORKS.Process(
             target=serve, args=(self.place.data(), self.environment, self._host), daemon=True
@@ -60,7 +60,7 @@ class ForkedEngine(EngineProcess):
         """
         Return when it listens.
 
-        :raises RuntimeError: it ended instead; its reason is on stderr.
+        :raises RuntimeError: it ended instead; stderr has the reason.
         """
         child, control = self._running(), self.place.config.control_socket
         what = f"{self.place.name} listens"
@@ -70,9 +70,9 @@ class ForkedEngine(EngineProcess):
 
     def wait_ended(self, timeout: float = START) -> int:
         """
-        Return when it has ended by itself: its exit status, or the signal's number negated.
+        Wait until it has ended by itself; returns its exit status, or the negated signal number.
 
-        :raises TimeoutError: it goes on.
+        :raises TimeoutError: it still runs.
         """
         child = self._running()
         child.join(timeout)
@@ -110,7 +110,7 @@ def serve(place: Mapping[str, Any], environment: Mapping[str, str], host: str) -
         hosts.enter(host)
     from tests import preloaded
 
-    # Read when it was imported, which was before.
+    # The import, which was earlier, has read the variable of another process.
     preloaded.fail_points._orders = environment.get(VARIABLE)
     preloaded.engines.quiet()
     own = preloaded.engines.Place.of(place)

@@ -1,4 +1,4 @@
-"""A TCP forwarder that does to one connection what networks do, when it is told to."""
+"""A TCP forwarder that on request treats a connection as bad networks do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW = 3.0
 @dataclass
 class Trap:
     """
-    :ivar word: a request with this in it meets the fault; once for each of *times*.
+    :ivar word: a request that contains it meets the fault; so many *times*.
     :ivar fault: ``reset`` the connection in the middle of the answer, ``drop`` the request unseen
         and reset, swallow the answer (``silence``), or keep it back for :data:`SLOW` seconds.
     :ivar sprung: how many requests met it.
@@ -61,7 +61,6 @@ class Forwarder:
             _reset(sock)
 
     def set(self, word: bytes, fault: Fault, times: int = 1) -> Trap:
-        """Set a trap."""
         self.trap = Trap(word, fault, times)
         return self.trap
 
@@ -91,7 +90,7 @@ class Forwarder:
                         break
                     cut.append(self.trap.fault)
                 server.sendall(request)
-        # In the way of a real network: the server goes on with what it got.
+        # As in a real network, the server goes on with the request that it got.
         if not cut:
             _close(server)
 
@@ -135,7 +134,7 @@ def _request(client: socket.socket) -> bytes:
 def _reset(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        # Another thread may be in recv() of it, which would keep the connection open.
+        # Another thread may be in recv() of this socket, which would keep the connection open.
         sock.shutdown(socket.SHUT_RD)
     sock.close()
 

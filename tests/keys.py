@@ -27,5 +27,4 @@ def public_key(number: int) -> str:
 
 
 def public_keys(count: int) -> list[str]:
-    """*count* different public keys."""
     return [public_key(number) for number in range(count)]

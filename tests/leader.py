@@ -1,4 +1,4 @@
-"""Stands for the part that finds who leads: it says what a test says."""
+"""Stands for the part that finds the leader: it says what a test says."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from saltext_ha.transport.listener import Handler
 
 class Leader:
     """
-    As *name* has it.
+    The leader as the master *name* knows it.
 
-    :ivar follows: who leads, itself perhaps; empty: nobody.
-    :param more: what its standing says besides, as ``fence``.
+    :ivar follows: the name of the leader, perhaps its own; empty: nobody leads.
+    :param more: further fields of its standing, such as ``fence``.
     """
 
     def __init__(self, name: str, follows: str = "", **more: Any) -> None:

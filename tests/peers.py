@@ -64,13 +64,13 @@ class Master:
         )
 
     def _share(self, invite: Invite) -> dict[str, Any]:
-        """What it hands over besides; it is kept in ``handed``, too."""
+        """The values that it hands over in addition; keeps *invite* in ``handed``."""
         self.handed.append(self.shared if invite.share_master_key else {})
         return self.handed[-1]
 
     @property
     def applicant(self) -> Applicant:
-        """This master as one that asks to be let in by the secret."""
+        """This master as one that asks for admission by the secret."""
         assert self.secret is not None
         return Applicant(self.identity, self.trust, self.name, self.url, self.group, self.secret)
 
@@ -129,14 +129,14 @@ async def until(condition: Callable[[], bool], deadline: float = 5.0) -> None:
 
 @contextlib.asynccontextmanager
 async def silent(host: str, port: int) -> AsyncIterator[None]:
-    """Accepts connections there, and never says a word."""
+    """A server at *host* and *port* that accepts connections, and never sends a byte."""
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: held.append(writer), host, port)
     try:
         yield
     finally:
         server.close()
-        # Since Python 3.12 the end of a server is waited for until its last connection is gone.
+        # Since Python 3.12, waiting for the end of a server waits for its last connection.
         for writer in held:
             writer.close()
         await server.wait_closed()
@@ -145,7 +145,7 @@ async def silent(host: str, port: int) -> AsyncIterator[None]:
 async def raw_call(
     master: Master, request: bytes, caller: Master | None = None, **context: Any
 ) -> bytes:
-    """Send bytes over TLS, as *caller* or nobody; what comes back until the other side closes."""
+    """Send bytes over TLS, as *caller* or nobody; returns the bytes until the other side closes."""
     ctx = tls.joining_context()
     if caller is not None:
         ctx.load_cert_chain(caller.identity.certificate_file, caller.identity.key_file)
@@ -162,7 +162,7 @@ async def raw_call(
 
 
 def http(path: str, body: bytes, **headers: str) -> bytes:
-    """The bytes of a POST; header names are given with underscores."""
+    """The bytes of a POST; *headers* have underscores in place of hyphens."""
     shown = {
         "Host": "x",
         "Content-Type": "application/msgpack",

@@ -1,8 +1,8 @@
 """
-What an engine that is forked finds imported already (see ``tests/forked.py``).
+The modules that a forked engine finds imported already (see ``tests/forked.py``).
 
-``time.time`` is replaced before anything else is imported; what asks the kernel itself, as OpenSSL
-does, is not deceived.
+It replaces ``time.time`` before it imports anything else. Code that asks the kernel itself, as
+OpenSSL does, is not deceived.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ from saltext_ha.engine import main as service  # noqa: E402
 __all__ = ["engines", "fail_points", "service"]
 
 gc.collect()
-gc.freeze()  # a collection in what is forked would copy all that is shared
+gc.freeze()  # a collection in a forked process would copy all shared memory

@@ -1,4 +1,4 @@
-"""Groups of engine processes, one of which a test makes fail; and what is to hold afterwards."""
+"""Groups of engine processes; a test makes one fail, and checks what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Master:
     """One master whose engine is a process that a test can make fail."""
 
     def __init__(self, root: Path, name: str, ha: Mapping[str, Any] | None = None) -> None:
-        # Which writes pass a point is counted: none by the clock.
+        # Tests count the writes that pass a point: allow none that depend on the clock.
         quiet = {"sync_interval": 0.2, "consistency": {"interval": 0}}
         self.place = Place(root, name, {**quiet, **(ha or {})})
         self.name = name
@@ -82,18 +82,18 @@ class Master:
         return Path(self.place.opts["cachedir"]) / ".dfn"
 
     def ask(self, command: str, **payload: Any) -> dict[str, Any]:
-        """What ``salt-run ha.<command>`` is answered; an empty answer when it gets none."""
+        """The answer of ``salt-run ha.<command>``; empty if it gets none."""
         with contextlib.suppress(HaError):
             return self.engine.control(command, payload)
         return {}
 
     def is_fine(self) -> bool:
-        """Whether ``ha.status`` says so: of all masters, and that nothing is left to be done."""
+        """Whether ``ha.status`` finds nothing wrong with any master, and nothing left to do."""
         status = self.ask("status")
         return bool(status) and not wrong(status)
 
     def note(self) -> str:
-        """What ``ha.status`` says of this master."""
+        """The note of ``ha.status`` on this master."""
         return next((row["note"] for row in self.ask("status")["masters"] if row["self"]), "")
 
     def set_clock(self, offset: float) -> None:
@@ -117,7 +117,7 @@ class Master:
 
     @contextlib.contextmanager
     def dying(self, point: str, times: int = 1) -> Iterator[None]:
-        """What happens inside has the engine killed at *point*; it is started again then."""
+        """The block must get the engine killed at *point*; afterwards it is started again."""
         with self.failing(f"KILL {point} {times}"):
             yield
             assert self.engine.wait_ended(SOON) == -signal.SIGKILL
@@ -126,10 +126,10 @@ class Master:
 
 class Group:
     """
-    Masters below *root*; those of *names* trust each other and know of no key yet.
+    Masters below *root* with the given *names*; they trust each other and know of no key yet.
 
-    :param roots: for masters that are to live elsewhere.
-    :param ha: for masters that are to be configured otherwise.
+    :param roots: other folders, for some masters.
+    :param ha: other configuration, for some masters.
     """
 
     def __init__(
@@ -159,12 +159,12 @@ class Group:
             master.engine.wait_ready()
 
     def kill(self) -> None:
-        """End those that run; quicker than to stop them."""
+        """Kill all running engines; quicker than to stop them."""
         for master in self.masters:
             master.engine.kill()
 
     def comes_to(self, expected: Keys, among: Iterable[Master] = ()) -> None:
-        """Wait until all masters show *expected*, and the group says that nothing is left."""
+        """Wait until all masters show *expected*, and the group says that nothing is left to do."""
         masters = list(among) or self.masters
         for master in masters:
             wait_for(lambda m=master: m.shown() == expected, SOON, f"{master.name} shows that")

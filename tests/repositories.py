@@ -12,7 +12,7 @@ WHO = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in (
 
 
 def git(*words: str, cwd: Path) -> str:
-    """What ``git`` says, as nobody in particular."""
+    """The output of ``git``, run as nobody in particular."""
     environment = {**os.environ, **WHO, "GIT_CONFIG_GLOBAL": os.devnull}
     command = [program("git"), *words]
     done = subprocess.run(
@@ -22,7 +22,7 @@ def git(*words: str, cwd: Path) -> str:
 
 
 def repository(path: Path) -> Path:
-    """A new one, with one commit in ``main``."""
+    """A new repository, with one commit in ``main``."""
     path.mkdir(parents=True)
     git("init", "-q", "-b", "main", ".", cwd=path)
     commit(path, "one")
@@ -30,7 +30,7 @@ def repository(path: Path) -> Path:
 
 
 def commit(repository: Path, text: str) -> str:
-    """Write *text* into ``top.sls``; the new commit."""
+    """Commit *text* in ``top.sls``; returns the new commit."""
     (repository / "top.sls").write_text(text)
     git("add", ".", cwd=repository)
     git("commit", "-q", "-m", text, cwd=repository)
@@ -38,5 +38,4 @@ def commit(repository: Path, text: str) -> str:
 
 
 def head(repository: Path) -> str:
-    """The commit that it stands at."""
     return git("rev-parse", "HEAD", cwd=repository)

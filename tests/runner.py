@@ -24,7 +24,7 @@ def run(place: Place, function: str, **arguments: Any) -> dict[str, Any]:
 def start(
     place: Place, function: str, environment: Mapping[str, str], **arguments: Any
 ) -> subprocess.Popen[bytes]:
-    """The same in a process of its own, with *environment* beside ours."""
+    """As :func:`run`, in a process of its own, with *environment* in addition to ours."""
     order = {"place": place.data(), "function": function, "arguments": arguments}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.runner", json.dumps(order)],

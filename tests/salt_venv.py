@@ -1,4 +1,4 @@
-"""A Python environment with Salt in it, and nothing of ours: as on a minion that is to get it."""
+"""A Python environment with Salt in it, and nothing of ours: as on a minion before installation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PROGRAMS = ("salt-minion", "salt-master", "salt-call")
 
 def make(folder: Path, python: Path | None = None) -> Path:
     """
-    Make it, with the Salt of another one by links, and a pip of its own.
+    Make an environment with links to the Salt of another one, and a pip of its own.
 
-    :param python: whose Salt; default: the one that runs this.
-    :return: its python.
+    :param python: the Python that has this Salt; default: the one that runs this.
+    :return: the Python of the new environment.
     """
     origin = (python or Path(sys.executable)).absolute()
     subprocess.run([origin, "-m", "venv", folder], check=True, timeout=120)

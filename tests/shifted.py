@@ -11,7 +11,7 @@ CLOCK = "TEST_CLOCK"
 
 def shifted(clock: Callable[[], float]) -> Callable[[], float]:
     """
-    *clock*, ahead by the seconds that a file says; on time without one.
+    *clock*, ahead by the seconds in a file; on time without the file.
 
     The environment variable ``TEST_CLOCK`` names the file.
     """

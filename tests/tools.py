@@ -1,4 +1,4 @@
-"""Programs from Debian that tests drive; without them a test fails, and says what to install."""
+"""Programs from Debian that tests drive; without one a test fails, and says what to install."""
 
 from __future__ import annotations
 

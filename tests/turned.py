@@ -1,4 +1,4 @@
-"""A member of a group in other hands: who has its state folder, and says what he likes."""
+"""An attacker who has the state folder of a member of the group, and sends what he likes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ YEAR = 365 * 86400.0
 
 class Turned:
     """
-    Who has *state*, the state folder of the master *name*.
+    An attacker who has *state*, the state folder of the master *name*.
 
-    :param node: under which it writes.
+    :param node: the attacker writes under it.
     """
 
     def __init__(self, state: Path, name: str, node: str = "e" * 16) -> None:
@@ -34,7 +34,7 @@ class Turned:
         self._writes = (Dot(node, counter) for counter in itertools.count(1))
 
     async def tell(self, peer: Peer, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Call *peer* as the master that it was."""
+        """Call *peer* as that master."""
         return await call_once(self.identity, peer, method, payload, 20.0)
 
     async def introduce(self, peer: Peer, other: Turned, url: str) -> None:
@@ -60,7 +60,7 @@ class Turned:
         by: str = "alice",
         on: str = "m1",
     ) -> Record:
-        """Decide about *key*, in another's name, knowing all that *peer* does."""
+        """Decide about *key*, in another's name, with the causal context of *peer*'s record."""
         print_ = minion_key.fingerprint(key)
         known = (await self.known(peer, minion_id)).get(print_, Record(minion_id, print_, key))
         value = Value(next(self._writes), state, at, by, on)
@@ -69,11 +69,10 @@ class Turned:
         return record
 
     def signed(self, word: Vouch) -> Vouch:
-        """*word*, proven as its own."""
+        """*word*, signed with that master's key."""
         key = serialization.load_pem_private_key(self.identity.key_file.read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return word._replace(proof=key.sign(word.statement, ec.ECDSA(hashes.SHA256())))
 
     async def push(self, peer: Peer, *records: Record) -> dict[str, Any]:
-        """Send *records* to *peer*."""
         return await self.tell(peer, "push", {"records": [to_wire(record) for record in records]})

@@ -1,4 +1,4 @@
-"""Masters whose engines compare each other: what they are made of, and what they are told."""
+"""Masters whose engines compare each other: makes them, and reads their answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = dict[str, Any]
 
 
 def place(root: Path, name: str, ha: Mapping[str, Any] | None = None, **options: Any) -> Place:
-    """A master whose configuration file says what it runs with."""
+    """A master whose configuration file has the options that it runs with."""
     folder = root / name
     options = {
         "file_roots": {"base": [str(folder / "srv")]},
@@ -35,7 +35,7 @@ def place(root: Path, name: str, ha: Mapping[str, Any] | None = None, **options:
 
 
 def found(answer: Answer) -> dict[str, dict[str, Any]]:
-    """``section:path`` → values, of everything that is told."""
+    """``section:path`` → values, of all differences in *answer*."""
     return {
         f"{name}:{difference['path']}": difference["values"]
         for name, part in answer["sections"].items()
@@ -44,7 +44,7 @@ def found(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 def checked(*places: Place, only: str = "") -> Answer:
-    """What the first of *places* is told about all, when all run."""
+    """The answer of ``ha.check_consistency`` on the first of *places*, while all run."""
 
     async def act() -> Answer:
         async with met(*places):

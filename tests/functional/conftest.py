@@ -17,11 +17,11 @@ from tests.functional.keepers import Master
 
 
 class KeepersOwn(sqlite3.Connection):
-    """replica.db: it fails for other threads from when the keeper's has used it."""
+    """replica.db; once the keeper's thread has used it, it fails for other threads."""
 
     _keeper: threading.Thread | None = None
     beside: ClassVar[list[str]] = []
-    """Who did, since the last test: some parts of an engine log an error and go on."""
+    """Other threads that used it in this test: some parts of an engine log an error and go on."""
 
     def _check(self) -> None:
         current = threading.current_thread()
@@ -42,7 +42,7 @@ class KeepersOwn(sqlite3.Connection):
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Two threads that use one connection make SQLite fail, but seldom: here they always do."""
+    """Two threads that use one connection rarely make SQLite fail: in tests they always do."""
     connect = sqlite3.connect
 
     def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -57,7 +57,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nobody_beside() -> Iterator[None]:
-    """Not even where the error of :class:`KeepersOwn` was caught."""
+    """No other thread may use replica.db, even if its :class:`KeepersOwn` error was caught."""
     KeepersOwn.beside.clear()
     yield
     assert KeepersOwn.beside == []
@@ -65,7 +65,7 @@ def nobody_beside() -> Iterator[None]:
 
 @pytest.fixture
 def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no salt-master here whose bus could be heard or used; looking for it takes time."""
+    """Do not look for an event bus: there is no salt-master here, and looking takes time."""
     monkeypatch.setattr(EventBus, "listen", lambda self, stop: None)
     monkeypatch.setattr(Announcer, "_work", lambda self: None)
 

@@ -1,4 +1,4 @@
-"""Keepers over real key folders and real replica files, and what happens to their keys."""
+"""Keepers over real key folders and real replica files, and steps that happen to their keys."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class _Folders(Folders):
 
 
 class Store(FileStore):
-    """Key folders; with *fuse* set, the process dies before that many more steps of an apply."""
+    """Key folders; with *fuse* set, the process dies after that many more steps of an apply."""
 
     fuse: int | None = None
     before: Callable[[], None] | None = None
-    """What somebody else does when an apply is about to write."""
+    """An act of somebody else when an apply is about to write."""
     between: Callable[[], None] | None = None
-    """What somebody else does after the new entries of an apply, before the old ones go."""
+    """An act of somebody else after the new entries of an apply, before the old ones go."""
 
     def __init__(self, root: Path, pending_first: bool = False) -> None:
         super().__init__(root, pending_first=pending_first)
@@ -58,9 +58,9 @@ class Store(FileStore):
             act()
 
     crash_after = False
-    """Die when the next apply has done all."""
+    """Die after the next apply."""
     broken = False
-    """Nothing can be written."""
+    """Fail all writes."""
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         if self.broken:
@@ -89,9 +89,9 @@ class Store(FileStore):
 
 class Master:
     """
-    One master's key folders, replica and keeper, and what happens to them.
+    One master's key folders, replica and keeper, and steps that happen to them.
 
-    :param in_memory: the replica is no file: nothing is waited for.
+    :param in_memory: the replica is no file, so that nothing waits for a disk.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class Master:
         self.open(**how)
 
     def scan(self) -> list[Record]:
-        """Everything that changed, with a second look at what is unsettled."""
+        """Observe all changes, with a second look at unsettled ids."""
         return [*self.scan_once(), *self.look_again()]
 
     def scan_once(self) -> list[Record]:
-        """Everything that changed, with one look."""
+        """Observe all changes, with one look."""
         return self.keeper.observe({*self.store.changed(), *self.keeper.work.ids()})
 
     def look_again(self) -> list[Record]:
-        """A second look, somewhat later."""
+        """Take a second look, somewhat later."""
         return self.keeper.observe(self.keeper.work.ids(), certain=True)
 
     def settle(self) -> None:
@@ -175,7 +175,7 @@ class Master:
         return merged.learned
 
     def hear(self, records: Iterable[Record]) -> Merged:
-        """Learn them, and leave the key store as it is until the next apply."""
+        """Learn *records*, and leave the key store as it is until the next apply."""
         self.keeper.mode.shared = "another one writes"
         try:
             return self.keeper.learn(records)
@@ -221,7 +221,7 @@ def exchange(one: Master, other: Master) -> None:
 
 
 def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
-    """Both masters have accepted *minion_ids*."""
+    """Have both masters accept *minion_ids*."""
     for minion_id in minion_ids:
         one.knock(minion_id, key, ACCEPTED)
     exchange(one, other)
@@ -230,7 +230,7 @@ def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
 
 
 def lose(master: Master) -> None:
-    """Its replica.db is gone; it is to be opened again."""
+    """Delete the replica.db of *master*; the caller must open it again."""
     master.replica.close()
     for path in master.root.glob("replica.db*"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""Three keys, and what is done with a key store of whatever kind."""
+"""Three keys, and steps on a key store of any kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def take(
     shown: Stored | None = None,
 ) -> set[str]:
     """
-    Have *store* take these steps: ids whose keys had gone since.
+    Have *store* take these steps; returns ids whose keys had gone since.
 
-    :param shown: what was seen of it; else what stands in it.
+    :param shown: the entry as seen before; default: the entry as it is now.
     """
     return change(store, *steps, minion_id=minion_id, seen=shown).missing
 
@@ -33,20 +33,20 @@ def change(
     minion_id: str = "web1",
     seen: Stored | None = None,
 ) -> Outcome:
-    """The same, with all that came of it."""
+    """As :func:`take`, with the whole outcome."""
     seen = shown(store, minion_id) if seen is None else seen
     return store.apply([Change(minion_id, [Step(*step) for step in steps], KEYS, seen)])
 
 
 def shown(store: KeyStore, minion_id: str = "web1") -> Stored:
-    """What stands in it."""
+    """The entry of *minion_id* in *store*."""
     content = store.read(minion_id)
     assert content is not None
     return content.stored
 
 
 def look(store: KeyStore) -> set[str]:
-    """What changed, taken note of."""
+    """The changed ids; *store* takes note of them."""
     ids = set(store.changed())
     for minion_id in ids:
         store.read(minion_id)

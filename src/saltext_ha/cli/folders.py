@@ -1,4 +1,4 @@
-"""The folders of a master: where its configuration is, and what its first start makes."""
+"""The folders of a master: of its configuration, and those that its first start makes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# As salt-master has them at its start; the first is the one whose mode is looked after.
+# As salt-master has them at its start; verify_env looks after the mode of the first.
 _PKI = ("", "minions", "minions_pre", "minions_denied", "minions_autosign", "minions_rejected")
 
 
 def configuration(config_dir: str | None) -> Path:
     """
-    The file with the configuration of the master, which need not be there beside ``master.d``.
+    The file with the configuration of the master; it may be missing if there is ``master.d``.
 
     :param config_dir: its folder, as the option has it.
     :raises FileNotFoundError: no master is configured there: with Salt's defaults it would be
-        another one.
+        another master.
     """
     import salt.syspaths
 
@@ -32,8 +32,8 @@ def configuration(config_dir: str | None) -> Path:
 
 def make(opts: Mapping[str, Any]) -> None:
     """
-    Make the folders of the master *opts* that are missing, as the start of salt-master does:
-    when root does it, they belong to ``user:``.
+    Make the missing folders of the master *opts*, as the start of salt-master does: if root makes
+    them, they belong to ``user:``.
     """
     import salt.utils.verify
 
@@ -41,7 +41,7 @@ def make(opts: Mapping[str, Any]) -> None:
     folders = [*(pki / name for name in _PKI), cache, cache / "jobs", cache / "proc"]
     folders += [Path(opts[key]) for key in ("sock_dir", "token_dir") if opts.get(key)]
     missing = [str(folder) for folder in folders if not folder.is_dir()]
-    # Only those: it would change the owner of all that is in the others.
+    # Only missing ones: verify_env would change the owner of everything in the others.
     if missing and opts.get("verify_env", True):
         salt.utils.verify.verify_env(
             missing,

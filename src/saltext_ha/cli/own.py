@@ -1,4 +1,4 @@
-"""What ``salt-ha`` has besides the functions of the runner."""
+"""The functions of ``salt-ha`` that the runner does not have."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
         seconds,
         display_width,
     )
-    # An exception could be raised, and swallowed, in the middle of what Salt loads for the table.
-    # However it is ended, the terminal is given back.
+    # An exception of a handler could come while Salt loads modules for the table, and be swallowed.
+    # Instead, end the loop: that always gives the terminal back.
     for ends in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ends, lambda number, frame: work.stop())
     return work.run()
 
 
 def _report(opts: Mapping[str, Any], file: str = "") -> int:
-    """``salt-ha report``: shown, and then written."""
+    """``salt-ha report``: shows the report, then writes it."""
     import salt.version
 
     from saltext_ha.commands import report as command
@@ -84,7 +84,7 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
     if asks and not _agreed(f"Write this to {path}? [y/N] "):
         return 0
     if asks or file:
-        # Another's file is neither overwritten nor followed.
+        # Neither overwrite nor follow a file of another user.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as to:
             to.write(text)
@@ -101,7 +101,7 @@ def _agreed(question: str) -> bool:
 
 
 def _status(opts: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``ha.status`` answers; an engine that does not run is an answer, too."""
+    """The answer of ``ha.status``; that the engine does not run is an answer, too."""
     from saltext_ha.commands import engine_client
     from saltext_ha.config import mapping
 
@@ -116,7 +116,7 @@ def _rendered(opts: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
 
 
 def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
-    """``salt-ha completion bash``: on standard output; reads no configuration."""
+    """``salt-ha completion bash``: prints the script; reads no configuration."""
     from saltext_ha.commands import completion
     from saltext_ha.runners import ha as runner
 

@@ -1,4 +1,4 @@
-"""What is called, with what, and what becomes of it."""
+"""The program ``salt-ha``: calls a function, as the right user, and shows its result."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     The program ``salt-ha``.
 
-    :return: the exit code of the function; 2 when it could not be called.
+    :return: the exit code of the function; 2 if it could not be called.
     """
-    # Before anything is read that must not lie on a disk.
+    # First: later code reads secrets, which must not lie on a disk.
     from saltext_ha.config import secret
 
     secret.keep_from_core_dumps()
@@ -51,13 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _guarded(work: Callable[[], int]) -> int:
-    """What *work* returns; 2 and its reason when it fails as it may."""
+    """The exit code of *work*; if it fails in an expected way, print why and return 2."""
     try:
         return work()
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as exc:
-        # By Salt, which has said why: a file that it cannot read, a user that does not exist.
+        # Salt raised it, and has said why: a file that it cannot read, a user that does not exist.
         if isinstance(exc.code, str):
             print(f"salt-ha: {exc.code}", file=sys.stderr)
         return UNUSABLE if exc.code else 0
@@ -119,7 +119,8 @@ def _run(options: argparse.Namespace, name: str) -> int:
     # As the calling user: the user of salt-master may not be allowed to read that file.
     token = tokens.given(opts, options.token_file) if name == "ha.join" else ""
     folders.make(opts)
-    # What is of this program alone only asks; what it writes is the caller's, as a report in /root.
+    # This program's own functions only ask; a file that they write, as a report in /root, is the
+    # caller's.
     as_root = mine is not None and os.geteuid() == 0
     if not as_root and not salt.utils.verify.check_user(opts["user"]):
         raise PermissionError(f"run this as root or as {opts['user']} (user: in {file})")

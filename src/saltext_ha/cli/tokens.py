@@ -1,4 +1,4 @@
-"""Tokens, which go neither through Salt nor a command line: ``invite`` and ``join``."""
+"""``invite`` and ``join`` with tokens, which pass neither through Salt nor a command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse(arguments: Sequence[str]) -> None:
 
 def given(opts: Mapping[str, Any], file: str | None) -> str:
     """
-    The token to join by; empty: by the group's secret.
+    The token to join with; empty: join by the group's secret.
 
     :param file: as the option has it.
     :raises HaError: it cannot be read.
@@ -39,7 +39,7 @@ def given(opts: Mapping[str, Any], file: str | None) -> str:
             settings = mapping.parse(opts)
         except HaError:
             return ""  # the function says what is wrong
-        # What starts masters unattended is to wait for no token.
+        # A program that starts masters unattended must not wait for a token.
         if settings.masters:
             return ""
     token = _asked()
@@ -49,7 +49,7 @@ def given(opts: Mapping[str, Any], file: str | None) -> str:
 
 
 def _asked() -> str:
-    """What stands on standard input, or what a person types, unseen."""
+    """The text on standard input; from a terminal, what a person types unseen."""
     if sys.stdin is None:
         return ""
     if sys.stdin.isatty():
@@ -61,7 +61,7 @@ def _asked() -> str:
 
 
 def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: Any) -> int:
-    """``salt-ha invite``: the token alone on standard output, all about it beside."""
+    """``salt-ha invite``: prints the token alone on standard output, the rest on standard error."""
     import salt.output
 
     from saltext_ha.commands import engine_client

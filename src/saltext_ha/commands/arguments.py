@@ -1,4 +1,4 @@
-"""What the arguments of commands mean, and how a wrong one is shown."""
+"""Reads the arguments of commands, and shows a wrong one in a message."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 
 def glob_of(payload: Mapping[str, Any]) -> str:
     """
-    The minions that a command names.
+    The ``glob`` of a command; without one, all minions.
 
-    :raises InvalidRecord: that is no glob.
+    :raises InvalidRecord: it is no glob.
     """
     return check_glob(payload.get("glob", "*"))
 
@@ -60,11 +60,11 @@ def span(text: Any) -> float:
 
 
 def author(payload: Mapping[str, Any], command: str) -> str:
-    """Who made a decision, and by which command, as history keeps it."""
+    """Who made a decision, and by which command: the text that history keeps."""
     return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"
 
 
 def shown(value: object) -> str:
-    """A wrong argument, for a message; one that may be deep or long by its type only."""
+    """A wrong argument, for a message: shortened, or only its type if it may be deep or long."""
     plain = value is None or isinstance(value, (bool, int, float, str))
     return repr(value)[:80] if plain else type(value).__name__

@@ -1,4 +1,4 @@
-"""Work that takes longer than an answer may: one command begins it, another asks for progress."""
+"""Work that outlasts the time for an answer: one command begins it, another asks for progress."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Background:
         self._jobs: dict[str, Job] = {}
 
     def begins(self, work: Work) -> Command:
-        """A command that begins *work* and answers ``job``, its name."""
+        """A command that begins *work* and answers the name of this work, ``job``."""
 
         async def begin(payload: dict[str, Any]) -> dict[str, Any]:
             if any(job.task and not job.task.done() for job in self._jobs.values()):

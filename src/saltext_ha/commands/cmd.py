@@ -27,8 +27,8 @@ OPERATION = re.compile(r"[0-9a-f]{32}")
 @dataclass
 class UnderWay:
     """
-    The parts of a job under way, by master: ``jids``, job ids of the running parts; ``done``,
-    counts of the others; ``unknown``, why a part could not be published.
+    The parts of a job under way, by master. ``jids``: job ids of the running parts; ``done``:
+    counts of the ended parts; ``unknown``: why a part could not be published.
     """
 
     jids: dict[str, str] = field(default_factory=dict)
@@ -45,7 +45,6 @@ class Commands:
         """By operation, while its command runs."""
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"cmd": self.cmd, "cmd_more": self.more, "cmd_progress": self.progress}
 
     async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,13 +88,13 @@ class Commands:
         """
         How far ``operation`` is; both are empty when it is not under way.
 
-        :return: ``masters`` (name → how many minions its part is for, ``targeted``, None before it
-            is published; how many ``returned``; how many of these ``failed``) and ``unknown``
-            (master → why it does not say).
+        :return: ``masters`` (name → counts of minions: ``targeted`` by its part, None before that
+            is published; ``returned``; of these ``failed``) and ``unknown`` (master → why it does
+            not say).
         """
         under_way = self._under_way.get(_operation(payload), UnderWay())
         counts, unknown = await self._jobs.counts(dict(under_way.jids))
-        # Parts may have ended meanwhile: then their result counts.
+        # A part may have ended meanwhile: then its result counts.
         masters = {n: each for n, each in counts.items() if n not in under_way.unknown}
         unknown = {n: why for n, why in unknown.items() if n not in under_way.done}
         return {

@@ -23,7 +23,7 @@ OPTIONS = ("tgt_type", "timeout", "batch", "progress", "test", "kwarg")
 LONGEST = 3600.0
 """Seconds to wait, beyond the timeout, for minions that say that they still run the job."""
 AGAIN = 5.0
-"""Least seconds between two questions whether they do: each question is a job of its own."""
+"""Least seconds between two questions whether minions still run it: each is a job of its own."""
 BESIDE = 60.0
 """Seconds beside the timeout to find the minions, publish, and ask which still run the job."""
 THIS = "this master"
@@ -90,7 +90,7 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
     """
     Wait, as ``salt`` does, until no minion says that it still runs the job; returns the result.
 
-    Asks the engine again and again, not one long question: nothing waits there after Ctrl-C.
+    It asks the engine short questions, not a long one: after Ctrl-C nothing waits in the engine.
 
     :param found: the result at the end of the timeout.
     :param front: print on standard error, after this text, how many minions are waited for; None:
@@ -107,7 +107,7 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
         try:
             told = ask("cmd_more", {"jids": jids, "timeout": seconds})["masters"]
         except HaError:
-            break  # keep what is known: these ran it when they were last asked
+            break  # keep the last answer: these minions ran it then
         jids = {name: jid for name, jid in jids.items() if told.get(name, {}).get("running")}
         for name, each in told.items():
             others = {i: j for i, j in found["running"].items() if found["missing"][i] != name}
@@ -128,7 +128,7 @@ class _Watching:
     """
     Prints the progress of an operation on standard error, whenever it has changed.
 
-    It asks in its own thread, which is not waited for: a master that does not answer delays neither
+    It asks in its own thread, for which nothing waits: a master that does not answer delays neither
     the end of the operation nor Ctrl-C.
 
     :ivar operation: the name under which the engine knows it.
@@ -166,7 +166,7 @@ def how_far(told: Answer) -> str:
     """
     One line for the engine's answer to ``cmd_progress``; empty before anything was published.
 
-    The total is shown only once every master has told how many its part is for.
+    It has the total only once every master has told how many minions its part targets.
     """
     counts, unknown = list(told["masters"].values()), sorted(told["unknown"])
     targeted = [each["targeted"] for each in counts]
@@ -193,7 +193,7 @@ def batch_size(batch: int | str, count: int) -> int:
 
 
 def _together(before: Answer, now: Answer) -> Answer:
-    """The answer of the batches *before* and of the one *now*."""
+    """The answer of all batches *before*, merged with the answer of the batch *now*."""
     if not before:
         found = {**now}
         found["jobs"] = [now["jobs"]]

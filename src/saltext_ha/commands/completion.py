@@ -1,4 +1,4 @@
-"""``salt-ha completion``: what a shell completes, from the parser and the functions."""
+"""``salt-ha completion``: scripts for shells, made from the parser and the functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMATS = "json yaml nested raw"
 # Not completed: all users can see an argument, so salt-ha reads the join token elsewhere.
 NEVER = ("token",)
 FOLDER, FILE, FORMAT, SECONDS = "folder", "file", "format", "seconds"
-# What the options of the parser take.
+# The kind of value that each option of the parser takes.
 VALUES = {
     **{"--config-dir": FOLDER, "-c": FOLDER, "--token-file": FILE},
     **{"--out": FORMAT, "--wait": SECONDS},
@@ -30,7 +30,7 @@ class Word:
     arguments: tuple[str, ...] = ()
 
 
-# What salt-ha has beside the functions of the runner.
+# The functions of salt-ha that the runner does not have.
 OWN = (
     Word("completion", "What a shell completes of salt-ha", ("bash", "zsh")),
     Word("lock", "Run a command on one master at a time: lock NAME -- COMMAND"),
@@ -182,7 +182,7 @@ def _cases(words: list[Word], form: str, quote_each: bool = False) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Help without the characters that ``_arguments`` gives a meaning."""
+    """Help text without the characters that have a meaning in ``_arguments``."""
     return " ".join((text or "").split()).translate(str.maketrans("[]:", "() "))
 
 

@@ -1,7 +1,7 @@
 """
 ``ha.check_consistency``: asks every master about itself, and compares.
 
-Every peer is asked once for a digest per section. Then only what differs is asked for.
+It asks every peer once for a digest of each section, then only for the facts that differ.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
-#: Questions about the time; the shortest round trip counts.
+#: How often a peer is asked for its time; the answer with the shortest round trip counts.
 ROUNDS = 3
-#: Checks whose facts are kept between their first question and their second, and for how long.
+#: How many checks' facts are kept from their first question to their second; for how many seconds.
 KEPT = 4
 KEPT_FOR = 60.0
 #: Seconds after which facts of this master that are not read yet count as unknown.
@@ -46,7 +46,7 @@ class OwnFacts:
     """
     This master's own facts, for the checks of all masters.
 
-    :param opts: its configuration, and *config* its ``ha:`` part.
+    :param opts: this master's configuration; *config*: the ``ha:`` part of it.
     """
 
     def __init__(self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection) -> None:
@@ -55,8 +55,6 @@ class OwnFacts:
         self._one_at_a_time = asyncio.Lock()
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return {"time": time.time(), "group": self._config.group}
 
@@ -120,7 +118,7 @@ class ConsistencyCheck:
 
     :param config: this master's, with the expected differences.
     :param own: this master's facts.
-    :param explain: adds to differences in the roots the tree that each is in.
+    :param explain: adds to each difference in the roots the tree that it is in.
     :param note: called with each answer about all sections.
     """
 
@@ -138,11 +136,9 @@ class ConsistencyCheck:
         self._own, self._keys, self._explain, self._note = own, keys, explain, note
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"check": self.check}
 
     async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.check_consistency``."""
         names = sections.select(payload.get("only"))
         answer = await self.answer(names)
         if names == sections.NAMES:
@@ -159,7 +155,7 @@ class ConsistencyCheck:
         links = dict(self._group.links)
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
-        # All masters at the same time: each reads its own files.
+        # All masters work at the same time: each reads its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
         asked = [link for link in links.values() if link.peer.name not in check.unreached]
         looking = [self._core.scan()] if sections.KEYS in names else []
@@ -257,7 +253,7 @@ class _Check:
 
     @contextlib.contextmanager
     def _asking(self, name: str) -> Iterator[None]:
-        """Count a peer as unreached if it does not answer, or answers nonsense."""
+        """Count the peer *name* as unreached if it does not answer, or answers nonsense."""
         try:
             yield
         except (InvalidRecord, *NO_SENSE):

@@ -1,10 +1,10 @@
 """
 Checks at intervals whether the masters are the same, and fires an event when the answer changes.
 
-A master that left is dropped from the last answer at once. When a master joins or comes back, all
+A master that leaves is dropped from the last answer at once. When a master joins or comes back, all
 are compared as soon as it has been up for a moment. After a join it is unknown until then whether
-they differ. So it is after a restart, unless the last answer was "the same": only the number of
-differences is kept, and some may be gone.
+the masters differ. The same holds after a restart, unless the last answer was "the same": a restart
+keeps only the number of differences, and some may be gone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from saltext_ha.health import group_state
 log = logging.getLogger(__name__)
 
 FILE = "consistency.json"
-# Seconds from the start to the first check, which also warms the file cache; engines have met then.
+# Seconds from the start to the first check: engines have met by then. It also warms the file cache.
 FIRST = 60.0
-# Seconds for which all must have answered before new masters are compared.
+# Seconds for which no master may have come up or gone down before new masters are compared.
 SETTLED = 3.0
 LOOK = 0.5
 # Seconds until the next comparison if the last one lacked a master that is up.
@@ -41,8 +41,7 @@ class ConsistencyWatch:
     """
     Keeps the last answer.
 
-    :param folder: where it survives a restart, so that an event is not fired twice for one
-        difference.
+    :param folder: keeps the answer over a restart, so that one difference does not fire two events.
     :param announce: fires ``salt/ha/drift`` and ``salt/ha/consistent``.
     :param interval: seconds between two checks of the engine; 0: no checks.
     :param members: returns the present members of the group.
@@ -104,7 +103,7 @@ class ConsistencyWatch:
         interval = self._interval
         if not interval:
             return
-        # Not all masters of a group at the same time.
+        # The masters of a group must not all check at the same time.
         pause = min(FIRST, interval) * random.uniform(0.8, 1.2)  # nosec B311
         while True:
             await self._pause(pause)
@@ -159,7 +158,7 @@ class ConsistencyWatch:
     def _members_changed(self) -> str:
         """
         Drop masters that have left from the last answer. Returns why the answer does not count: a
-        master joined, or one left and it is not known any more what differed there.
+        master joined, or one left and its differences are no longer known.
         """
         if self._members is None or not self.last.masters:
             return ""

@@ -1,9 +1,9 @@
 """
-What masters did in the group, as seen by the others: the masters they introduced, and their writes.
+What masters did in the group, as others saw it: the masters they introduced, and their writes.
 
-No master is believed about itself here. The masters that pinned another one say who introduced it,
-and those that took a write in say who sent it. A write counts as another master's only if that
-master made it, and says so.
+Nobody believes a master about itself here. The masters that pinned a master say who introduced it,
+and the masters that took a write in say who sent it. A write counts as another master's only if
+that master made it, and says so.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ PORTION = 2000
 """Lines in one message."""
 MOST_PAGES = 250
 """
-Pages of one member's answer: half a million writes, which is five for each of 100 000 minions, and
-some hundred megabytes. The accused master may be the one that answers, and never end.
+Pages of one member's answer: half a million writes, five for each of 100 000 minions, and some
+hundred megabytes. The member that answers may be the accused master, and never end.
 """
 MAX_NAMES = 1000
 MAX_KEY = 64
@@ -63,13 +63,12 @@ class Pin(NamedTuple):
 
 
 class Dealings:
-    """Asks all members, and answers them."""
+    """Asks all members for pins and writes, and answers their questions."""
 
     def __init__(self, group: Group, core: Core, trust: Trust) -> None:
         self._group, self._core, self._trust = group, core, trust
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {
             _INTRODUCED: self._tell_pins,
             _WROTE: self._tell_writes,
@@ -123,7 +122,7 @@ class Dealings:
     async def _without_made(
         self, writes: list[Write], asked: Iterable[str]
     ) -> tuple[list[Write], dict[str, str]]:
-        """Those of *writes* that their alleged origin does not confirm; and the errors."""
+        """The *writes* that their alleged origin does not confirm; and the errors."""
         core = self._core
         own = await core.run(core.replica.history.made_here, [w[:5] for w in writes])
         writes = [w for position, w in enumerate(writes) if position not in set(own)]
@@ -302,12 +301,11 @@ def introduced_by(
     name: str, pins: Sequence[Pin], own: str, since: float = ALWAYS
 ) -> dict[str, list[Pin]]:
     """
-    The masters that *name* introduced, and those that these introduced: each with the pins that say
-    so.
+    The masters that *name* introduced, directly or through others, each with the pins that say so.
 
-    A master that one outside this set admitted is not in it. Statements of accused masters do not
-    count, so none clears itself, nor do two of them clear each other: an accused master clears
-    others only after one that is not accused has cleared it.
+    A master that was admitted by a master outside this set is cleared: it is not in the set. What
+    accused masters say does not count, so none clears itself, nor do two of them clear each other:
+    an accused master clears others only after one that is not accused has cleared it.
 
     :param pins: of all masters.
     :param own: the master that asks.
@@ -337,8 +335,8 @@ def _led_to(
     cleared: Collection[str],
 ) -> dict[str, list[Pin]]:
     """
-    *found*, and step by step the masters that *name* or a found one introduced, according to the
-    *pins* of other masters; none of *cleared*.
+    *found*, extended step by step by the masters that *name* or a found master introduced, as the
+    *pins* of other masters say; without those *cleared*.
     """
     found = dict(found)
     while True:

@@ -18,7 +18,7 @@ from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
 from saltext_ha.transport.control_server import Command
 
-# What to do about held keys, and by which argument ha.release is confirmed.
+# What to do about held keys, and the argument that confirms ha.release.
 CONFIRM = (
     "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
     "masters: salt-run ha.release deletes={count}"
@@ -26,7 +26,7 @@ CONFIRM = (
 
 
 class Held(NamedTuple):
-    """A held id: what is known of it, what the store shows, and what a release would delete."""
+    """A held id: what the group knows of it, what the store shows, what a release would delete."""
 
     minion_id: str
     known: str
@@ -36,13 +36,10 @@ class Held(NamedTuple):
 
 
 class Decisions:
-    """Commands that decide about keys."""
-
     def __init__(self, group: Group, core: Core) -> None:
         self._group, self._core = group, core
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {
             "resolve": self.resolve,
             "restore": self.restore,
@@ -152,7 +149,7 @@ class Decisions:
         return done
 
     async def refill(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.refill``: bring this master's key store back to what is known."""
+        """``ha.refill``: bring this master's key store back to what the group knows."""
         self._check_whole()
         core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
@@ -170,7 +167,7 @@ class Decisions:
         return self._answer(rows, payload, only=here)
 
     def _check_whole(self) -> None:
-        """:raises HaError: not all that the peers know was pulled yet."""
+        """:raises HaError: this master lost its replica, and has not yet pulled all from peers."""
         if self._core.mode.lost:
             raise HaError(
                 f"{self._group.name} lost its replica.db, and not all has come from its peers yet: "
@@ -179,8 +176,8 @@ class Decisions:
 
     async def _all_held(self) -> tuple[list[Held], str, dict[str, str]]:
         """
-        What is held here. If nothing is, and the store is not in doubt: a sentence about what other
-        masters hold, and master → why it could not be asked.
+        The ids held here. If there are none, and the store is not in doubt: a sentence about what
+        other masters hold, and master → why it could not be asked.
         """
         held = await self._core.run(self._held)
         if held or self._core.mode.doubt:
@@ -198,7 +195,7 @@ class Decisions:
         )
 
     def _held(self) -> list[Held]:
-        """All that is held on this master."""
+        """All ids held on this master."""
         core = self._core
         found = []
         for minion_id in core.replica.held.all():
@@ -250,7 +247,7 @@ class Decisions:
         """
         The answer to a decision. Its ``retcode`` is 1 if there are changes that no master writes.
 
-        :param only: the one master whose key store follows; empty: all.
+        :param only: the one master whose key store changes; empty: all.
         """
         test = bool(payload.get("test"))
         modes = {self._group.name: self._core.mode.name}

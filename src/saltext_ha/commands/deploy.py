@@ -40,7 +40,7 @@ class Deploy:
     The commands.
 
     :param digests: the folder that keeps digests of source files that were read before.
-    :param stop: called while a source is read; raises to give that up.
+    :param stop: called while a source is read; raises to end the reading.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class Deploy:
         self._background = Background("a deployment", "salt-run ha.deployments")
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {
             "deploy": self._background.begins(self.deploy),
             "rollback": self._background.begins(self.rollback),
@@ -68,7 +67,6 @@ class Deploy:
     # -- the commands
 
     async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
-        """``ha.deploy``."""
         planned = []
         for tree in self._named(payload.get("trees")):
             if tree.source is None:
@@ -90,7 +88,6 @@ class Deploy:
         return await asyncio.to_thread(read)
 
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
-        """``ha.rollback``."""
         wanted = payload.get("to")
         planned = []
         await self._trees.compare()
@@ -104,7 +101,6 @@ class Deploy:
         return await self._carry_out(planned, payload, job)
 
     async def deployments(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.deployments``."""
         trees = self._named(payload.get("trees"))
         unknown = await self._trees.compare()
         states, errors = await self._states.of(tree.name for tree in trees)
@@ -245,7 +241,7 @@ class Deploy:
         return answer
 
     async def _check_unmoved(self, known: Mapping[str, Register], peers: Collection[str]) -> None:
-        """:raises HaError: a tree is not what was *known* of it, here or on one of *peers*."""
+        """:raises HaError: a register is no longer as *known*, or one of *peers* does not say."""
         if unasked := await self._trees.compare(peers):
             raise HaError(f"nothing was switched: {_listed(unasked)}")
         for name, register in known.items():
@@ -257,8 +253,8 @@ class Deploy:
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
-        Tree → its live folder here, if no deployment made it; folders of which no version can be
-        made are left out.
+        Tree → its live folder here, if no deployment made it. Leaves out folders that cannot become
+        a version.
         """
         found: dict[str, Planned] = {}
         for tree, *_ in planned:
@@ -304,9 +300,9 @@ class Deploy:
         """
         The states of all masters that take part.
 
-        :param unasked: master → why it could not be asked what is current, which a deployment
-            would replace unseen.
-        :raises HaError: one of them cannot take part.
+        :param unasked: master → why it could not be asked which version is current: a deployment
+            would replace that version unseen.
+        :raises HaError: a master cannot take part.
         """
         states, errors = await self._states.of(names)
         errors = {**unasked, **errors}
@@ -328,7 +324,7 @@ class Deploy:
         """
         Stage *todo* on every master, and check it there.
 
-        :raises HaError: one could not; all serve what they served before.
+        :raises HaError: a master could not; all serve what they served before.
         """
         for each in todo:
             name = each.tree.name

@@ -1,4 +1,4 @@
-"""What a deployment would change, as rows for people."""
+"""Rows for people: what a deployment would change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Planned(NamedTuple):
     version: bytes
     manifest: Manifest
     words: str
-    """Where it is from, for people."""
+    """Where the version is from, for people."""
     source: Source | None
     """The folder that it is read from; None: it was deployed before."""
 
@@ -38,10 +38,10 @@ def plan_row(
     each: Planned, there: Planned | None, store: TreeStore, register: Register, states: States
 ) -> dict[str, Any]:
     """
-    What *each* would change of what this master serves.
+    What *each* would change on this master.
 
     :param there: the live folder, if no deployment made it.
-    :param store: the tree's. :param register: says what is current of the tree.
+    :param store: the tree's. :param register: says which version of the tree is current.
     """
     name = each.tree.name
     _, served = store.live()

@@ -22,17 +22,14 @@ from saltext_ha.transport.control_server import Command
 
 
 class Differences:
-    """Commands that compare what the masters know of keys."""
-
     def __init__(self, group: Group, core: Core, keys: KeySection) -> None:
         self._group, self._core, self._keys = group, core, keys
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"sync": self.sync, "knowledge": self.knowledge}
 
     async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """All that this master knows of keys, page by page: for ``ha.join test=True``."""
+        """A page of all that this master knows of keys, for ``ha.join test=True``."""
         core = self._core
         try:
             after = bytes.fromhex(str(payload.get("after", "")))
@@ -88,7 +85,10 @@ class Differences:
         return made, notes
 
     async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
-        """What anti-entropy with every peer would change: computed here, nothing is stored."""
+        """
+        The changes that anti-entropy with every peer would make, the ids in conflict, and master →
+        why it was not reached. Stores nothing.
+        """
         core = self._core
         merged: dict[str, dict[bytes, Record]] = {}
         unreachable: dict[str, str] = {}

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 ASKING = 5.0  # seconds for minions to answer where they are,
 PER_SECOND = 500  # and one second more for each so many minions
-ANSWERING = 15.0  # seconds for a minion that asks its other masters first whether they answer
-ARRIVING = 60.0  # seconds until the other master must have heard it
+ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its other masters answer
+ARRIVING = 60.0  # seconds within which the other master must have heard a moved minion
 POLL = 0.5
 BATCH = 50
 LARGEST = 500
@@ -60,12 +60,9 @@ class Drain:
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"drain": self.drain, "rebalance": self.rebalance}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._draining(payload)
             return {}
@@ -90,7 +87,6 @@ class Drain:
         return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.drain``."""
         source = self._source(payload.get("name"))
         batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
         test = bool(payload.get("test"))
@@ -132,8 +128,8 @@ class Drain:
         """
         Where the minions of *source* go, and those that stay.
 
-        :param out: masters that are drained already. One is empty by intention, and would look like
-            the one with the most room.
+        :param out: masters that are drained already. Such a master is empty on purpose, and would
+            look like the one with the most room.
         """
         everyone = _everyone(answers)
         working = {n: each for n, each in answers.items() if n != source and not each.error}
@@ -158,7 +154,6 @@ class Drain:
         return steps, stay
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.rebalance``."""
         batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
         async with self._alone():
             if not payload.get("test"):
@@ -198,7 +193,7 @@ class Drain:
         return rebalance_planner.names_of(everyone.values(), addresses)
 
     async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
-        """Minions that are bound to *source* by what was heard last, and did not answer."""
+        """Minions that are bound to *source*, as far as masters heard, and did not answer."""
         view = await self._bound.minions({"glob": "*"})
         return [
             row["id"]
@@ -222,7 +217,7 @@ class Drain:
         """Have one batch move, and wait until its minions are heard where they went."""
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
-        # The first may have arrived before the last has answered.
+        # The first minion may have arrived before the last one has answered.
         began = asyncio.get_running_loop().time()
 
         async def ask(source: str, entry: str) -> None:
@@ -246,7 +241,7 @@ class Drain:
     async def _await_arrival(
         self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
     ) -> None:
-        """Wait until another master surely heard each after *began*, at most *seconds*."""
+        """Wait, at most *seconds*, until another master surely heard each minion after *began*."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         missing = dict(leaving)

@@ -26,9 +26,9 @@ class MinionEndpoint:
     """
     One master as minions see it.
 
-    ``finger`` is that of its key, ``sign_finger`` that of its signing key; empty: it has none.
-    ``workers`` and ``open_files`` are its resources for them, ``max_minions`` is how many it
-    accepts (0: any number). Of a master that was not ``reached``, only the address is known.
+    ``finger`` is the fingerprint of its key, ``sign_finger`` of its signing key; empty: it has
+    none. ``workers`` and ``open_files`` are its resources for minions, ``max_minions`` is how many
+    minions it accepts (0: any number). If it was not ``reached``, only its address is known.
     """
 
     name: str
@@ -78,7 +78,7 @@ def own(name: str, address: str, opts: Mapping[str, Any]) -> MinionEndpoint:
 
 def from_wire(name: str, raw: Mapping[str, Any]) -> MinionEndpoint:
     """
-    The peer *name* by its own description, checked as if from a stranger.
+    The endpoint of the peer *name*, from its own description, checked as if from a stranger.
 
     :raises InvalidRecord: it makes no sense.
     """
@@ -110,7 +110,7 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> MinionEndpoint:
 
 
 def _workers(opts: Mapping[str, Any]) -> int:
-    """Its worker threads; 3008 can have them in several pools."""
+    """The number of worker threads; Salt 3008 can have them in several pools."""
     pools = opts.get("worker_pools")
     if opts.get("worker_pools_enabled") and isinstance(pools, Mapping) and pools:
         counts = [pool.get("worker_count") for pool in pools.values() if isinstance(pool, Mapping)]
@@ -122,14 +122,13 @@ class Endpoints:
     """
     The endpoints of all masters of the group.
 
-    :param opts: this master's configuration, and *host* at which others reach it.
+    :param opts: this master's configuration; *host*: where others reach it.
     """
 
     def __init__(self, group: Group, opts: Mapping[str, Any], host: str) -> None:
         self._group, self._opts, self._host = group, opts, host
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"endpoint": self._answer}
 
     async def all(self) -> tuple[list[MinionEndpoint], dict[str, str]]:

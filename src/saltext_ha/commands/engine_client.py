@@ -25,9 +25,9 @@ def engine(
     """
     The engine's answer.
 
-    :param work: seconds for its work, as the user gave them: the engine checks that.
+    :param work: seconds for its work, as the user gave them: the engine checks the value.
     :param more: seconds that it may take in addition.
-    :raises HaError: it does not run, refused or failed; says why.
+    :raises HaError: the engine does not run, refused or failed; says why.
     """
     sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
     wait = SOON + more + (3 * work if sensible else 0)

@@ -31,7 +31,7 @@ class FailoverSafe:
     """
     The command, and the peers' questions for it.
 
-    :param summary: told which masters no minion is configured with.
+    :param summary: takes the list of masters that no minion is configured with.
     :param per_worker: how many minions one worker thread can serve.
     """
 
@@ -47,20 +47,17 @@ class FailoverSafe:
         self._group, self._jobs = group, jobs
         self._endpoints, self._checking = endpoints, checking
         self._summary, self._per_worker = summary, per_worker
-        # One job at a time: many questions must not flood the minions.
+        # One job at a time: many questions of peers must not flood the minions.
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"failover_safe": self.failover_safe}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"minion_reports": self._reports}
 
     async def failover_safe(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.failover_safe``."""
         own = self._group.name
         names = self._group.masters
         lost, glob = str(payload.get("master") or ""), _glob(payload)
@@ -136,19 +133,19 @@ def _glob(payload: Mapping[str, Any]) -> str:
 
 
 def _number(summary: Mapping[str, Any]) -> int:
-    """How many minions that master has accepted, as far as it says so."""
+    """How many minions the master has accepted; 0 if it does not say."""
     found = summary.get("accepted")
     return found if isinstance(found, int) else 0
 
 
 def _notes(summary: Mapping[str, Any]) -> list[str]:
-    """What ``ha.status`` says of that master, as far as it is a doubt."""
+    """What in the summary of a master makes it doubtful."""
     notes = texts(summary, "notes")
     for name, what in (("held", "keys are held"), ("dirty", "keys are still to be applied")):
         if summary.get(name):
             notes.append(f"{summary[name]} {what}")
     health = summary.get("health")
-    # Its notes already say that it is being drained.
+    # The notes already say that the master is being drained.
     if isinstance(health, Mapping) and not (health.get("ready", True) or health.get("draining")):
         what = "does not serve" if health.get("healthy") is False else "is not ready"
         notes.append(f"{what}: {health.get('reason')}")
@@ -158,7 +155,7 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 def _told(
     answers: Mapping[str, Any], masters: list[MinionEndpoint]
 ) -> tuple[dict[str, MinionReport], dict[str, str]]:
-    """The minions by id; and by master, why its minions could not be asked."""
+    """Id → a minion's report; and master → why its minions could not be asked."""
     lookup = _lookup(answers, masters)
     found: dict[str, MinionReport] = {}
     failed: dict[str, str] = {}
@@ -177,9 +174,9 @@ def _told(
 
 def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> reports.Lookup:
     """
-    Address → master, by what minions met there and by the masters' own addresses. Minions count
-    more: behind a port map they use other addresses. If they contradict each other, a master's own
-    address counts, so that one minion cannot change it.
+    Address → masters: those that minions met there, and those that give it as their own. The
+    minions count more: behind a port map they use other addresses. If minions contradict each
+    other, a master's own address counts, so that one minion cannot change it.
     """
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:
@@ -196,7 +193,7 @@ def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> report
         if bare_ip(host):
             met, own = learnt.get(where, set()), addresses.get(where, set())
             return met & own or met or own
-        # A name may mean several masters, of which these minions have met only one.
+        # A host name may mean several masters; these minions may have met only one of them.
         if host not in known:
             known[host] = _resolved(host)
         found = (addresses.get((each, port), set()) for each in {where[0], *known[host]})

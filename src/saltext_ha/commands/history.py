@@ -32,7 +32,6 @@ class HistoryCommand:
         self._core, self._name = core, name
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"history": self.history}
 
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +45,7 @@ class HistoryCommand:
         since = time.time() - arguments.span(span) if span else None
 
         def read() -> list[Line | DeployedLine]:
-            # One more than is shown, to know whether there are more.
+            # One line more than is shown, to know whether there are more.
             chosen = glob, limit + 1, since, by
             replica = core.replica
             found: list[Line | DeployedLine] = list(replica.history.lines(*chosen))

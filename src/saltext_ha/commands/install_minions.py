@@ -24,12 +24,12 @@ from saltext_ha.minion.restarting import after_job
 BATCH = 50
 TIMEOUT = 60.0
 BACK = 180.0
-"""Seconds in which a restarted minion is to answer again."""
+"""Seconds within which a restarted minion must answer again."""
 ASKED_AGAIN = 5.0
-"""Seconds in which it is to answer one question whether it is back."""
+"""Seconds that it has to answer one question whether it is back."""
 LOOKS = 1.0
 """Least seconds between two such questions: asking an engine that has ended fails at once."""
-# A job is also an event; Salt cuts those of more than a megabyte (max_event_size).
+# A job is also an event; Salt cuts events of more than a megabyte (max_event_size).
 CHUNK = 192 * 1024
 PRESENT, INSTALLED, WOULD = "already there", "installed", "would be installed"
 FAILED, SILENT = "failed", "no answer"
@@ -63,7 +63,7 @@ class Installation:
     One run of the command.
 
     :param ask: has the engine carry out a command.
-    :param wheel: what is to be installed.
+    :param wheel: the wheel to install.
     :param timeout: seconds for each step of a minion.
     :param say: prints progress.
     """
@@ -81,7 +81,7 @@ class Installation:
         self._facts: dict[str, Facts] = {}
         self._folder = f"saltext-ha-{secrets.token_hex(16)}"
         self._sent: set[str] = set()
-        """Minions whose cache folder may hold parts of what is sent."""
+        """Minions whose cache folder may hold parts of the sent files."""
 
     def look(self, tgt: str | list[str], tgt_type: str) -> None:
         """
@@ -101,7 +101,7 @@ class Installation:
         self._miss(told)
 
     def judge(self, force: bool) -> list[str]:
-        """The minions that are to get it; the rows of the others say why not."""
+        """The minions to install it on; the rows of the others say why not."""
         for minion, facts in self._facts.items():
             row = self.rows[minion]
             if facts.version == self._wheel.version and not force:
@@ -159,7 +159,7 @@ class Installation:
             self._say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
 
     def clean(self) -> None:
-        """Remove what was sent and not used; the rows of silent minions say what is left."""
+        """Remove sent files that were not used; the rows of silent minions say what is left."""
         for cache, ids in self._by(sorted(self._sent), lambda facts: facts.cache):
             folder = f"{cache}/{self._folder}"
             try:
@@ -174,7 +174,7 @@ class Installation:
         self._sent.clear()
 
     def _use(self, minions: Sequence[str], restart: bool) -> None:
-        """Have running minions use what was installed; restart those that need it."""
+        """Have running minions use the installed version; restart those that need a restart."""
         fresh = [i for i in minions if self._facts[i].version is None]
         due = [i for i in minions if i not in fresh or self._facts[i].watchdog]
         loads = [i for i in fresh if i not in due]
@@ -213,7 +213,7 @@ class Installation:
             self._fail(minion, f"installed; the minion is not back {BACK:g} s after its restart")
 
     def _versions(self, minions: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Which of *minions* run what was installed → their answer to ``ha.version``."""
+        """Those of *minions* that run the installed version → their answer to ``ha.version``."""
         try:
             told = self._job(list(minions), "list", "ha.version", [], timeout=ASKED_AGAIN)
         except HaError:
@@ -225,7 +225,7 @@ class Installation:
         }
 
     def _run(self, minions: Sequence[str], command: list[str]) -> dict[str, Mapping[str, Any]]:
-        """Run *command* on each; the JSON in its last line. Rows note failures."""
+        """Run *command* on each minion → the JSON in its last line. Rows note failures."""
         told = self._work(minions, "cmd.run_all", [command], {"python_shell": False})
         found: dict[str, Mapping[str, Any]] = {}
         for minion, value in told.values.items():

@@ -72,7 +72,7 @@ def refused(given: str) -> HaError:
     """
     The error for a user who gave a token as an argument, where others can see it.
 
-    :param given: that argument; of it only the invitation's name is shown.
+    :param given: that argument; the error shows only the invitation's name from it.
     """
     where, which = "the master that made it", ""
     with contextlib.suppress(TokenError):

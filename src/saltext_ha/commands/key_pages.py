@@ -67,7 +67,7 @@ async def offer(
     The answer to a master with *invite* that asks what joining would do: states of keys, no keys.
 
     :param opts: this master's configuration.
-    :param after: as of :func:`page`.
+    :param after: as for :func:`page`.
     """
     if not after:
         await core.scan()

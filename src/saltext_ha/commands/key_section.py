@@ -39,7 +39,7 @@ class KeySection:
         self._group, self._core = group, core
 
     async def counts(self) -> dict[str, int]:
-        """How many keys are held and how many denied, on this master."""
+        """How many keys are held, and how many are denied, on this master."""
         core = self._core
 
         def read() -> dict[str, int]:

@@ -12,13 +12,10 @@ from saltext_ha.transport.control_server import Command
 
 
 class Keys:
-    """The command."""
-
     def __init__(self, group: Group, core: Core) -> None:
         self._group, self._core = group, core
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"keys": self.keys}
 
     async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:

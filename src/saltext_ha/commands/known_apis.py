@@ -16,8 +16,8 @@ LONGEST = 2048  # characters of a URL; a longer one is not kept
 
 class KnownApis:
     """
-    The last known URL of each master, kept in *state_dir* across restarts of the engine. Without a
-    readable and writable file it is kept until the next restart only.
+    The last known URL of each master, kept in *state_dir* across restarts of the engine. If the
+    file cannot be read or written, the URLs are kept only until the next restart.
     """
 
     def __init__(self, state_dir: Path) -> None:

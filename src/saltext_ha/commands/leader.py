@@ -17,8 +17,6 @@ from saltext_ha.transport.peer import Peer
 
 
 class LeaderCommand:
-    """Answers ``ha.leader`` on one master."""
-
     def __init__(
         self, group: Group, leader: Leader, runs: Runs, reactions: Reactions | None
     ) -> None:
@@ -26,12 +24,9 @@ class LeaderCommand:
         self._reactions = reactions
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"leader": self.leader}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def leading(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return self._told()
 
@@ -42,7 +37,6 @@ class LeaderCommand:
         return {**self._leader.standing.told(), "reactor": reactor}
 
     async def leader(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The table of ``ha.leader``."""
         answers, errors = await self._group.ask("leading", {}, self._group.timeout)
         own = self._leader.standing
         apart = dict(own.apart)

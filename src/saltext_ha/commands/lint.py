@@ -17,19 +17,16 @@ class Lint:
 
     def __init__(self, group: Group, opts: Mapping[str, Any]) -> None:
         self._group, self._opts = group, opts
-        # One at a time: many questions must not take all threads.
+        # One question at a time: many must not take all threads.
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"lint": self.lint}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"lint": self.answer}
 
     async def lint(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.lint``."""
         from saltext_ha.lint import ask
 
         answers, errors = await self._group.ask("lint", {}, SLOW)

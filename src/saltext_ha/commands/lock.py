@@ -11,13 +11,10 @@ from saltext_ha.transport.control_server import Command
 
 
 class LockCommand:
-    """Answers ``salt-ha lock`` on one master."""
-
     def __init__(self, name: str, leader: Leader, locks: Locks) -> None:
         self._name, self._leader, self._locks = name, leader, locks
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"lock": self.lock, "unlock": self.unlock}
 
     async def lock(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from saltext_ha.config.leader import GROUP
 NOT_GIVEN = 75
 """Exit code: until the end of ``--wait``, another had the lock or no master could give it."""
 LOST = 76
-"""Exit code: the lease was lost, and the command was ended."""
+"""Exit code: the lease was lost, and this program ended the command."""
 NOT_FOUND, NOT_RUN = 127, 126  # as shells have them
 AGAIN = 1.0  # seconds between two questions while it waits
 TURN = 0.1  # seconds between two looks at the lease while the command runs
@@ -109,7 +109,7 @@ class Lock:
             self._ask("unlock", self._payload(), 5.0)
 
     def _hold(self, timeout: float) -> str:
-        """Ask for it; why this program does not have it, empty if it has."""
+        """Ask for the lock; returns why this program does not have it, empty if it has."""
         asked = boot_clock()
         answer = self._ask("lock", self._payload(), timeout)
         if not answer.get("held"):
@@ -131,7 +131,7 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
     a code of this module.
 
     :param say: prints a line for people.
-    :raises HaError: the lock cannot be asked for.
+    :raises HaError: as :meth:`Lock.take`.
     """
     if not lock.take(wait):
         return NOT_GIVEN
@@ -178,7 +178,7 @@ def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 @contextmanager
 def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on to the command what would end this program; a terminal sends Ctrl-C to both."""
+    """Pass signals that end this program on to the command; a terminal sends Ctrl-C to both."""
     before = {
         number: signal.signal(number, lambda n, frame: process.send_signal(n))
         for number in (signal.SIGTERM, signal.SIGHUP)

@@ -55,7 +55,6 @@ class Members:
         self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {
             "peers": self.peers,
             "pause": self.pause,
@@ -65,8 +64,6 @@ class Members:
         }
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask for these commands."""
-
         async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             by = f"an operator of {peer.name}"
             return await self._enforce(payload.get("pause") is not True, by)
@@ -103,11 +100,9 @@ class Members:
         }
 
     async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.pause``."""
         return await self._everywhere(payload, enforce=False)
 
     async def resume(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.resume``."""
         return await self._everywhere(payload, enforce=True)
 
     async def _everywhere(self, payload: dict[str, Any], enforce: bool) -> dict[str, Any]:
@@ -133,14 +128,13 @@ class Members:
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.leave``."""
         names = sorted(self._group.peers)
         if not names:
             raise HaError("this master is in no group")
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        # First: others that know the secret would take this master back at once.
+        # This comes first: masters that know the secret would take this master back at once.
         group_secret.mark_left(self._config.state_dir)
         unreached = await self._membership.leave(self._certificates.begin_anew)
         # From now on it writes under the new certificate.
@@ -161,7 +155,6 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
 
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.renew``."""
         peers = sorted(self._group.peers)
         if payload.get("test"):
             present = self._certificates.identity
@@ -184,7 +177,7 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 0}
 
     async def _until_known(self, were_up: set[str]) -> set[str]:
-        """Wait until the peers that were up know this master again; returns those that do not."""
+        """Wait until the peers *were_up* know this master again; returns the peers that do not."""
         waiting = set(self._group.peers)
         give_up = time.monotonic() + 2 * self._config.sync_interval + self._group.timeout
         while True:

@@ -1,4 +1,4 @@
-"""``ha.minion_config``: the file that tells a minion of all masters, from what these say."""
+"""``ha.minion_config``: makes the file that names all masters to a minion, by asking them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,13 @@ SHARE = (
 
 
 class MinionConfig:
-    """The command."""
-
     def __init__(self, core: Core, endpoints: Endpoints) -> None:
         self._core, self._endpoints = core, endpoints
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"minion_config": self.minion_config}
 
     async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.minion_config``."""
         masters, errors = await self._endpoints.all()
         counts = await self._core.run(self._core.replica.counts)
         minions = counts.get(ACCEPTED, 0)
@@ -51,7 +47,7 @@ def answer(
     """
     The answer of ``ha.minion_config``.
 
-    :param masters: all masters; those that were not reached only with their address.
+    :param masters: all masters; a master that was not reached has only its address.
     :param minions: number of accepted minions of the group.
     :raises HaError: no configuration works for these masters; says how to fix that.
     """
@@ -158,7 +154,7 @@ def _shown(known: list[MinionEndpoint], what: str) -> str:
 
 
 def _lint(known: list[MinionEndpoint], found: Mapping[str, Any]) -> list[check.Finding]:
-    """What the rules of ``ha.lint`` say about the options *found* on a minion without others."""
+    """What the rules of ``ha.lint`` say about a minion that has only the options *found*."""
     import salt.config
     import salt.version
 

@@ -47,7 +47,7 @@ class Facts:
         if self.kernel == "Windows":
             return "Windows: saltext-ha has no functions for such minions"
         if self.kernel == "proxy":
-            # Its Python and files are its host's: another minion there would be restarted.
+            # It shares the Python and files of its host: another minion there would be restarted.
             return "a proxy minion: name the minion of the host that it runs on"
         try:
             fits = SpecifierSet(wanted).contains(self.release, prereleases=True)

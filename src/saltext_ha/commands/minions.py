@@ -37,7 +37,7 @@ COUNTED = 15  # turns between two counts of accepted minions
 AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
-NEW = COUNT_FOR + 5.0  # seconds; the connection of a minion heard since may not be counted yet
+NEW = COUNT_FOR + 5.0  # seconds; a minion heard since then may have a connection not counted yet
 
 
 class MasterView:
@@ -92,8 +92,8 @@ class Bound:
     :meth:`minions` for the group.
 
     :param opts: this master's configuration.
-    :param presence: what its bus tells of minions.
-    :param room: how much of that may be kept.
+    :param presence: what this master's bus tells of minions.
+    :param room: the memory for that; gets the number of accepted minions from time to time.
     """
 
     def __init__(
@@ -113,12 +113,9 @@ class Bound:
         self._counting = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"minions": self.minions}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def bound(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return await self.page(payload)
 
@@ -126,8 +123,9 @@ class Bound:
 
     async def count(self) -> int | None:
         """
-        How many are subscribed to this master's publisher, by its established connections, at most
-        five seconds ago; None where that cannot be seen. Cheap enough for any scrape.
+        How many minions are subscribed to this master's publisher: its established connections, as
+        they were at most five seconds ago; None where these cannot be seen. Cheap enough for any
+        scrape.
         """
         async with self._counting:
             at, counted = self._counted
@@ -235,7 +233,6 @@ class Bound:
         return knowing, {name: each for name, each in found.items() if isinstance(each, str)}
 
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.minions``."""
         glob, live = glob_of(payload), bool(payload.get("live"))
         seconds = timeout_of(payload, LIVE_TIMEOUT)
         asked: dict[str, Answers] = {}
@@ -252,7 +249,7 @@ class Bound:
         for row in rows if live else ():
             row["version"] = versions.get(row["id"])
             if row["state"] == BOUND:
-                row["note"] = ""  # it has just answered where it is
+                row["note"] = ""  # the minion has just answered where it is
             elif row["state"] == UNKNOWN:
                 row.update(state=SILENT, note=f"no answer within {seconds:g} s")
         connections = {name: each.connections for name, each in known.items()}

@@ -18,13 +18,10 @@ RUN, SKIP, WAIT = "run", "skip", "wait"
 
 
 class Once:
-    """Answers ``ha.once`` on one master."""
-
     def __init__(self, leader: Leader, runs: Runs) -> None:
         self._leader, self._runs = leader, runs
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"once": self.once, "once_end": self.end}
 
     async def once(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +49,7 @@ class Once:
         return {**told, "do": RUN, "why": "", "start": list(run.start)}
 
     def _elsewhere(self, name: str, within: float) -> dict[str, Any]:
-        """What is to be done on a master that does not lead."""
+        """What to do on a master that does not lead."""
         standing, reached = self._leader.standing, self._runs.reached()
         known = self._runs.registers.get(name)
         if known and (why := registers.why_not(known, time.time(), within, reached)):

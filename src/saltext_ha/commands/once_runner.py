@@ -17,7 +17,7 @@ LONGEST_WAIT = 300.0
 POLL = 0.3
 TELLING = 60.0  # seconds to try to tell the engine how a run ended: it may be restarting
 FENCE = "SALT_HA_FENCE"
-"""The environment variable that has the leader's fencing number while something runs."""
+"""The environment variable that has the fencing number while a function or command runs."""
 WHEEL, LOCAL = "wheel.", "local."
 
 Ask = Callable[[str, Answer], Answer]
@@ -35,8 +35,8 @@ def run(
     What ``ha.once`` returns.
 
     :param ask: asks the engine.
-    :param options: of :data:`OPTIONS`.
-    :raises HaError: it cannot be asked, or there is no such function.
+    :param options: some of :data:`OPTIONS`.
+    :raises HaError: the engine cannot be asked, or there is no such function.
     """
     name = str(options.get("name") or "")
     given = {**kwargs, **(options.get("kwarg") or {})}
@@ -81,7 +81,7 @@ def run(
 
 
 def _tell_end(ask: Ask, ended: Answer) -> str:
-    """Tell the engine how a run ended; why that failed, or empty."""
+    """Tell the engine how a run ended; returns why that failed, or empty."""
     give_up = time.monotonic() + TELLING
     while True:
         try:

@@ -33,13 +33,12 @@ class OwnWheel:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Of its content."""
         return hashlib.sha256(self.content).hexdigest()
 
 
 def make() -> OwnWheel:
     """
-    What is installed, as a wheel; the same bytes each time.
+    The installed version as a wheel; the same bytes each time.
 
     :raises HaError: a part of it is missing or cannot be read.
     """
@@ -68,7 +67,7 @@ def _files(found: metadata.Distribution, info: str) -> Iterator[tuple[str, Path]
     """The name in the wheel and the path of each file that is not made anew."""
     listed = {str(each): Path(str(each.locate())) for each in found.files or ()}
     mine = {name: path for name, path in listed.items() if name.startswith(f"{PACKAGE}/")}
-    if not mine:  # installed editable: what is run is where it was checked out
+    if not mine:  # installed editable: the code that runs is in the checkout
         here = Path(__file__).parents[1]
         mine = {f"{PACKAGE}/{p.relative_to(here)}": p for p in here.rglob("*") if p.is_file()}
     told = {n: p for n, p in listed.items() if n.startswith(f"{info}/") and p.name not in LEFT_OUT}

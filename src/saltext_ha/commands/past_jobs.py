@@ -25,19 +25,14 @@ DENIED = "shows its jobs to no other master (ha: commands: False)"
 
 
 class PastJobs:
-    """Answers ``ha.jobs`` and ``ha.lookup_jid`` on one master."""
-
     def __init__(self, group: Group, jobs: Jobs, cache: JobCache) -> None:
         self._group, self._jobs, self._cache = group, jobs, cache
         self._reading = asyncio.Semaphore(1)
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"jobs": self.jobs, "lookup_jid": self.lookup}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def listed(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._check()
             return {"jobs": await self._list(payload)}
@@ -61,14 +56,13 @@ class PastJobs:
         jid = check_jid(payload.get("jid"))
         async with self._reading:
             job, returned = await asyncio.to_thread(self._cache.job, jid)
-        # Without room for its value, a return keeps its code: it may have failed.
+        # A return whose value has no room keeps its code: it may have failed.
         values = {minion: each["return"] for minion, each in returned.items()}
         there = fitted(values, MAX_ANSWERS, {"error": NO_ROOM})
         fit = {minion: {**each, "return": there[minion]} for minion, each in returned.items()}
         return {"job": job, "returned": fit}
 
     async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The table of ``ha.jobs``."""
         limit = _limit(payload)
         wanted = {"search": str(payload.get("search") or ""), "limit": limit}
         own, (answers, unknown) = await asyncio.gather(
@@ -90,7 +84,6 @@ class PastJobs:
         return {"kind": "jobs", "jobs": rows, "unknown": unknown, "retcode": 2 if unknown else 0}
 
     async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """What ``ha.lookup_jid`` shows."""
         jid = check_jid(payload.get("jid"))
         own, (answers, unknown) = await asyncio.gather(
             _or_why(self._look_up({"jid": jid})),
@@ -238,7 +231,6 @@ def _value(value: Any) -> Any:
 
 
 async def _or_why(work: Any) -> Any:
-    """The result of *work*, or why it failed."""
     try:
         return await work
     except HaError as exc:

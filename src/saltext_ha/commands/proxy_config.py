@@ -19,17 +19,13 @@ from saltext_ha.transport.peer import Peer
 
 
 class ProxyConfig:
-    """The command, and what peers may ask for it."""
-
     def __init__(self, group: Group, opts: Mapping[str, Any], config: HaConfig) -> None:
         self._group, self._opts, self._config = group, opts, config
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"proxy_config": self.proxy_config}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"salt_api": self.answer}
 
     async def answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +33,6 @@ class ProxyConfig:
         return servers.to_wire(self._own())
 
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.proxy_config``."""
         wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
         answers, errors = await self._group.ask("salt_api", {}, self._group.timeout)
         known = [self._own()]

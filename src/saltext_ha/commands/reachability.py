@@ -36,11 +36,9 @@ class Reachability:
         self._jobs, self._bound = jobs, bound
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"reachability": self.reachability}
 
     async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.reachability``."""
         glob = glob_of(payload)
         seconds = timeout_of(payload, TIMEOUT)
         answers, strays = await self._jobs.run(JobSpec(PING, glob=glob), seconds)
@@ -48,7 +46,7 @@ class Reachability:
         kinds = await self._kinds(glob, ids)
         asked = {name for name, each in answers.items() if not each.error}
         if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
-            # Is it a failover minion, or does it not hear? Minions with saltext-ha can say that.
+            # Is it a failover minion, or does it not hear? Minions with saltext-ha can say.
             await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
             kinds = await self._kinds(glob, ids)
         return answer(ids, answers, strays, kinds, seconds)
@@ -75,8 +73,8 @@ def answer(
     The matrix.
 
     :param kinds: minion id → its type and the number of its masters, if known.
-    :param strays: answers that came to another master than the one that asked; a minion in *ids*
-        that answers so is in state ``astray``.
+    :param strays: answers that came to another master than the one that asked. A minion in *ids*
+        with such an answer is in state ``astray``.
     :return: ``masters``, ``minions`` (``id``, ``state``, ``type``, ``note``, ``answers``: master →
         ``state`` and ``seconds``), ``strays``, ``counts``, ``unknown`` (masters that were not
         asked, and why), ``partial``, ``retcode``.
@@ -129,7 +127,7 @@ def _cell(minion_id: str, told: Answers) -> dict[str, Any]:
 
 def judge(cells: Mapping[str, str], kind: str, of: int) -> tuple[str, str]:
     """
-    Whether a minion hears the masters that it should, by its row of the matrix.
+    Whether a minion hears the masters that it should, judged by its row of the matrix.
 
     :return: the state (ok, deaf, silent, unknown) and a note.
     """

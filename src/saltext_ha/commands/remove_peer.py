@@ -61,15 +61,12 @@ class RemovePeer:
         self._dealings = Dealings(group, core, trust)
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"remove_peer": self.remove_peer}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask for it."""
         return self._dealings.for_peers()
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.remove_peer``."""
         name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
         pinned = name in self._trust.pinned()
         if not pinned and name not in {note.name for note in self._trust.removed()}:
@@ -83,7 +80,7 @@ class RemovePeer:
             )
         unreached: dict[str, str] = {}
         if pinned and not test:
-            # Before anything is asked: once removed, it cannot add to what is found.
+            # Before any question: once removed, it cannot add to what is found.
             unreached |= await self._membership.remove(name)
         pins, unknown = await self._dealings.pins(name)
         since = float("-inf") if span is None else time.time() - span
@@ -126,7 +123,7 @@ class RemovePeer:
         }
 
     async def _level(self, but: Container[str]) -> dict[str, str]:
-        """Learn what all members but these know; name → why one could not be asked."""
+        """Learn what all members except *but* know; name → why a member could not be asked."""
         errors = {}
         for name, link in list(self._group.links.items()):
             if name in but or name not in self._trust.pinned():

@@ -1,8 +1,8 @@
 """
 ``salt-ha report``: what a bug report needs, and no secret.
 
-Of the configuration it shows what ``ha.check_consistency`` may show to other masters.
-What is known to be a secret of this master is taken out of the whole text once more.
+It shows only those parts of the configuration that ``ha.check_consistency`` may show to other
+masters. Then it also removes this master's known secrets from the whole text.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
 
 
 def without(text: str, known: Iterable[str]) -> str:
-    """*text* without the secrets *known*, and without what has the form of one."""
+    """*text* without the secrets *known*, and without anything that has the form of a secret."""
     for secret in sorted({*known}, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return _SECRETS.sub(HIDDEN, text)
@@ -164,7 +164,7 @@ def _is_a_path(value: str) -> bool:
 
 
 def _log(opts: Mapping[str, Any]) -> list[str]:
-    """The last records of this package, with what follows a record (a traceback)."""
+    """The last log records of this package, each with the lines after it (a traceback)."""
     path = Path(str(opts.get("log_file") or ""))
     try:
         with path.open("rb") as file:

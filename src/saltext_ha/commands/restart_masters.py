@@ -37,12 +37,9 @@ class RestartMasters:
         self._not_before = 0.0
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"restart": self.restart}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def restart(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return await self._own(wire.field(payload, "begin", bool, False))
 
@@ -52,7 +49,7 @@ class RestartMasters:
         """
         For the master ``name``: ``start`` (a new one after each start of its engine), ``command``,
         ``problem`` (why the last restart failed). With ``begin``, restart it; if it does not
-        answer then, only ``unanswered``: why.
+        answer then, the only value is ``unanswered``: why.
         """
         name, begin = str(payload.get("name")), payload.get("begin") is True
         if name == self._group.name:

@@ -57,7 +57,7 @@ def run(settings: HaConfig, test: bool, timeout: float) -> Answer:
 
 
 def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: float) -> str:
-    """Restart one, and wait until it could take over; else why not."""
+    """Restart one master, and wait until it could take over; returns why not, or empty."""
     try:
         unanswered = str(_ask(settings, name, begin=True).get("unanswered", ""))
     except HaError as exc:

@@ -13,7 +13,7 @@ MOST_OUTPUT = 1000  # characters
 
 
 def main() -> None:
-    """Run the command, and write to a file why it failed; empty: it did not."""
+    """Run the command, and write to a file why it failed; an empty file: it did not."""
     order = detached.take()
     try:
         done = subprocess.run(  # nosec B603

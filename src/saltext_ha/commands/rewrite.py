@@ -21,17 +21,13 @@ TRIES = 3
 
 
 class Rewrite:
-    """The command that mends records."""
-
     def __init__(self, group: Group, core: Core, vouching: Vouching) -> None:
         self._group, self._core, self._vouching = group, core, vouching
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"rewrite": self.rewrite}
 
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.rewrite``."""
         core, minion = self._core, str(payload.get("minion"))
         if core.mode.lost or core.mode.doubt:
             raise HaError(

@@ -38,7 +38,7 @@ class Status:
     """
     The command; the status page and metrics show the same.
 
-    :param config: this master's ``ha:`` part, and *opts* its whole configuration.
+    :param config: the ``ha:`` part of *opts*, this master's configuration.
     :param watch: keeps the result of the last comparison of masters.
     :param refusals: callers that were turned away: counts by reason, and recent ones with time and
         place.
@@ -64,7 +64,6 @@ class Status:
         self._apis = KnownApis(config.state_dir)
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"status": self.status}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +125,7 @@ class Status:
             masters.append(self._row(name, answer, seen, behind, problem))
         self._apis.recall(masters)
         ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
-        if own["busy"]:  # it cannot look up their keys now
+        if own["busy"]:  # this master cannot look up their keys now
             conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
         else:
             conflicts = await self._group.conflicts(ids)
@@ -168,7 +167,7 @@ class Status:
         answer = summary or {}
         root, held, doubt = answer.get("root"), answer.get("held"), answer.get("doubt")
         if behind is not None and isinstance(held, int):
-            behind += held  # the store shows held ids otherwise than the other masters do
+            behind += held  # for held ids, the store differs from the stores of other masters
         notes = [error, *texts(answer, "notes")]
         health = answer.get("health")
         health = health if isinstance(health, Mapping) else {}
@@ -211,13 +210,13 @@ class Status:
             placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, link.call)
         except HaError:
             return None
-        # In a conflict every master keeps what it has; that is shown as such.
+        # In a conflict every master keeps what it has; the status shows conflicts by themselves.
         apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
         return len({*records, *placed} - apart)
 
 
 def _mines(told: Any) -> dict[str, int] | None:
-    """How many mines are older on a master than elsewhere; None: it does not say."""
+    """How many mines are older on a master than elsewhere; None: the master does not say."""
     counts = told if isinstance(told, Mapping) else {}
     found = {key: counts[key] for key in ("older", "unknown") if type(counts.get(key)) is int}
     return found if len(found) == 2 else None

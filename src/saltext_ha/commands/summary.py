@@ -66,8 +66,6 @@ class Summary:
         """When the keeper was last asked for numbers and answered, and the numbers."""
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
-
         async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             return await self.get()
 
@@ -130,7 +128,7 @@ class Summary:
         return shown if isinstance(shown, str) else ""
 
     async def _known(self, read: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float, str]:
-        """What *read* gives, or gave last; for how long the keeper has been busy, and a note."""
+        """The result of *read*, or its last one; how long the keeper has been busy; a note."""
         now = time.monotonic()
         numbers = await self._core.glance(read, self._patience)
         if numbers is not None:

@@ -1,4 +1,4 @@
-"""How trees are on each master, and which tree a file is in that differs between masters."""
+"""The states of trees on each master, and the tree of a file that differs between masters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = ("file_roots", "pillar_roots")
 
 State = Mapping[str, Any]
 States = Mapping[str, Mapping[str, State]]
-"""Master → tree → how it is there, as :meth:`.Stager.state` says."""
+"""Master → tree → its state there, as :meth:`.Stager.state` returns it."""
 
 
 class TreeStates:
@@ -35,7 +35,7 @@ class TreeStates:
         self._group, self._stager, self._opts = group, stager, opts
 
     async def of(self, trees: Iterable[str]) -> tuple[States, dict[str, str]]:
-        """How these trees are on every master that answers, and why others do not."""
+        """The states of *trees* on every master that answers; and master → why it does not."""
         wanted = list(trees)
         (answers, errors), own = await asyncio.gather(
             self._group.ask("tree_state", {"trees": wanted}, SLOW), self._stager.state(wanted)
@@ -69,7 +69,8 @@ def explain(
     unknown: Iterable[str] = (),
 ) -> None:
     """
-    As :meth:`TreeStates.explain`, for one difference; it gets ``tree`` and ``edited_on``. Pure.
+    As :meth:`TreeStates.explain`, for one difference: adds ``tree``, ``edited_on`` and ``fix``.
+    Pure.
 
     :param where: trees that it may be in, and its path in each: more than one if an environment has
         several folders.
@@ -95,7 +96,7 @@ def explain(
 
 
 def _edited_on(tree: Tree, path: str, states: States) -> list[str]:
-    """Masters where *path* was edited by hand, or may have been: they do not name all edits."""
+    """Masters where *path* was edited by hand, or may have been: a master does not name all."""
     found = []
     for master, state in sorted(states.items()):
         told = state.get(tree.name) or {}
@@ -143,7 +144,7 @@ def serves(state: Any, entries: Iterable[Entry]) -> int | str:
 
 
 def all_serve(row: Mapping[str, Any]) -> bool:
-    """Whether every master serves what is current, by a row of ``ha.deployments``."""
+    """Whether every master serves the current deployment, by a row of ``ha.deployments``."""
     return all(number == row["current"] for number in row["masters"].values())
 
 

@@ -5,9 +5,9 @@ A key goes back to the last decision of another master. Without such a decision,
 rejected key becomes pending: its minion is neither accepted nor refused until an operator looks at
 it. A deleted key without such a decision stays deleted: its minion knocks when it comes.
 
-A knock by that member that claims to have seen an acceptance or rejection replaces it, which no
-honest master writes. If only knocks are left, including its own, the key goes back to the replaced
-decision.
+A knock that claims to have seen an acceptance or rejection replaces that decision; no honest master
+writes such a knock. If only knocks are left, and that member wrote one of them, the key goes back
+to the replaced decision.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def undo(
     decisions: Sequence[tuple[Dot, str]],
 ) -> Undo:
     """
-    What to do about one key of an id.
+    How to undo the writes *dots* of one key of an id.
 
     :param records: of the id.
     :param dots: the writes that no longer count.

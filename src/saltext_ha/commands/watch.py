@@ -35,7 +35,7 @@ def interval_of(text: str) -> float:
     Seconds between two questions.
 
     :param text: as somebody typed it, ``2`` or ``interval=2``.
-    :raises HaError: says what it takes.
+    :raises HaError: it is no interval; says what it takes.
     """
     try:
         seconds = float(text.removeprefix("interval="))
@@ -107,7 +107,7 @@ class Watch:
             time.sleep(self._interval)
 
     def _take(self) -> None:
-        """:raises Exception: what ended the asking."""
+        """:raises Exception: the error that ended the asking."""
         try:
             answer = self._heard.get(timeout=TICK)
         except queue.Empty:

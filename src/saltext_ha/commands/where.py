@@ -39,11 +39,9 @@ class Where:
         self._core, self._jobs, self._bound = core, jobs, bound
 
     def commands(self) -> dict[str, Command]:
-        """Its commands on the control socket."""
         return {"where": self.where}
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``ha.where``."""
         seconds = timeout_of(payload, LOOK)
         if payload.get("ids") is None:
             found = await self._bound.accepted(glob_of(payload))
@@ -148,18 +146,18 @@ class Where:
             return [i for i in known.brought(some) if known.applied(i).stored.state == ACCEPTED]
 
         found: list[str] = []
-        for some in batches(sorted(set(ids)), AT_ONCE):  # others wait for the replica, too
+        for some in batches(sorted(set(ids)), AT_ONCE):  # others also wait for the replica
             found += await core.run(read, some)
         return found
 
 
 def sights_of(minion_id: str, known: Mapping[str, MasterView]) -> dict[str, Sight]:
-    """Master → what it has heard of that minion."""
+    """Master → its sight of the minion, what it has heard of it."""
     return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
 
 
 def last_heard(sights: Mapping[str, Sight]) -> list[str]:
-    """The master that heard anything of it last."""
+    """The master that heard the minion last."""
     ages = [
         (age, name)
         for name, each in sights.items()

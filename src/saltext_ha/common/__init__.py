@@ -1,1 +1,1 @@
-"""What every room may use: errors, validators, files written whole, addresses, fail points."""
+"""Modules that every room may use: errors, validators, whole files, addresses, fail points."""

@@ -1,4 +1,4 @@
-"""What an address is."""
+"""Classifies addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on *host*."""
+    """Whether only this machine can reach a listener on *host*."""
     if host == "localhost":
         return True
     try:

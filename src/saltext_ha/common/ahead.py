@@ -1,4 +1,4 @@
-"""While one is worked on, the next one is made."""
+"""Makes the next item while the caller works on one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TypeVar, cast
 T = TypeVar("T")
 
 END = object()
-"""After the last one."""
+"""Comes after the last item."""
 
 
 async def ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """
-    *items*, of which the next one is made while the caller works on one. Close it when you leave
-    before its end (``contextlib.aclosing``): that ends *items*, too.
+    *items*, each made while the caller works on the one before. If you leave before the end, close
+    it (``contextlib.aclosing``): that ends *items*, too.
     """
     coming = asyncio.ensure_future(anext(items, END))
     try:
         while (item := await coming) is not END:
             coming = asyncio.ensure_future(anext(items, END))
-            await asyncio.sleep(0)  # it begins before the caller does
+            await asyncio.sleep(0)  # the next item begins before the caller does
             yield cast(T, item)
     finally:
         coming.cancel()

@@ -1,4 +1,4 @@
-"""Much, a part at a time."""
+"""Divides long sequences into batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 BATCH = 500
-"""What one transaction takes."""
+"""Items that one transaction takes."""
 
 T = TypeVar("T")
 

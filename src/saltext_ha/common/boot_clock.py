@@ -6,5 +6,5 @@ import time
 
 
 def boot_clock() -> float:
-    """Seconds that only grow, also while the machine is suspended."""
+    """Seconds that only grow, and run on while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -5,8 +5,8 @@ Salt's own master cluster (``cluster_id``) and its minion keys.
 - 3007: all masters use one folder, ``cluster_pki_dir``. There is nothing to replicate.
 - 3008: the same, or with ``cluster_isolated_filesystem`` a folder for each master. Then masters
   tell each other of automatic acceptances and deletions, and of nothing else
-  (``EventMonitor._apply_peer_key_change`` in ``salt/master.py``); docs/native-cluster.md says what
-  that leaves open.
+  (``EventMonitor._apply_peer_key_change`` in ``salt/master.py``); docs/native-cluster.md lists the
+  gaps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import salt.config
 # The settings that this release of Salt knows; it ignores others.
 KNOWN: Container[str] = salt.config.DEFAULT_MASTER_OPTS
 ISOLATED = "cluster_isolated_filesystem"
-# ha.invite does not share the pair that minions know members by: Salt gives it to new members.
+# ha.invite does not share the key pair by which minions know members: Salt gives it to new members.
 ONE_KEY = (
     "put cluster.pem and cluster.pub of the member whose key the minions know in cluster_pki_dir "
     "of {masters}, restart salt-master there"
@@ -57,7 +57,7 @@ class Cluster:
         return ""
 
     def why_no_repair(self) -> str:
-        """Why ``repair: true`` cannot be here, and what to do; empty when it can."""
+        """Why ``repair: true`` is not possible here, and what to do; empty when it is."""
         if self.isolated:
             return ""
         otherwise = (

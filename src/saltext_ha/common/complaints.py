@@ -1,4 +1,4 @@
-"""What is wrong is logged when it begins, changes and ends, and not each time that it is met."""
+"""Logs problems when they begin, change and end, not each time that they are met."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saltext_ha.common.refusals import Allowance
 
 # Seconds without it after which a problem is over: one that comes and goes is one problem.
 OVER = 10.0
-# Different texts of one problem, a minute.
+# Different texts of one problem that are logged a minute.
 TEXTS = 5
 
 
@@ -19,7 +19,7 @@ class Complaint:
     """
     A problem that may last for a while, for instance a full disk.
 
-    :param begins: logs what is wrong.
+    :param begins: logs the problem.
     :param over: logs that it is over.
     """
 
@@ -30,7 +30,7 @@ class Complaint:
         self._met = float("-inf")
 
     def note(self, problem: str) -> None:
-        """It was met just now, or, with an empty *problem*, it was not."""
+        """Note that *problem* was met just now; empty: that none was met."""
         now = time.monotonic()
         if not problem:
             if self._said and now - self._met >= OVER:
@@ -45,14 +45,14 @@ class Complaint:
 
 class LoopErrors:
     """
-    The exception handler of the engine's event loop: what asyncio complains of, with a traceback
-    each time, may be caused by others.
+    The exception handler of the engine's event loop. It limits the lines: others may cause the
+    complaints of asyncio, and each has a traceback.
     """
 
     def __init__(self) -> None:
         self._lines = Allowance()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """asyncio has something to say."""
+        """Log a complaint of asyncio, if one more may be logged now."""
         if self._lines.take():
             loop.default_exception_handler(dict(context))

@@ -1,4 +1,4 @@
-"""What an engine counts while it runs, for who draws it; nothing is decided by it."""
+"""Counts what an engine does, only for metrics: no decision depends on these numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 @dataclass
 class Histogram:
-    """How often something took how long; the last of ``counts`` is for what took longer."""
+    """How often something took how long; the last of ``counts`` is beyond all ``bounds``."""
 
     bounds: tuple[float, ...] = BOUNDS
     counts: list[int] = field(default_factory=list)
@@ -21,12 +21,11 @@ class Histogram:
         self.counts = self.counts or [0] * (len(self.bounds) + 1)
 
     def add(self, seconds: float) -> None:
-        """It took so long once more."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """(bound, how many took no longer), the last bound being ``+Inf``."""
+        """(bound, how many took at most that long); the last bound is ``+Inf``."""
         total, shown = 0, []
         for bound, count in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):
             total += count
@@ -37,8 +36,8 @@ class Histogram:
 @dataclass
 class Counters:
     """
-    :ivar propagation: peer → seconds from a change that was noticed here until the peer had it in
-        its key store, by this master's clock.
+    :ivar propagation: peer → seconds from noticing a change here until the peer had it in its key
+        store, by this master's clock.
     :ivar antientropy: peer → bytes sent and received to find and repair differences.
     :ivar rotations: how often this engine had the master make a new AES key.
     """
@@ -48,10 +47,10 @@ class Counters:
     rotations: int = 0
 
     def arrived(self, peer: str, seconds: float) -> None:
-        """*peer* has what was pushed to it."""
+        """Count that *peer* has a pushed change, *seconds* after it was noticed."""
         self.propagation.setdefault(peer, Histogram()).add(seconds)
 
     def exchanged(self, peer: str, sent: int, received: int) -> None:
-        """A round of anti-entropy with *peer* is over."""
+        """Add the bytes of a round of anti-entropy with *peer*."""
         before = self.antientropy.get(peer, (0, 0))
         self.antientropy[peer] = before[0] + sent, before[1] + received

@@ -23,7 +23,7 @@ The errors of this package, in one tree.
     ├── StillReading            all files could not be read in the time there was
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
 
-Those of the salt-api pool are a tree of their own (``api/errors.py``): it is used without Salt.
+The errors of the salt-api pool are a tree of their own (``api/errors.py``): it works without Salt.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ import traceback
 
 from salt.exceptions import SaltException
 
-# What reading a malformed answer raises: a port may be anything, even infinity.
+# The errors that reading a malformed answer raises: a port may be anything, even infinity.
 NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-# What an error means that says nothing itself: asyncio raises bare ones. asyncio's own is no
-# TimeoutError on Python 3.10.
+# The meanings of errors without a text: asyncio raises such errors. On Python 3.10,
+# asyncio.TimeoutError is no TimeoutError.
 _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
     (asyncio.TimeoutError, "timed out"),
     (TimeoutError, "timed out"),
@@ -51,14 +51,14 @@ _MEANINGS: tuple[tuple[type[BaseException], str], ...] = (
 
 def drop_tracebacks(error: BaseException) -> None:
     """
-    Drop the traceback of *error*, which is dealt with, and what its frames hold; the same for its
-    causes. Not for its contexts: others may still deal with these.
+    Drop the traceback of a handled *error*, and the objects that its frames hold; the same for its
+    causes. Not for its contexts: other code may still handle these.
 
-    None of the frames may be suspended, as that of a task which caught it and waits for something
-    else: before Python 3.13, clearing such a frame closes its coroutine.
+    None of the frames may be suspended, for instance in a task that caught the error and waits for
+    something else: before Python 3.13, clearing such a frame closes its coroutine.
 
     A function that keeps the error that came through it makes a cycle. Only the garbage collector
-    ends that. It counts objects, and a few hold 0.3 MB where a TLS session is among them.
+    ends it. The collector counts objects, and a few can hold 0.3 MB if a TLS session is among them.
     """
     cause: BaseException | None = error
     while cause is not None and cause.__traceback__ is not None:  # one may be its own cause
@@ -68,9 +68,9 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def reason_of(exc: BaseException) -> str:
-    """The reason of *exc* for people, never empty: what it says, or else what its type means."""
+    """The reason of *exc* for people, never empty: its text, or else the meaning of its type."""
     said = str(getattr(exc, "strerror", None) or exc).strip()
-    if said and said != "()":  # an ssl.SSLError shows its arguments, also where there are none
+    if said and said != "()":  # an ssl.SSLError shows its arguments, even if it has none
         return said
     for kind, meaning in _MEANINGS:
         if isinstance(exc, kind):
@@ -95,11 +95,11 @@ class ReplicaError(HaError):
 
 
 class ReplicaDamaged(ReplicaError):
-    """replica.db is damaged: it is to be moved aside and rebuilt from the store and the peers."""
+    """replica.db is damaged: move it aside, and rebuild it from the store and the peers."""
 
 
 class InvalidRecord(HaError):
-    """A record, minion id, public key or argument is not acceptable; nothing of it was stored."""
+    """A record, minion id, public key or argument is not acceptable; no part of it was stored."""
 
 
 class TokenError(HaError):
@@ -139,15 +139,15 @@ class PeerRefused(PeerError):
 
 
 class MessageTooLarge(PeerRefused):
-    """A message is larger than the peer takes; in parts it may take it."""
+    """A message is larger than the peer takes; the peer may take it in parts."""
 
 
 class PublishingTimedOut(HaError):
-    """The master did not say whether it took the job; it may yet publish it."""
+    """salt-master did not say whether it took the job; it may yet publish it."""
 
 
 class StillReading(HaError):
-    """There was not time enough to read all files; the next attempt goes on from there."""
+    """The time was too short to read all files; the next attempt goes on from there."""
 
 
 class EngineUnavailable(HaError):

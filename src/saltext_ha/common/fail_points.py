@@ -1,16 +1,16 @@
 """
-Faults on demand: at a named point this process is killed, finds the disk full, or is kept waiting.
+Faults on demand: at a named point this process is killed, finds the disk full, or has to wait.
 
 For tests only. ``point`` does nothing unless the environment variable ``SALTEXT_HA_FAULTS`` named
-a file when the process started; no configuration and no peer can set that. While the file is
-there, its one line says what happens where::
+a file when the process started; no configuration and no peer can set the variable. While the file
+is there, its one line says what happens where::
 
     KILL apply.begin        kill -9 at the first passing of this point from now on
     KILL store.write 2      at the second
     ENOSPC store.write      this error, at every passing while the file is there
     WAIT store.write        as by an unresponsive file system, until the file is gone
 
-A point is named after what comes next or, where it ends something, after what is done.
+The name of a point says what comes next or, at the end of a step, what is done.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Literal, get_args
 VARIABLE = "SALTEXT_HA_FAULTS"
 
 Point = Literal[
-    # What the store shows, and what is heard, on its way into replica.db.
+    # What the store shows, and what peers tell, on its way into replica.db.
     "hold.done",
     "reconcile.begin",
     "reconcile.record",  # in the transaction, before it is committed
@@ -35,24 +35,24 @@ Point = Literal[
     # From replica.db to the key store.
     "apply.junk",
     "apply.begin",
-    "store.write",  # a key, before each
-    "store.rename",  # the temporary file is durable, before each
+    "store.write",  # before each key
+    "store.rename",  # before each file; its temporary file is durable
     "store.sync",  # before a folder is made durable
-    "store.remove",  # a key, before each; everything new is durable
-    "apply.store",  # the store shows it, replica.db does not know
+    "store.remove",  # before each key; everything new is durable
+    "apply.store",  # the store shows the change, replica.db does not know
     "apply.done",
     "revoke.begin",
     "revoke.rotate",  # the AES key is about to be rotated; no caches are cleaned
-    "revoke.clean",  # caches, before
-    "revoke.done",  # and replica.db does not know
+    "revoke.clean",  # before caches are cleaned
+    "revoke.done",  # replica.db does not know
     "revoke.marked",
     "sign.write",  # the token is noted, the store does not bear it
-    "sign.done",  # and replica.db does not know
-    # A new version of a tree, on its way to what is served.
-    "tree.linked",  # what other versions have of it is there
+    "sign.done",  # replica.db does not know
+    # A new version of a tree, until it is served.
+    "tree.linked",  # the files that other versions have are there
     "tree.staged",  # all of it is durable, and not yet among the versions
-    "tree.record",  # what is current, in the transaction, before it is committed
-    "tree.decided",  # it is current in replica.db, and served nowhere
+    "tree.record",  # a register, in the transaction, before it is committed
+    "tree.decided",  # the version is current in replica.db, and served nowhere
     "tree.switch",  # the link is made, and not yet in its place
     "tree.switched",
     # A start.
@@ -69,7 +69,7 @@ Point = Literal[
     # Joining, on the inviting side.
     "invite.consume",
     "invite.pin",
-    "invite.tell",  # the other members
+    "invite.tell",  # before the other members
     "invite.reply",
     # Joining, on the side of the master that joins.
     "join.pin",  # before each member
@@ -111,7 +111,7 @@ def _pass(orders: str, name: Point) -> None:
     what, where, *times = line.split()
     if where != name:
         return
-    with _lock:  # points lie on the way of several threads
+    with _lock:  # several threads pass points
         _passed[line] = _passed.get(line, 0) + 1
         if _passed[line] < int(times[0] if times else 1):
             return

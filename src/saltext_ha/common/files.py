@@ -1,4 +1,4 @@
-"""Files that are either there whole or not at all, also after a power loss."""
+"""Writes files that are there whole or not at all, also after a power loss."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write_whole(
     """
     Put *data* at *path*, replacing what is there; a crash leaves the old or the new file.
 
-    :param owner: its user and group, if not this process's.
+    :param owner: user and group of the file, if not this process's.
     """
     temporary = _write_temporary(path, data, mode, owner)
     try:
@@ -103,8 +103,8 @@ def sync_dir(path: Path) -> None:
 
 def sync_file_system(path: Path) -> None:
     """
-    Make all that was written to the file system of *path* survive a power loss. Other file systems,
-    which may be unresponsive, are not waited for if the C library has syncfs(2).
+    Make all that was written to the file system of *path* survive a power loss. If the C library
+    has syncfs(2), this does not wait for other file systems, which may be unresponsive.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fd = os.open(path, os.O_RDONLY)
@@ -121,8 +121,8 @@ def sync_file_system(path: Path) -> None:
 def _write_temporary(
     path: Path, data: bytes, mode: int, owner: tuple[int, int] | None = None
 ) -> Path:
-    # The leading dot keeps a temporary left by a crash from being read as one of the folder's
-    # files; mkstemp creates it 0600, so a secret is never readable in between.
+    # The leading dot: after a crash, nothing reads the temporary file as one of the folder's files.
+    # mkstemp creates it 0600, so a secret is never readable in between.
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:

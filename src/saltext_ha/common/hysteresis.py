@@ -29,10 +29,10 @@ class Health:
     """
     The state of one master.
 
-    :ivar usable: whether calls should go there. True until the first signal.
+    :ivar usable: whether calls should go to it; true until the first signal.
     :ivar known: whether there was any signal from it.
     :ivar streak: how many signals in a row spoke against ``usable``.
-    :ivar counted: when the last of them was (monotonic seconds).
+    :ivar counted: when the last of these signals came (monotonic seconds).
     :ivar reason: the last signal, in words.
     """
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from saltext_ha.common import cluster
 
-# The pair that minions know a master by, and the one that vouches for it.
+# The pair by which minions know a master, and the pair that vouches for it.
 MASTER, SIGN = ROLES = ("master", "sign")
 FITS = "fits"
 DOES_NOT_FIT = "does not fit"
@@ -46,8 +46,8 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
             described["sign_fingerprint"] = fingerprint(sign)
             described["sign_pair"] = _pair(read(opts, f"{name}.pem"), sign, passphrase(opts, SIGN))
     except Exception as exc:
-        # A key store of the site's own may raise anything. The text of such an error may quote
-        # what it read, so only its type is told.
+        # A key store of the site's own may raise anything. The text of such an error may quote the
+        # key that it read, so tell only its type.
         reason = exc.strerror if isinstance(exc, OSError) else None
         unknown = {"unknown": f"master key: {reason or type(exc).__name__}"}
         return {option: value or unknown for option, value in described.items()}
@@ -55,7 +55,7 @@ def describe(opts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def public_fingerprint(opts: Mapping[str, Any]) -> str:
-    """The fingerprint of the key that stands in the files; empty where it cannot be read."""
+    """The fingerprint of the key in the files; empty if it cannot be read."""
     try:
         return fingerprint(read(opts, f"{name_of(opts)}.pub")) or ""
     except Exception:  # as in describe()
@@ -98,7 +98,7 @@ def in_files(opts: Mapping[str, Any]) -> bool:
 
 
 def passphrase(opts: Mapping[str, Any], role: str = MASTER) -> bytes | None:
-    """What the private half of that pair is encrypted with, as configured; None: it is not."""
+    """The configured passphrase of the private half of a pair; None: it is not encrypted."""
     if role == SIGN:
         value = opts.get("signing_key_pass")
     else:

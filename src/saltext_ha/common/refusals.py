@@ -1,5 +1,5 @@
 """
-Callers that were turned away, and why: counted each time, logged without flooding, shown while it
+Counts callers that were turned away, and why; logs them without flooding, shows them while it
 lasts.
 """
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 LOG_INTERVAL = 60.0
 LOG_LINES = 20
-# Seconds without another after which a refusal is over.
+# Seconds without another one after which a refusal is over.
 OVER = 900.0
 TOLD = 20
 # These come from ordinary work: a master checks whether another one is up, joins, renews its
@@ -28,7 +28,7 @@ ORDINARY = (HUNG_UP, LATE, IDLE)
 
 @dataclass
 class Refusal:
-    """What one caller was refused lately; *first* and *last* are Unix seconds."""
+    """Refusals of one caller for one reason; *first* and *last* are Unix seconds."""
 
     reason: str
     host: str
@@ -61,18 +61,18 @@ class Refusals:
         self.counts: dict[str, int] = {}
         self._logged: dict[str, tuple[float, int]] = {}
         self._pins = pins
-        # The least recent one is the first.
+        # The least recent refusal is the first.
         self._lately: dict[tuple[str, str], Refusal] = {}
 
     def lately(self) -> list[dict[str, Any]]:
-        """What is not over yet, the latest first; of many callers the last twenty."""
+        """Refusals that are not over yet, the latest first, at most twenty."""
         since = time.monotonic() - OVER
         return [each.data() for each in reversed(self._lately.values()) if each.met >= since]
 
     def admitted(self, host: str) -> None:
         """
-        A peer from *host* was accepted: refusals there from before a peer was pinned or renewed are
-        over.
+        Note that a peer from *host* was accepted: its refusals from before a peer was pinned or
+        renewed are over.
         """
         if not self._lately:
             return
@@ -106,7 +106,7 @@ class Refusals:
 
 
 class Allowance:
-    """How many lines others can make us log: *lines* a minute for each who holds one of these."""
+    """Limits the lines that others can make us log: *lines* a minute for each of these objects."""
 
     def __init__(self, lines: int = LOG_LINES) -> None:
         self._lines = lines
@@ -114,7 +114,7 @@ class Allowance:
         self._taken = 0
 
     def take(self) -> bool:
-        """Whether one more may be logged now."""
+        """Whether one more line may be logged now; counts it."""
         now = time.monotonic()
         if now - self._since >= LOG_INTERVAL:
             self._since, self._taken = now, 0
@@ -124,8 +124,8 @@ class Allowance:
 
 class HttpLog(logging.Logger):
     """
-    aiohttp's complaints about a caller's HTTP. It would log a traceback for each malformed request,
-    and any host that reaches the port could fill the disk with them.
+    Takes aiohttp's complaints about a caller's HTTP. aiohttp would log a traceback for each
+    malformed request, and any host that reaches the port could fill the disk.
     """
 
     def __init__(self, refuse: Callable[[str, str], None]) -> None:
@@ -133,14 +133,14 @@ class HttpLog(logging.Logger):
         self._refuse = refuse
 
     def exception(self, msg: object, *args: object, **more: Any) -> None:
-        """Counted by the kind of error, and logged as sparingly as other refusals."""
+        """Count a complaint by its kind of error, and log it as sparingly as other refusals."""
         error = more.get("exc_info")
         kind = type(error).__name__ if isinstance(error, BaseException) else "error"
         self._refuse(f"HTTP: {kind}", str(args[0]) if args else "?")
         if isinstance(error, BaseException):
-            drop_tracebacks(error)  # aiohttp keeps it where it caught it
+            drop_tracebacks(error)  # the frame of aiohttp that caught the error keeps it
 
     def debug(self, msg: object, *args: object, **more: Any) -> None:
-        """The same: aiohttp 3.14 tells of an unknown method here."""
+        """As :meth:`exception`: aiohttp 3.14 reports an unknown method here."""
         if more.get("exc_info"):
             self.exception(msg, *args, **more)

@@ -1,4 +1,4 @@
-"""The tasks of an engine: what goes on side by side, for as long as it runs."""
+"""The tasks of an engine, which run side by side for as long as it runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class Tasks:
     """
     Tasks by name.
 
-    :param failed: called when one of them raises: a missing part is worse than a restart of the
-        engine.
+    :param failed: called when a task raises: a missing part is worse than a restart of the engine.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:
@@ -28,7 +27,6 @@ class Tasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Begin *work*."""
         self._tasks[name] = asyncio.ensure_future(self._guarded(name, work))
 
     async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -41,11 +39,10 @@ class Tasks:
             self._failed()
 
     def cancel(self, name: str) -> None:
-        """End one of them; it is forgotten at once."""
+        """End a task, and forget it at once."""
         self._tasks.pop(name).cancel()
 
     async def stop(self) -> None:
-        """End all."""
         for task in self._tasks.values():
             task.cancel()
         if self._tasks:
@@ -53,16 +50,16 @@ class Tasks:
 
 
 class Ending:
-    """Known to threads: an engine that stops waits for them, so what takes long asks this often."""
+    """Tells threads that the engine stops. It waits for them, so long work calls check() often."""
 
     def __init__(self) -> None:
         self._begun = threading.Event()
 
     def begin(self) -> None:
-        """From now on all that ask are to give up."""
+        """From now on :meth:`check` raises."""
         self._begun.set()
 
     def check(self) -> None:
-        """:raises HaError: it is to be given up."""
+        """:raises HaError: the engine stops; the caller must give up."""
         if self._begun.is_set():
             raise HaError("the engine of this master stops")

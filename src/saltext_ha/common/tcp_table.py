@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from saltext_ha.common.addresses import bare_ip
 
-#: The files in ``/proc/PID/net``; where there is no IPv6, the second is missing.
+#: The files in ``/proc/PID/net``; without IPv6 the second is missing.
 FILES = ("tcp", "tcp6")
 
 
@@ -21,8 +21,8 @@ class TcpConnection(NamedTuple):
     An established connection. ``local`` and ``remote`` are as the kernel writes them, for
     :func:`end`.
 
-    ``sent_again`` and ``probes`` count how often in a row data, and keepalive probes, were sent
-    without an answer (``retrnsmt`` and ``timeout`` there; ``get_tcp4_sock`` in
+    ``sent_again`` counts how often in a row data was sent again without an answer, ``probes`` does
+    so for keepalive probes (``retrnsmt`` and ``timeout`` there; ``get_tcp4_sock`` in
     ``net/ipv4/tcp_ipv4.c``). ``inode`` is the socket's.
     """
 
@@ -34,7 +34,7 @@ class TcpConnection(NamedTuple):
 
 
 def established(lines: Iterable[str]) -> Iterator[TcpConnection]:
-    """Those of one file, whose first line is a heading."""
+    """The connections in the lines of one file, whose first line is a heading."""
     for line in lines:
         # sl local remote st tx:rx timer:when retrnsmt uid timeout inode …
         _, local, remote, state, _, _, again, _, probes, inode, *_ = line.split()

@@ -1,7 +1,7 @@
 """
-Values of a configuration, checked: every ``ha:`` mapping is read by these.
+Checks of configuration values: every ``ha:`` mapping is read with them.
 
-A check returns the value as it is used, or raises ``ValueError`` with what the key takes.
+A check returns the value for use, or raises ``ValueError``, which says what the key takes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def flag(value: Any) -> bool:
 
 def number(low: float, high: float, what: str = "a number", or_zero: str = "") -> Check:
     """
-    From *low* to *high*.
+    A number from *low* to *high*.
 
-    :param what: as the error calls it. :param or_zero: what 0 means, where it may be that as well.
+    :param what: its name in the error. :param or_zero: the meaning of 0, if 0 is allowed, too.
     """
 
     def check(value: Any) -> float:
@@ -41,7 +41,7 @@ def number(low: float, high: float, what: str = "a number", or_zero: str = "") -
 
 
 def seconds(low: float, high: float, or_zero: str = "") -> Check:
-    """A duration."""
+    """A duration in seconds."""
     return number(low, high, "seconds", or_zero)
 
 
@@ -57,7 +57,7 @@ def whole(low: int, high: int) -> Check:
 
 
 def host(value: Any) -> str:
-    """A host name or an IP address, without scheme or port; brackets are taken off."""
+    """A host name or an IP address, without scheme or port; takes brackets off."""
     what = "takes a host name or an IP address, without scheme or port"
     if not isinstance(value, str) or not value or set(value) & set("/ @"):
         raise ValueError(what)
@@ -70,7 +70,7 @@ def host(value: Any) -> str:
     elif not bare or set(bare) & set("[]"):
         raise ValueError(what)
     try:
-        bare.encode("idna")  # as it is when it is looked up
+        bare.encode("idna")  # as a lookup does
     except UnicodeError:
         raise ValueError(f"{what}; this name cannot be looked up") from None
     return bare
@@ -102,7 +102,6 @@ def path(value: Any) -> Path:
 
 
 def unknown(key: object, known: Iterable[str]) -> str:
-    """The error for a key that is not known."""
     names = list(known)
     near = difflib.get_close_matches(str(key), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(names)}"
@@ -128,15 +127,15 @@ def read(value: Mapping[Any, Any], checks: Mapping[str, Check]) -> dict[str, Any
 
 def wrong(key: str, given: Any, why: object) -> str:
     """
-    What is said of a wrong value. One of ``…_file`` may be the secret that belongs into it, and a
-    password may stand before the host of a URL.
+    The text about a wrong value. The value of ``…_file`` may be the secret that belongs into that
+    file, and a URL may have a password before its host: neither is shown.
     """
     shown = "" if key.endswith("_file") else f"{hidden(repr(given))} "
     return f"{key}: {shown}{why}"
 
 
 def kind(value: Any) -> str:
-    """What *value* is, for people; Salt's own lists have names of their own (``ListProxy``)."""
+    """The type of *value*, for people; Salt's own lists have other type names (``ListProxy``)."""
     return "list" if isinstance(value, list) else type(value).__name__
 
 
@@ -149,7 +148,7 @@ def source(opts: Mapping[str, Any], otherwise: str) -> str:
     """
     The source of *opts*: the configuration file, and its default includes.
 
-    :param otherwise: returned if that is not known.
+    :param otherwise: returned if *opts* do not name the file.
     """
     file, included = opts.get("conf_file"), opts.get("default_include")
     return f"{file} (or {included})" if file and included else str(file or otherwise)
@@ -157,7 +156,7 @@ def source(opts: Mapping[str, Any], otherwise: str) -> str:
 
 def switch(value: Any, checks: Mapping[str, Check]) -> dict[str, Any] | None:
     """
-    As :func:`read`, of a mapping that may be left out, or be ``false``: None then.
+    As :func:`read`, for a mapping that may be left out, or be ``false``; None if it is ``false``.
 
     :raises ValueError: as :func:`read`.
     """

@@ -14,7 +14,7 @@ def ours() -> str:
 
 @functools.cache
 def salt() -> str:
-    """The version of Salt that we run in."""
+    """The version of Salt that runs this code."""
     from salt.version import __version__
 
     return str(__version__)

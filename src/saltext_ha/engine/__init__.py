@@ -1,1 +1,1 @@
-"""Builds everything from the configuration, wires it, starts it, ends it."""
+"""Builds the parts of an engine from the configuration, wires them, starts them, ends them."""

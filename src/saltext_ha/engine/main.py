@@ -22,8 +22,8 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
 
     secret.keep_from_core_dumps()
     # The keys of thousands of minions need hundreds of thousands of small objects without cycles.
-    # With Python's default interval, a tenth of the work would be the search for cycles. What Salt
-    # has loaded stays anyway; what a failed attempt has left does not.
+    # With Python's default interval, a tenth of the work would be the search for cycles. Objects
+    # that Salt has loaded stay anyway; those that a failed attempt has left do not.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)

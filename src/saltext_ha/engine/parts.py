@@ -65,7 +65,7 @@ class Parts:
     The parts of one engine. None of them gets this object; each gets only what it uses.
 
     :param opts: the running master's configuration, as engines get it in ``__opts__``.
-    :param tasks: in which the links to peers run.
+    :param tasks: the links to peers run in them.
     :raises ConfigError: the configuration contradicts the state folder. :raises HaError: the state
         folder cannot be used.
     """
@@ -88,9 +88,9 @@ class Parts:
             config.peer_timeout,
         )
         self.refusals = Refusals(self.trust.last_generation)
-        """Who was turned away by the peers' listener."""
+        """Callers that the peers' listener turned away."""
         self.proofs = Proofs(self._event_key())
-        """Which events are this master's own."""
+        """Tells which events are this master's own."""
         # Consumers of events, in this order: hints take the user's name from the calls.
         self._calls = WheelCalls()
         self.presence = Presence(functools.partial(is_ours, opts))
@@ -106,14 +106,14 @@ class Parts:
 
     @property
     def identity(self) -> Identity:
-        """The one that this master shows at present."""
+        """The identity that this master shows at present."""
         return self.certificates.identity
 
     def _event_key(self) -> bytes:
         try:
             return proof.key_of(self.config.state_dir)
         except (OSError, ValueError) as exc:
-            # Without it only reactors suffer; keys are kept the same.
+            # Without the key only reactors suffer; the engine still keeps minion keys the same.
             self.notes["events"] = (
                 f"reactors that check ha.genuine ignore all events: {exc}; make events.key in the "
                 "state folder readable for salt-master, or remove it, and restart salt-master"
@@ -141,7 +141,7 @@ class Parts:
             raise
 
     def _build_keys(self) -> None:
-        """The key store, the replica, and what reconciles them."""
+        """The key store, the replica, and the parts that reconcile them."""
         opened = open_keeper(
             self.opts,
             self.config,
@@ -157,7 +157,7 @@ class Parts:
         self.state_folder = StateFolder(self.config.state_dir)
 
     def _build_group(self) -> None:
-        """Who the peers are, and what is exchanged with them."""
+        """The trust in peers, the links to them, and the exchange with them."""
         config, core, trust = self.config, self.core, self.trust
         self.membership = Membership(
             self.identity, trust, config.name, config.url, config.group, config.peer_timeout

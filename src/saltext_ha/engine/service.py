@@ -86,8 +86,8 @@ class Service:
         parts.certificates.shown_by.append(self.listener.show)
         self.control = ControlServer(config.control_socket, made.commands)
         try:
-            # What changed while this engine was stopped is recorded before any peer is heard: its
-            # operator cannot have known what peers say now.
+            # Before hearing any peer, record what changed while this engine was stopped: the
+            # operator who changed it cannot have known what peers say now.
             await parts.core.begin()
             await self._take_over(self.listener.start)
             await self.control.start()
@@ -151,7 +151,7 @@ class Service:
                 await asyncio.sleep(0.5)
 
     async def _serve_status(self, pages: Pages) -> None:
-        """Keys do not depend on the page: where its port is taken, it is tried again later."""
+        """Serve the page. Keys do not depend on it: if its port is taken, try again later."""
         said = ""
         while self._status:
             try:

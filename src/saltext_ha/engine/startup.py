@@ -1,4 +1,4 @@
-"""What an engine finds when it starts: replica.db, the key store, and whether it may write that."""
+"""Opens replica.db and the key store when an engine starts; decides if it may write the latter."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def open_keeper(
     """
     Open replica.db and the key store, and make the keeper of both.
 
-    :param counters: where new AES keys are counted.
+    :param counters: counts new AES keys.
     :param notes: takes the note that a replica was damaged.
     :param parts: as :class:`.Keeper` takes them.
     :raises TrustError: the state folder is another master's. :raises ReplicaError: replica.db
-        cannot be used. :raises StoreError: the key store cannot.
+        cannot be used. :raises StoreError: the key store cannot be used.
     """
     state_owner.check(config)
     replica = _open_replica(config.state_dir / REPLICA_FILE, notes)
     state_owner.move_in(config)
     try:
         vouching = Vouching(replica, identity, trust)
-        # Until a peer was asked, not only at the first start.
+        # It counts as lost until a peer was asked, not only at the first start.
         lost = replica.meta.blank and bool(trust.peers() or trust.problems())
         vouching.begin()
         with replica.transaction():

@@ -13,13 +13,13 @@ class StateFolder:
     """
     Watches *folder* of a running engine.
 
-    An open file stays open when it is removed: everything seems to work until the next start, but
-    nothing is kept.
+    A file that is removed while it is open stays open: everything seems to work until the next
+    start, but nothing is kept.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Other files are replaced from time to time, these are written only once.
+        # Other files are replaced from time to time; these are made only once.
         lasting = {path: _identity(path) for path in (folder, folder / REPLICA_FILE)}
         self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
 

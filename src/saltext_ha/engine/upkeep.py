@@ -1,4 +1,4 @@
-"""Following who belongs to the group, for as long as the engine runs."""
+"""Follows which masters belong to the group, for as long as the engine runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def follow_members(
 ) -> None:
     """Follow the pinned peers and tell members of each other, until cancelled."""
     loop = asyncio.get_running_loop()
-    # Now, too: a crash may have come before peers were told of a removal.
+    # Tell them at once, too: a crash may have come before peers were told of a removal.
     due = float("-inf")
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The parts that answer operators, peers and the status page are made and registered here."""
+"""Makes and registers the parts that answer operators, peers and callers of the status page."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ T = TypeVar("T")
 
 class Answering(NamedTuple):
     """
-    ``commands`` are what the control socket answers, ``peer_handlers`` what peers may ask,
-    ``pages`` what the status page shows; the others are parts of these.
+    ``commands`` answer on the control socket, ``peer_handlers`` answer peers, ``pages`` answer
+    callers of the status page; the others are parts of these.
     """
 
     commands: dict[str, Command]
@@ -69,7 +69,7 @@ class Answering(NamedTuple):
 
 
 def make(parts: Parts) -> Answering:
-    """Make what answers for the engine of *parts*; in the event loop."""
+    """Make the parts that answer for the engine of *parts*; in the event loop."""
     opts, config = parts.opts, parts.config
     core, trust, group = parts.core, parts.trust, parts.group
     health, membership = parts.health, parts.membership
@@ -222,7 +222,7 @@ def make(parts: Parts) -> Answering:
 
 
 def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
-    """Of a master that caches grains, pillar and mine of minions."""
+    """For a master that caches grains, pillar and mine of minions."""
     arrivals = Arrivals(_refresh(jobs), grains_cache(parts.opts))
     parts.bus.add(arrivals)
     parts.noted.append(arrivals.notes)
@@ -240,7 +240,7 @@ def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
 
 
 def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
-    """Answers peers in any case; it compares what this master caches."""
+    """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
         parts.links,
         mine_cache(parts.opts),

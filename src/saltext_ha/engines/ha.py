@@ -54,13 +54,13 @@ def start() -> None:
             settings = mapping.parse(__opts__)
             return main.run(__opts__, settings)
         except HaError as exc:
-            # Salt starts an engine that has ended again at once, for ever. A wrong setting does not
-            # get better by that; a full disk or a port that is taken may, in a while.
+            # Salt at once starts an ended engine again, for ever. That does not mend a wrong
+            # setting; a full disk or a taken port may be gone in a while.
             if str(exc) != said:
                 log.critical("ha engine not started: %s", exc)
                 said = str(exc)
             wrong = isinstance(exc, ConfigError)
-            if settings:  # without, commands find the mistake as well
+            if settings:  # without them, commands find the mistake as well
                 then = "mend it, and restart salt-master" if wrong else "tried again every 10 s"
                 control_client.tell_why(settings.control_socket, f"{exc} ({then})")
             _pause(parent, RETRY, for_ever=wrong)

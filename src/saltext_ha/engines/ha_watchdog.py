@@ -53,6 +53,6 @@ def start() -> None:
         run.run(__opts__, watchdog.parse(__opts__))
     except ConfigError as exc:
         log.critical("ha_watchdog not started: %s", exc)
-    # Salt starts an engine that has ended again at once, for ever.
+    # Salt at once starts an ended engine again, for ever.
     while os.getppid() == parent:
         time.sleep(1)

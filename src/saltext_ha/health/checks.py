@@ -35,7 +35,7 @@ def request_port(opts: Mapping[str, Any], timeout: float) -> str:
 
 
 def publisher(opts: Mapping[str, Any], timeout: float) -> str:
-    """Connect to the publish port; with ZeroMQ its process must greet."""
+    """Connect to the publish port; with ZeroMQ, the process behind it must greet."""
     end = time.monotonic() + timeout
     where = own_address(opts.get("interface")), int(opts["publish_port"])
     greets = opts.get("transport", "zeromq") == "zeromq" and not opts.get("ssl")
@@ -59,7 +59,7 @@ def publisher(opts: Mapping[str, Any], timeout: float) -> str:
 
 
 class NotAsked(Exception):
-    """A question was not asked, so nothing is known; says why."""
+    """A question was not asked, so its answer is unknown; says why."""
 
 
 def api_answers(api: Api, timeout: float) -> str:
@@ -86,7 +86,7 @@ def api_login(api: Api, user: str, password: str, eauth: str, timeout: float) ->
     """
     Log in, which needs salt-api, a worker of the master and the authentication behind it.
 
-    :raises NotAsked: the server there is not known to be salt-api; it got no password.
+    :raises NotAsked: the server may not be salt-api, and so got no password.
     """
     order = {"username": user, "password": password, "eauth": eauth}
     status, body = _post(api, "/login", order, timeout, only_ours=True)
@@ -146,7 +146,8 @@ def _post(
 def _connect(api: Api, timeout: float) -> http.client.HTTPConnection:
     if api.certificate is None:
         return http.client.HTTPConnection(api.host, api.port, timeout=timeout)
-    # Its names are for remote callers; where it matters, it is compared with the file.
+    # The certificate's names are for remote callers; for a login, _check_certificate compares the
+    # certificate with the file.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -155,8 +156,8 @@ def _connect(api: Api, timeout: float) -> http.client.HTTPConnection:
 
 def _check_certificate(connection: http.client.HTTPSConnection, api: Api) -> None:
     """
-    It must be exactly that of the configuration: another user of this machine could have taken the
-    port, and would get the password.
+    The server must show exactly the configured certificate: another user of this machine could have
+    taken the port, and would get the password.
     """
     assert api.certificate is not None
     connection.connect()

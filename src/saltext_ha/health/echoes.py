@@ -1,4 +1,4 @@
-"""Questions to this master whose answers come over Salt's event bus."""
+"""Asks this master questions whose answers come over Salt's event bus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Echoes:
         self._turn = 0
 
     async def of_an_event(self) -> str:
-        """Fire an event and receive it again; empty: it was received."""
+        """Fire an event, and receive it again; returns an empty text."""
         self._turn += 1
         mine = {"master": self._name, "turn": self._turn}
         with self._bus.subscribe(ECHO) as waiting:
@@ -41,7 +41,7 @@ class Echoes:
         """
         Receive the return of the job whose id *run* returns; empty: it came; otherwise why not.
         """
-        # Before it starts: its return may come before the answer that names it.
+        # Subscribe before it starts: its return may come before the answer that names it.
         with self._bus.subscribe("salt/run/") as waiting:
             try:
                 jid = await run()

@@ -1,7 +1,7 @@
 """
 Could a master take over from the others? Judged by its row of ``ha.status``; pure.
 
-What counts is what it shows its minions, not what its replica knows.
+The keys that it shows its minions count, not those that its replica knows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 HANGS = 30.0
 """
-Seconds of work on one batch after which a master is not ready any more. Work is split into batches
-that end within a few seconds, even with very many keys on a slow disk.
+Seconds of work on one batch after which a master is no longer ready. Batches are so small that each
+ends within a few seconds, even with very many keys on a slow disk.
 """
 
 
@@ -46,8 +46,8 @@ def unused(told: Iterable[Mapping[str, Any]]) -> list[str]:
     """
     Masters that no minion is configured with, by the latest ``ha.failover_safe``.
 
-    :param told: what masters say of themselves; ``unused`` is looked at: ``masters``, and ``at``
-        (Unix seconds, 0: it has not looked), which an older release does not say.
+    :param told: the summaries of masters. From each, ``unused`` is read: ``masters``, and ``at``
+        (Unix seconds, 0: the master has not looked); an older release lacks it.
     """
     masters: list[str] = []
     last = 0.0
@@ -64,7 +64,7 @@ def untrue(count: Any, doubt: Any) -> str:
     """
     Why a key store does not show what the replica knows; empty when it does.
 
-    :param count: how many keys are held there. :param doubt: why it is not believed at all.
+    :param count: how many keys are held there. :param doubt: why the store is not believed at all.
     """
     if isinstance(doubt, str) and doubt:
         return doubt

@@ -69,7 +69,7 @@ def judge(
     fit: int,
 ) -> Verdict:
     """
-    Judge the group by all that a master knows of it.
+    Judge the group by everything that this master knows of it.
 
     :param masters: the rows of ``ha.status``.
     :param comparison: as :func:`compared` returns it.
@@ -100,10 +100,10 @@ def compared(
     seconds, None: there was none), ``counts`` (section → differences), ``unknown`` (master → why it
     could not be asked), and ``sections``.
 
-    :param last: what is remembered of it, as :meth:`.Last.data` returns it.
+    :param last: the part of it that survives restarts, as :meth:`.Last.data` returns it.
     :param answer: all of it, as ``ha.check_consistency`` returns it; None after a restart.
-    :param stale: why it no longer counts; then everything is unknown, and shown as it was.
-    :param level: whether all masters have the same keys now, which overrides what was found then.
+    :param stale: why it no longer counts; then all states are unknown, the differences stay.
+    :param level: whether all masters have the same keys now; overrides the differences of keys.
     """
     counts = dict(last["counts"])
     sections: dict[str, Any] = {}

@@ -1,9 +1,10 @@
 """
 The verdict after a round of questions: a pure function, so that every case can be tested.
 
-A master is up or down after so many rounds in a row (:mod:`saltext_ha.common.hysteresis`). Before
-the first decision it is neither: salt-master starts its engines before its workers answer. So
-failures in the first seconds decide nothing, and one complete round that succeeds decides at once.
+A master is up or down after several equal rounds in a row (:mod:`saltext_ha.common.hysteresis`).
+Before the first decision it is neither: salt-master starts its engines before its workers answer.
+So failures in the first seconds decide nothing, and one complete round that succeeds decides at
+once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Result:
     :ivar problem: empty for a good answer.
     :ivar seconds: how long it took.
     :ivar at: when it came (Unix seconds).
-    :ivar note: why the question was not asked, so that nothing is known; empty if it was.
+    :ivar note: why the question was not asked, so that the answer is unknown; empty if it was.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """
 Whether this master serves, and whether callers should be sent to it.
 
-The questions are asked in parallel threads, each with a deadline. A thread that is late is not
-waited for, and its question is not asked again before it ends. Rounds do not overlap: an answer
-that comes after the end of its round is ignored.
+Parallel threads ask the questions, each with a deadline. Nothing waits for a late thread, and its
+question is not asked again before the thread ends. Rounds do not overlap: an answer that comes
+after the end of its round is ignored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Check = Callable[[], Awaitable[str]]
 
 @dataclass
 class _Question:
-    """One question, and whether a thread is still asking it, which cannot be ended from outside."""
+    """One question, and its thread while it asks: a thread cannot be ended from outside."""
 
     name: str
     ask: Check
@@ -55,7 +55,7 @@ class _Question:
         began, note = time.monotonic(), ""
         if self.asked is None or self.asked.done():
             self.asked = asyncio.ensure_future(self.ask())
-            # Retrieved, so that asyncio does not complain when no caller waits any more.
+            # Retrieve the exception, so that asyncio does not complain if no caller waits any more.
             self.asked.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             problem = await asyncio.wait_for(asyncio.shield(self.asked), timeout)
@@ -79,11 +79,11 @@ class Watcher:
     """
     Asks, and keeps the verdict.
 
-    :param settings: None if nothing is asked (``ha: health: false``).
+    :param settings: None if no questions are asked (``ha: health: false``).
     :param host: the host at which others reach this master.
     :param damage: returns why this engine is of no use though it runs; empty if it is.
     :param behind: returns why anything but keys has not caught up yet; empty if it has.
-    :ivar state: always ``verdict.UNDECIDED`` if nothing is asked.
+    :ivar state: always ``verdict.UNDECIDED`` if no questions are asked.
     :ivar draining: whether an operator is taking this master out of service: then no more callers.
     """
 
@@ -141,7 +141,7 @@ class Watcher:
     def unfit_to_lead(self) -> str:
         """
         Why this master should not act for the group; empty if it may. Keys that are behind or held
-        are no reason: what must run once runs all the same.
+        are no reason: work that must run once runs all the same.
         """
         if self.draining:
             return DRAINED
@@ -196,11 +196,11 @@ class Watcher:
     # -- asking
 
     async def run(self) -> None:
-        """Round after round, for ever."""
+        """Ask round after round, for ever."""
         settings = self._settings
         if settings is None:
             return
-        # Salt logs an error for each question without an answer; here it is logged once.
+        # Salt logs an error for each question without an answer; this class logs it once.
         logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
         deep = asyncio.ensure_future(self._deep(settings))
         began = time.monotonic()
@@ -232,7 +232,7 @@ class Watcher:
             log.error("ha health: this master does not serve: %s", self.state.reason)
 
     async def _deep(self, settings: HealthSettings) -> None:
-        """Expensive questions are asked less often; one that fails, as often as the rest."""
+        """Ask expensive questions less often; if one fails, ask them as often as the others."""
         if not settings.deep_interval:
             return
         questions = [_Question(RUNNER, self._runner, threaded=False)]

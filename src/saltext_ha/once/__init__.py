@@ -1,1 +1,1 @@
-"""The leader: one master, which does what must not be done twice."""
+"""The leader: one master, which does the work that must not be done twice."""

@@ -1,4 +1,4 @@
-"""This master as a candidate: what an election is told of it."""
+"""This master as a candidate: what an election needs to know of it."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """
-The election, by what masters tell each other: a pure function, so that every case can be tried.
+The election, from what masters tell each other: a pure function, so that every case can be tried.
 
-Among the masters that see each other, directly or by way of others, one that serves leads: the one
-that leads already, else the first in order. A master that comes back takes nothing over, so there
-is no more change than there has to be. Each half of a partition has a leader of its own: two
-masters have no majority, and neither may wait for the other for ever. When the halves meet again,
-the first in order of the two goes on, and the other ceases.
+Among the masters that see each other, directly or through others, one that serves leads: the one
+that leads already, else the first in order. A master that comes back takes nothing over, so the
+leader changes only when it must. Each half of a partition has a leader of its own: two masters have
+no majority, and neither may wait for the other for ever. When the halves meet again, the first in
+order of the two leaders goes on, and the other ceases.
 
-A view counts for :data:`FRESH` seconds from when it was true, also when it comes by way of others,
-so that nobody believes longer in a master than those that see it.
+A view counts for :data:`FRESH` seconds from when it was true, also if it comes through others: no
+master believes in another one longer than the masters that see that one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class MasterView:
 
     :ivar unfit: why it may not lead; empty when it may.
     :ivar sees: the masters that have answered it just now.
-    :ivar order: as its configuration has it; see :class:`.config.leader.Settings`.
-    :ivar at: when that was true, at the earliest (``time.monotonic`` of the master that keeps it).
+    :ivar order: the order in its configuration; see :class:`.config.leader.LeaderSettings`.
+    :ivar at: when the view was true, at the earliest, by the clock of the master that keeps it.
     """
 
     name: str
@@ -41,10 +41,10 @@ class MasterView:
 @dataclass(frozen=True)
 class Election:
     """
-    :ivar leader: its name; empty while none leads.
+    :ivar leader: the name of the leader; empty while no master leads.
     :ivar lead: whether this master is to lead from now on.
     :ivar half: the masters that see each other, this one among them.
-    :ivar why: why none leads; empty when one does.
+    :ivar why: why no master leads; empty when one does.
     """
 
     leader: str
@@ -61,13 +61,13 @@ def decide(
     new: bool = False,
 ) -> Election:
     """
-    Who leads in the half of the group that *me* belongs to.
+    Elect the leader of the half of the group that *me* belongs to.
 
-    :param me: this master. :param others: what is known of the others, by name.
-    :param unasked: masters that have neither answered nor failed to since this master looks: one of
-        them may lead.
-    :param new: whether it looks for a few seconds only: a master that it sees may not yet have
-        seen it.
+    :param me: this master. :param others: the latest views of the others, by name.
+    :param unasked: masters that have neither answered nor failed to answer since this master began
+        to look: one of them may lead.
+    :param new: whether this master began to look only seconds ago: a master that it sees may not
+        yet have seen it.
     """
     views = {name: view for name, view in others.items() if now - view.at <= FRESH}
     views[me.name] = me
@@ -101,8 +101,8 @@ class NameOrder:
 
 def order_of(views: Iterable[MasterView]) -> NameOrder:
     """
-    The order of masters that know each other. Where their configurations differ, one of them
-    counts, the same on all of them: else two would both be the first.
+    The order of masters that know each other. If their configurations differ, all of them go by the
+    same one: otherwise two masters could both be the first.
     """
     return NameOrder(min((view.order for view in views if view.order), default=()))
 
@@ -113,7 +113,7 @@ def orders_differ(views: Iterable[MasterView]) -> bool:
 
 
 def _half(me: str, views: Mapping[str, MasterView]) -> frozenset[str]:
-    """The masters that *me* reaches, directly or over others; each pair sees each other."""
+    """The masters that *me* reaches, directly or through others; each step is mutual sight."""
     found, ahead = {me}, [me]
     while ahead:
         here = views[ahead.pop()]

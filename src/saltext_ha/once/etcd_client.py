@@ -1,8 +1,8 @@
 """
 A client of etcd's v3 API through its JSON gateway, with the calls that a leader needs.
 
-The gateway is what Salt's own libraries can speak; etcd 3.4 has it by default, but not with a
-configuration file that lacks ``enable-grpc-gateway: true``: it answers 404 then.
+Salt's own libraries can speak to the gateway. etcd 3.4 has it by default, but not with a
+configuration file that lacks ``enable-grpc-gateway: true``: then it answers 404.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_GATEWAY = (
 NOT_FOUND = 5  # of gRPC: the lease is gone
 UNAUTHENTICATED = 16
 OLD_TOKEN = "revision of auth store is old"  # nosec B105: no password
-"""Of a JSON web token, since users or roles changed: etcd has no code of its own for that."""
+"""etcd's words for a JSON web token from before users or roles changed; it has no code for that."""
 NONSENSE = "answers what etcd does not; is this the address of an etcd?"
 
 LONGEST = 300
@@ -58,7 +58,6 @@ class EtcdClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -68,14 +67,14 @@ class EtcdClient:
 
     async def keep_alive(self, lease: str) -> int:
         """
-        Prolong a lease; the seconds for which it holds from when this was asked.
+        Prolong a lease; returns for how many seconds from the request on it holds.
 
-        :raises LeaseGone: it has ended.
+        :raises LeaseGone: the lease has ended.
         """
         return await self._call("lease/keepalive", {"ID": lease}, _kept_alive)
 
     async def revoke(self, lease: str) -> None:
-        """End a lease, and with it what was put under it."""
+        """End a lease; etcd then deletes the keys under it."""
         await self._call("lease/revoke", {"ID": lease}, _revision)
 
     async def get(self, key: str) -> KeyHolder | None:
@@ -83,15 +82,15 @@ class EtcdClient:
         return await self._call("kv/range", {"key": _b64(key)}, _held)
 
     async def read(self, key: str) -> tuple[str, int]:
-        """What *key* has, and the revision that wrote it; empty and 0 where nobody did."""
+        """The value of *key*, and the revision that wrote it; empty and 0 if there is none."""
         return await self._call("kv/range", {"key": _b64(key)}, _written)
 
     async def write(self, key: str, value: str, seen: int, while_made: tuple[str, int]) -> bool:
         """
-        Put *value* there; False: one of the two does not hold any more.
+        Put *value* at *key*; False: *seen* or *while_made* no longer holds.
 
-        :param seen: the revision that wrote it last; see :meth:`read`.
-        :param while_made: another key, and the revision at which it was made.
+        :param seen: the revision that wrote *key* last; see :meth:`read`.
+        :param while_made: another key, and the revision that created it.
         """
         other, made = while_made
 
@@ -117,7 +116,7 @@ class EtcdClient:
         )
 
     async def take(self, key: str, value: str, lease: str) -> KeyHolder | None:
-        """Put *value* there under *lease* if it has no holder; returns the holder then."""
+        """Put *value* at *key* under *lease* if *key* has no holder; returns its holder then."""
 
         def taken(answer: Mapping[str, Any]) -> KeyHolder | None:
             if answer.get("succeeded"):
@@ -142,9 +141,9 @@ class EtcdClient:
         self, path: str, payload: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]
     ) -> T:
         """
-        What the first endpoint answers that does; *read* makes it out.
+        The answer of the first endpoint that has a usable one, as *read* reads it.
 
-        :raises EtcdError: none does, or etcd says no.
+        :raises EtcdError: no endpoint has one, or the lease is gone.
         """
         problems = []
         for endpoint in list(self._endpoints):
@@ -152,7 +151,7 @@ class EtcdClient:
                 return _made_out(read, await self._ask(endpoint, path, payload))
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as exc:
                 problems.append(f"{endpoint}: {_reason(exc)}")
-                # The others are asked first from now on.
+                # From now on ask the others first.
                 self._endpoints.remove(endpoint)
                 self._endpoints.append(endpoint)
             except _Unusable as exc:
@@ -164,7 +163,7 @@ class EtcdClient:
             await self._log_in(endpoint)
         status, answer = await self._post(endpoint, path, payload)
         if self._settings.username and _no_token(answer):
-            # It has ended, or etcd was restarted.
+            # The token has ended, or etcd was restarted.
             await self._log_in(endpoint)
             status, answer = await self._post(endpoint, path, payload)
         if status == 200 and "error" not in answer:
@@ -186,7 +185,7 @@ class EtcdClient:
         self._token = token
 
     def _said(self, status: int, answer: Mapping[str, Any]) -> str:
-        """The error that an endpoint returned, without secrets that were sent to it."""
+        """The error that an endpoint returned, without the secrets that this client sent."""
         text = _message(status, answer)
         for secret in (self._settings.password, self._token):
             text = text.replace(secret, "***") if secret else text
@@ -204,8 +203,8 @@ class EtcdClient:
             allow_redirects=False,  # the password is for this endpoint only
         )
         async with request as response:
-            # The answer of a keep-alive has no end: its first line is what counts. One of more
-            # than 128 KB is a ValueError.
+            # The answer to a keep-alive has no end: only its first line counts. A line of more than
+            # 128 KB is a ValueError.
             body = await response.content.readline()
             try:
                 answer = json.loads(body)
@@ -227,7 +226,7 @@ class EtcdClient:
 
 
 class _Unusable(Exception):
-    """The answer of an endpoint is of no use."""
+    """The answer of an endpoint is of no use; says why."""
 
 
 def _context(settings: LeaderSettings) -> ssl.SSLContext:
@@ -235,8 +234,8 @@ def _context(settings: LeaderSettings) -> ssl.SSLContext:
     files = f"ca: {settings.ca}"
     try:
         context = ssl.create_default_context(cafile=str(settings.ca) if settings.ca else None)
-        # Python 3.13 refuses certificates that lack what RFC 5280 wants and nothing is verified by,
-        # as those of plain openssl do. The same files count on every Python, as for etcd's clients.
+        # Python 3.13 refuses certificates that lack fields which RFC 5280 wants and no verification
+        # needs, such as those of plain openssl. Accept them on every Python, as etcd's clients do.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if settings.cert and settings.key:
             files = f"cert: {settings.cert}, key: {settings.key}"
@@ -247,12 +246,12 @@ def _context(settings: LeaderSettings) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Without it OpenSSL would ask at the terminal, and wait."""
+    """Without this callback OpenSSL would ask at the terminal, and wait."""
     raise ValueError("the key has a password; write one without")
 
 
 def _made_out(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
-    """:raises _Unusable: it is nothing that etcd answers."""
+    """What *read* makes of *answer*. :raises _Unusable: etcd does not answer so."""
     try:
         return read(answer)
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
@@ -276,7 +275,7 @@ def _kept_alive(answer: Mapping[str, Any]) -> int:
 
 
 def _revision(answer: Mapping[str, Any]) -> int:
-    """Of etcd, when it answered: whatever it answers to has one."""
+    """The revision of etcd when it answered; every real answer has it."""
     return int(answer["header"]["revision"])
 
 
@@ -309,7 +308,7 @@ def _code(answer: Mapping[str, Any]) -> int | None:
 
 
 def _no_token(answer: Mapping[str, Any]) -> bool:
-    """Whether the token that was sent counts no more."""
+    """Whether etcd no longer accepts the token that this client sent."""
     return _code(answer) == UNAUTHENTICATED or OLD_TOKEN in _message(0, answer)
 
 

@@ -1,10 +1,10 @@
 """
-``store: etcd``: the master that holds the group's key in etcd leads; one does, or none.
+``store: etcd``: the master that holds the group's key in etcd leads; at most one does.
 
 The key has a lease, which its master prolongs. A master leads for less time than etcd lets the
-lease live: it counts from before it asked, ends a tenth of the TTL earlier, and goes by a clock
-that runs on while the process is stopped or the machine suspended. So it has ceased before anybody
-else can begin. The revision at which the key was made is the fencing number: the next leader's is
+lease live: it counts from before its request, ends a tenth of the TTL earlier, and goes by a clock
+that runs on while the process is stopped or the machine suspended. So it has ceased before another
+master can begin. The revision that created the key is the fencing number: the next leader's is
 greater.
 """
 
@@ -58,9 +58,9 @@ class EtcdLeader:
         # Two members that do not answer must not cost the lease.
         self.client = EtcdClient(settings, max(0.5, settings.ttl / 6))
         self._lease = self._former = ""
-        """Its lease; and one that it has given up, and could not give back yet."""
+        """This master's lease; and one that it has given up, but could not revoke yet."""
         self._until = float("-inf")
-        """Until when the lease holds for certain."""
+        """Until when the lease certainly holds."""
         self._held: KeyHolder | None = None
         self._seen = float("-inf")
         self._problem = "etcd is being asked"
@@ -69,13 +69,13 @@ class EtcdLeader:
 
     @property
     def _own(self) -> str:
-        """What this start of this master puts there under the lease that it has now."""
+        """The value that this start of this master puts at the key, under its present lease."""
         return f"{self._start} {self._lease}"
 
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask: one with another store is told so."""
+        """Method → its handler, for peers: tells a peer with another store so."""
 
         async def refuse(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             raise HaError(f"{APART}{OTHER_STORE}")
@@ -84,7 +84,6 @@ class EtcdLeader:
 
     @property
     def standing(self) -> Leadership:
-        """Who leads now."""
         held = self._held
         leads = (
             held is not None
@@ -99,7 +98,6 @@ class EtcdLeader:
         return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)
 
     def notes(self) -> Iterator[str]:
-        """What an operator should know."""
         known = self.standing
         if self._problem and self._clock() - self._seen > QUIET:
             yield f"leader: etcd cannot be asked: {self._problem}"
@@ -108,11 +106,11 @@ class EtcdLeader:
 
     async def claim(self, name: str, within: float) -> str:
         """
-        Note in etcd that this leader runs *name* now, unless it ran within so many seconds: masters
-        that do not reach each other know it as well.
+        Note in etcd that this leader runs *name* now, unless it ran *within* so many seconds. So
+        masters that do not reach each other know of it, too.
 
-        :return: why it is not to run; or empty.
-        :raises EtcdError: that cannot be found out.
+        :return: why it must not run; or empty.
+        :raises EtcdError: etcd does not say whether it ran.
         """
         held = self._held
         if held is None or not self.standing.leads:
@@ -124,13 +122,13 @@ class EtcdLeader:
             ago = now - float(began or "-inf")
         except ValueError:
             raise EtcdError(f"{key}: {said[:100]!a} was written by somebody else") from None
-        # A clock that was ahead leaves runs in the future; a run of then is no run of now.
+        # A clock that was ahead leaves runs in the future; those far ahead do not count.
         if abs(ago) < within:
             return f"{master} has begun it {max(0.0, ago):.0f} s ago, as etcd knows"
         note = f"{now:.3f} {self._name}"
         if await self.client.write(key, note, seen, (self._key, held.revision)):
             return ""
-        # The answer of an endpoint may have been lost, and the next one found this very note.
+        # The answer of an endpoint may have been lost, so that the next one found this very note.
         said, _ = await self.client.read(key)
         return "" if said == note else NO_MORE
 
@@ -152,7 +150,7 @@ class EtcdLeader:
             await self.client.close()
 
     async def _look(self) -> str:
-        """Prolong, take, or give up the lease; returns why none leads, or empty."""
+        """Prolong, take, or give up the lease; returns why no master leads, or empty."""
         with contextlib.suppress(EtcdError):
             await self._give_back()
         if why := self._unfit():
@@ -171,7 +169,7 @@ class EtcdLeader:
     async def _prolong(self) -> None:
         asked = self._clock()
         if asked >= self._until:
-            await self._give_up()  # it may hold still: another master may take the key
+            await self._give_up()  # it may still hold; revoked, another master may take the key
             return
         try:
             ttl = await self.client.keep_alive(self._lease)
@@ -181,7 +179,7 @@ class EtcdLeader:
         self._lasts(asked, ttl)
 
     async def _take(self) -> KeyHolder | None:
-        self._held = None  # a new lease is not one for what was held under an earlier one
+        self._held = None  # a new lease does not cover a key held under an earlier one
         if not self._lease:
             asked = self._clock()
             self._lease, ttl = await self.client.grant(self._settings.ttl)
@@ -189,7 +187,7 @@ class EtcdLeader:
         return await self.client.take(self._key, self._own, self._lease)
 
     def _lasts(self, asked: float, ttl: int) -> None:
-        """The lease holds for *ttl* seconds from *asked* on; for no more than those configured."""
+        """Note that the lease holds for *ttl* seconds after *asked*, at most the configured TTL."""
         self._until = asked + min(ttl, self._settings.ttl) * (1 - EARLIER)
 
     async def _give_up(self) -> None:
@@ -198,7 +196,7 @@ class EtcdLeader:
         await self._give_back()
 
     async def _give_back(self) -> None:
-        """Where etcd was away it begins leases anew: for a whole TTL nobody would lead."""
+        """Revoke the given-up lease: an etcd that was away would keep it for a whole TTL more."""
         if self._former:
             with contextlib.suppress(LeaseGone):
                 await self.client.revoke(self._former)
@@ -208,7 +206,7 @@ class EtcdLeader:
         self._held, self._seen = held, self._clock()
 
     def _tell(self) -> None:
-        """Log and announce who leads, when that is news."""
+        """Log and announce the leader, if it has changed."""
         now = self.standing.leader
         if now != self._shown:
             self._me.tell(self._shown, now)

@@ -1,9 +1,9 @@
 """
-``store: group``: masters tell each other whom they see, and each elects the leader by that.
+``store: group``: masters tell each other which masters they see, and each elects a leader by that.
 
 Every master asks every peer, twice in three seconds, without waiting for its last answer. Only
-answers count: how old they are at most is known by when they were asked for, whatever the clocks
-say and however slow the way is.
+answers count: the time of the question limits their age, whatever the clocks say and however slow
+the network is.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from saltext_ha.transport.peer import Peer
 TURN = 1.5  # seconds between two questions to one peer
 PATIENCE = 3.0  # for its answer
 QUIET = 10.0
-"""Seconds for which nobody may lead until that is said to be wrong: one leader follows another."""
+"""Seconds without a leader, as between two leaders, after which a note says so."""
 OLDER = "it runs an older saltext-ha"
 APART = "takes no part: "
-"""How a master refuses that is not to be asked."""
+"""How the refusal of a master begins that takes no part."""
 OFF = "ha: leader: false there"
 
 
@@ -76,9 +76,9 @@ class GroupLeader:
         self._settings, self._links, self._clock = settings, links, clock
         self._views: dict[str, MasterView] = {}
         self._direct: dict[str, float] = {}
-        """Peer → when it was asked what it has answered last."""
+        """Peer → when this master asked the question that the peer answered last."""
         self._asked: set[str] = set()
-        """Peers that have answered or failed to, since this master looks without a break."""
+        """Peers that have answered or failed to since this master looks without a break."""
         self._apart: dict[str, str] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
@@ -88,7 +88,6 @@ class GroupLeader:
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"leader": self._answer}
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +104,7 @@ class GroupLeader:
 
     @property
     def standing(self) -> Leadership:
-        """Who leads now. What was found before this process was suspended counts no more."""
+        """Who leads now. A result from before this process was suspended no longer counts."""
         known, why = self._known, ""
         if self._clock() - self._looked > FRESH:
             why = "this master has not looked for a while; it is asking again"
@@ -114,7 +113,6 @@ class GroupLeader:
         return Leadership(GROUP, "", False, why, known.since, known.apart) if why else known
 
     def notes(self) -> Iterator[str]:
-        """What an operator should know."""
         known = self.standing
         if not known.leader and time.time() - known.since > QUIET:
             yield f"nobody leads: {known.why}"
@@ -126,13 +124,13 @@ class GroupLeader:
             )
 
     async def claim(self, name: str, within: float) -> str:
-        """Always allowed: only the masters' registers know of runs, see :mod:`.runs`."""
+        """Always empty, allowed: only the masters' registers know of runs, see :mod:`.runs`."""
         return ""
 
     # -- looking
 
     async def run(self) -> None:
-        """For as long as the engine runs."""
+        """Ask and elect while the engine runs."""
         try:
             while True:
                 self._news.clear()
@@ -165,19 +163,19 @@ class GroupLeader:
         except KeyError:
             pass  # it left
         finally:
-            if asked >= self._since:  # not what was on its way when this process was stopped
+            if asked >= self._since:  # no question from before this process was stopped
                 self._asked.add(name)
             self._news.set()
 
     def _failed(self, name: str, exc: HaError) -> None:
         if isinstance(exc, PeerRefused):
-            # A release that does not know the question, or a master that is told to take no part.
+            # A release that does not know the question, or a master configured to take no part.
             _, told, why = str(exc).partition(APART)
             self._gone(name, why if told else f"{OLDER} ({exc})")
         elif str(exc).endswith(REFUSED):
-            self._gone(name, str(exc))  # nobody runs there: that is known at once
+            self._gone(name, str(exc))  # no engine runs there: that is known at once
         else:
-            self._apart[name] = reason_of(exc)  # from when its last view counts no more
+            self._apart[name] = reason_of(exc)  # shown once its last view no longer counts
 
     def _gone(self, name: str, why: str) -> None:
         self._views.pop(name, None)
@@ -187,7 +185,7 @@ class GroupLeader:
     def _take(
         self, name: str, answer: Mapping[str, Any], asked: float, sees: frozenset[str]
     ) -> None:
-        """What *name* answered; of those whom this master *sees*, it is not believed."""
+        """Take the answer of *name*, except views of masters that this master *sees* itself."""
         view = view_rows.from_row(answer.get("view"), asked)
         if view.name != name:
             raise InvalidRecord(f"malformed view: it calls itself {view.name!a}")
@@ -216,10 +214,10 @@ class GroupLeader:
         return MasterView(self._name, self._unfit(), self._sees(now), leads, order, now)
 
     def _look(self) -> None:
-        """Elect anew, by what is known now."""
+        """Elect anew, from the present views."""
         now = self._clock()
         if now - self._looked > FRESH:
-            # Just started, or this process was stopped: the master that leads is to be heard first.
+            # Just started, or this process was stopped: first hear the master that leads.
             self._asked.clear()
             self._since = now
         own = self._own(now)

@@ -1,4 +1,4 @@
-"""What all stores of the leader have in common, and which of them is used."""
+"""The interface of all stores of the leader, and the choice between them."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ class Leader(Protocol):
 
     @property
     def standing(self) -> Leadership:
-        """Who leads now, as far as is known here."""
+        """Who leads now, as far as this master knows."""
         ...
 
     def notes(self) -> Iterator[str]:
-        """What an operator should know."""
+        """Notes for operators."""
         ...
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
+        """Method → its handler, for peers."""
         ...
 
     async def claim(self, name: str, within: float) -> str:
         """
         Why this leader may not run *name* now, though it leads and the masters that it reaches know
-        of no run within so many seconds; or empty.
+        of no run *within* so many seconds; or empty.
 
-        :raises HaError: that cannot be found out.
+        :raises HaError: the store does not say.
         """
         ...
 
     def run(self) -> Coroutine[Any, Any, None]:
-        """For as long as the engine runs."""
+        """Take part while the engine runs."""
         ...
 
 
@@ -52,7 +52,7 @@ def make(
     links: Mapping[str, LeaderLink],
 ) -> Leader:
     """
-    Make the one that *settings* name.
+    Make the leader of the store that *settings* name.
 
     :param links: to the peers, by name.
     """

@@ -1,4 +1,4 @@
-"""What this master knows about who leads."""
+"""What this master knows about the leader."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 @dataclass(frozen=True)
 class Leadership:
     """
-    At one moment.
+    Who leads at one moment, as far as this master knows.
 
-    :ivar store: where it is decided; see :class:`.config.leader.LeaderSettings`.
-    :ivar leader: its name; empty while none leads, as far as is known here.
-    :ivar leads: whether this master does.
-    :ivar why: why none leads; empty when one does.
-    :ivar since: when that became so, in Unix seconds.
+    :ivar store: decides who leads; see :class:`.config.leader.LeaderSettings`.
+    :ivar leader: the name of the leader; empty while no master leads.
+    :ivar leads: whether this master leads.
+    :ivar why: why no master leads; empty when one does.
+    :ivar since: when ``leader`` last changed, in Unix seconds.
     :ivar apart: master → why it does not take part.
-    :ivar fence: a number that grows with each change of leaders; None where the store has none.
+    :ivar fence: a number that grows with each change of leaders; None if the store has none.
     :ivar began: as ``since``, by :func:`.common.boot_clock.boot_clock`, which only grows.
     """
 

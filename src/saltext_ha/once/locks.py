@@ -2,9 +2,9 @@
 Locks by name, for people and scripts: one holder at a time in the whole group.
 
 A lock is a lease: the holder prolongs it while its command runs. With ``store: group`` the leader
-gives them, and remembers who has one. A master that has just begun to lead gives none until those
-that the last leader gave have ended, or were prolonged here. In a partition each half has a leader,
-so this is best effort. With ``store: etcd`` each lock is a key with a lease there.
+gives locks, and remembers their holders. A master that has just begun to lead gives none until the
+locks of the last leader have ended, or were prolonged here. In a partition each half has a leader,
+so this is best effort. With ``store: etcd`` each lock is a key in etcd with a lease.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TTL = 12.0
 """Seconds for which a lock of the group holds after it was given or prolonged."""
 PATIENCE = 3.0  # for the leader's answer
 MOST = 1_000
-LONGEST = 100  # characters of what a holder calls itself
+LONGEST = 100  # characters of the name that a holder gives itself
 GONE = "the lock has ended, and somebody else may have it"
 
 
 @dataclass(frozen=True)
 class Wish:
     """
-    :ivar by: what the holder calls itself. :ivar token: of the lock that it has, or empty.
+    :ivar by: the name that the holder gives itself. :ivar token: of the lock that it has, or empty.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Wish:
 
 
 def has_it(store: str, token: str, seconds: float, fence: int | None = None) -> dict[str, Any]:
-    """The answer to a wish: its lock holds for so many seconds from when it was asked for."""
+    """The answer to a wish: its lock holds for *seconds* from the request on."""
     return {"held": True, "token": token, "seconds": seconds, "fence": fence, "store": store}
 
 
@@ -69,20 +69,20 @@ class Locks(Protocol):
         """
         Take or prolong a lock; returns :func:`has_it` or :func:`has_not`.
 
-        :raises HaError: it cannot be found out.
+        :raises HaError: the leader or etcd does not say.
         """
         ...
 
     async def release(self, wish: Wish) -> None:
         """
-        Give it back.
+        Give a lock back.
 
-        :raises HaError: that cannot be done; it ends by itself.
+        :raises HaError: that failed; the lock ends by itself.
         """
         ...
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
+        """Method → its handler, for peers."""
         ...
 
 
@@ -111,7 +111,7 @@ class GroupLocks:
     """
     Locks that the leader gives and remembers.
 
-    :param clock: that of the leader: seconds that only grow.
+    :param clock: the leader's clock: seconds that only grow.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class GroupLocks:
             if wish.token:
                 return has_not(GROUP, GONE)
             return has_not(GROUP, f"{held.by} has it, for {now - held.since:.0f} s")
-        # A lock that the last leader gave is taken over when it is prolonged; nobody else gets one.
+        # At first, take over locks of the last leader that are prolonged, and give no new ones.
         since = now - self._leader.standing.began
         if held is None and since < TTL:
             if not wish.token:
@@ -183,7 +183,7 @@ class GroupLocks:
 
 
 class EtcdLocks:
-    """Each a key in etcd, with a lease, whose id is the holder's token."""
+    """Each lock is a key in etcd, with a lease, whose id is the holder's token."""
 
     def __init__(self, group: str, settings: LeaderSettings, client: EtcdClient) -> None:
         self._prefix, self._ttl = f"{settings.prefix}/{group}/locks/", settings.ttl

@@ -1,10 +1,10 @@
 """
-Events for the reactor of the leader: each master hands over what it hears, each event counts once.
+Events for the reactor of the leader: each master hands over events it hears; each counts once.
 
 A master whose reactor does not react keeps the events that a reactor is configured for, in order,
 until the leader has taken them. The leader fires them on its own bus, where its reactor is, unless
-it has heard the same event itself or from another master (:mod:`.same_event`). What was handed over
-bears a mark, and is never handed over again.
+it has heard the same event itself or from another master (:mod:`.same_event`). A fired event bears
+a mark, and is never handed over again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ BATCH_BYTES = 4 * 1024 * 1024  # with one more event it still fits into a messag
 PATIENCE = 10.0  # for the leader's answer
 TURN = 0.2
 GRACE = 2.0
-"""Seconds for which the leader waits for its own copy of an event of a minion that it hears too."""
-QUIET = 15.0  # seconds that an event may wait until that is said to be wrong
-TOLD = 600.0  # for so long it is told that events were dropped
+"""Seconds for which the leader waits for its own copy of an event, if it hears the minion too."""
+QUIET = 15.0  # seconds that an event may wait until a note says so
+TOLD = 600.0  # seconds for which a note says that events were dropped
 
 
 class Switch(Protocol):
@@ -72,12 +72,12 @@ class _Waiting:
 
 class Reactions:
     """
-    What one master heard and hands over, or takes as the leader.
+    The events that one master hears and hands over, or takes as the leader.
 
     :param links: to the peers, by name.
     :param fire: puts an event on this master's bus, by tag and data.
-    :param proofs: know events of this master's engine, which are marked anew by the leader's.
-    :param hears: whether this master hears that minion, too.
+    :param proofs: recognise events of this master's engine; the leader's proofs mark them anew.
+    :param hears: whether this master hears the minion of an id.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Reactions:
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
         self._lock, self._coming, self._coming_bytes = threading.Lock(), 0, 0
-        """How many events are on their way into the event loop, and their size."""
+        """A lock; it guards the number and size of events on their way into the event loop."""
         self._news, self._own = asyncio.Event(), asyncio.Event()
         self._taken: dict[str, tuple[str, int]] = {}
-        """Peer → its start, and the number of the last event that was taken of it."""
+        """Peer → its start, and the number of the last event taken from it."""
         self._locks: dict[str, asyncio.Lock] = {}
         self._why = ""
         self._dropped_at = float("-inf")
@@ -112,9 +112,9 @@ class Reactions:
 
     def heard(self, tag: str, data: Mapping[str, Any], at: float, reacted: bool) -> None:
         """
-        An event that a reactor is configured for; from any thread.
+        Take an event that a reactor is configured for; from any thread.
 
-        It is read here, so that a minion with large events does not hold up the event loop.
+        That thread reads it, so that a minion with large events does not hold up the event loop.
         """
         try:
             key = key_of(tag, data)
@@ -128,7 +128,7 @@ class Reactions:
         self._soon(len(packed), self._add, tag, packed, key, at, reacted, genuine)
 
     def _soon(self, size: int, do: Callable[..., None], *values: Any) -> None:
-        """Call *do* in the event loop; if too much waits for that already, count it as dropped."""
+        """Call *do* in the event loop; if too much waits for it already, count it as dropped."""
         with self._lock:
             if self._coming >= MOST or self._coming_bytes + size > MOST_BYTES:
                 self._counts["dropped"] += 1
@@ -189,7 +189,6 @@ class Reactions:
         }
 
     def notes(self) -> Iterator[str]:
-        """What an operator should know."""
         now = time.monotonic()
         if self._waiting and now - self._waiting[0].at > QUIET:
             yield f"reactor: {len(self._waiting)} events wait for a leader: {self._why}"
@@ -199,7 +198,7 @@ class Reactions:
     # -- handing over
 
     async def run(self) -> None:
-        """For as long as the engine runs."""
+        """Switch the reactor and hand events over, while the engine runs."""
         await asyncio.gather(self._switch.run(), self._hand_all_over())
 
     async def _hand_all_over(self) -> None:
@@ -219,14 +218,14 @@ class Reactions:
                 self._say(standing.why or f"{standing.leader} leads, and is not known here")
             self._news.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                # What failed is tried again after a turn, however much comes meanwhile.
+                # Try again a turn after a failure, however many events come meanwhile.
                 await asyncio.wait_for(self._news.wait() if not self._why else _never(), TURN)
 
     def _say(self, why: str) -> None:
         self._why = why
 
     def _react(self) -> None:
-        """React to what was heard before this master began to lead."""
+        """React to events that this master heard before it began to lead."""
         self._why = ""
         while self._waiting:
             first = self._waiting[0]
@@ -236,7 +235,7 @@ class Reactions:
             self._pop()
 
     async def _hand_over(self, leader: str) -> bool:
-        """Hand events over to the leader; whether it has taken some."""
+        """Hand a batch of events over to the leader; returns whether it has taken them."""
         batch: list[_Waiting] = []
         size = 0
         for each in self._waiting:
@@ -256,7 +255,7 @@ class Reactions:
         self._why = ""
         for each in batch:
             each.event.done = True
-            if self._waiting and self._waiting[0] is each:  # else it was dropped meanwhile
+            if self._waiting and self._waiting[0] is each:  # otherwise dropped meanwhile
                 self._pop()
         self._counts["handed"] += len(batch)
         return True
@@ -264,11 +263,10 @@ class Reactions:
     # -- taking over
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"react": self._take} if self._switch.configured else {}
 
     async def _take(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """Take what *peer* heard; all of it is taken when this has answered."""
+        """Take events that *peer* heard; when this has answered, all of them are taken."""
         start = wire.field(payload, "start", str)
         rows = wire.rows(payload.get("events"), "events", int, str, bytes, float, bool)
         until = time.monotonic() + GRACE
@@ -281,7 +279,7 @@ class Reactions:
                     continue
                 if self._switch.matches(tag):
                     await self._take_one(peer.name, tag, packed, max(0.0, age), genuine, until)
-                else:  # nothing else is fired here for others
+                else:  # fire no other events for peers
                     self._drop(f"{peer.name} hands over tag={tag!a:.200}: no reactor here has it")
                 self._taken[peer.name] = (start, number)
         return {}
@@ -294,7 +292,7 @@ class Reactions:
             key = key_of(tag, data)
             if genuine:
                 data = self._proofs.mark(tag, data)
-        except (TypeError, ValueError, RecursionError) as exc:  # it must not hold up the next ones
+        except (TypeError, ValueError, RecursionError) as exc:  # must not hold up the next events
             self._drop(f"{peer} hands over tag={tag!a:.200}, which is unreadable: {exc!a:.100}")
             return
         now = time.monotonic()
@@ -309,7 +307,7 @@ class Reactions:
         self._again(tag, data, peer)
 
     async def _own_copy(self, event: Occurrence, until: float) -> None:
-        """Wait until this master has heard it too, or no longer can."""
+        """Wait until this master has heard the event, too, or until the time *until*."""
         while not event.done and (left := until - time.monotonic()) > 0:
             self._own.clear()
             with contextlib.suppress(asyncio.TimeoutError):

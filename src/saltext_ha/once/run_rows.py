@@ -18,9 +18,9 @@ _KINDS = (str, int, str, str, str, str, float, float, int, str, int)
 
 def to_rows(register: RunRegister, now: float) -> list[Any]:
     """
-    The rows of registers, for a peer.
+    The rows of a register, for a peer.
 
-    :param now: times are told as seconds before it: clocks of masters differ.
+    :param now: rows have times as seconds before it, because clocks of masters differ.
     """
     values = (
         (
@@ -41,9 +41,9 @@ def to_rows(register: RunRegister, now: float) -> list[Any]:
 
 def from_rows(raw: Any, now: float) -> RunRegister:
     """
-    The registers in a peer's rows.
+    The register in a peer's rows.
 
-    :raises InvalidRecord: a row is invalid; none of them may be used.
+    :raises InvalidRecord: a row is invalid; none of the rows may be used.
     """
 
     def read(
@@ -78,7 +78,7 @@ def from_rows(raw: Any, now: float) -> RunRegister:
 
 
 def pack(register: RunRegister) -> bytes:
-    """A register as replica.db has it; its times are by this master's clock."""
+    """A register as replica.db keeps it, with times by this master's clock."""
     return register_rows.pack(to_rows(register, 0.0))
 
 

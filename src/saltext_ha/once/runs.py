@@ -1,8 +1,8 @@
 """
-Remembers what ran under which name, on all masters, so that the next leader knows.
+Remembers runs by their names, on all masters, so that the next leader knows of them.
 
-What begins is written down here and told to all masters that are up before anything runs. A master
-that was down, or did not get it, finds it by asking (every ``sync_interval``).
+Before anything runs, this master writes the run down and tells all masters that are up. A master
+that was down, or did not get the message, learns of the run by asking (every ``sync_interval``).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from saltext_ha.transport.peer import Peer
 log = logging.getLogger(__name__)
 
 MOST = 500
-"""Names that are remembered; beyond, of those that have ended the one that began first is not."""
+"""Names that are remembered; beyond, ended ones that began first are forgotten."""
 LONGEST_NAME = 64
-TELLING = 3.0  # seconds for a peer to write down what it is told
-TURN = 1.0  # seconds between two looks at the processes that run something
+TELLING = 3.0  # seconds for a peer to write a run down
+TURN = 1.0  # seconds between two looks at the processes of runs
 FIRST_DOT = Dot("0" * 16, 1)
 
 
@@ -45,7 +45,7 @@ class Runs:
 
     :param name: this master's.
     :param links: to the peers, by name.
-    :param vouching: what masters say that they have written.
+    :param vouching: the masters' statements of what they have written.
     :param interval: seconds between two comparisons with the peers.
     """
 
@@ -63,27 +63,26 @@ class Runs:
         self._writing = asyncio.Lock()
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
         self._troubles: dict[str, str] = {}
-        """Peer → why what it says is not taken."""
+        """Peer → why this master does not take what it says."""
         stored = core.replica.runs.all()
         self.registers = {each: run_rows.unpack(body) for each, body in stored.items()}
 
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"runs": self._answer, "runs_told": self._told}
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return self._message(self._rows(wire.field(payload, "have", dict)))
 
     async def _told(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        """Merge what a peer tells; returns what this master knows beyond that."""
+        """Merge the runs that a peer tells; returns this master's runs under the same names."""
         told = wire.field(payload, "runs", dict)
         await self._learn(told, payload.get("vouched"), peer.name)
         return self._message({n: rows for n, rows in self._rows({}).items() if n in told})
 
     def _message(self, rows: Mapping[str, Any]) -> dict[str, Any]:
-        """A message with *rows* and what their writers vouch for."""
+        """A message with *rows*, and with the vouching of their writers."""
         nodes = {node for name in rows for node, _ in self.registers[name].context}
         return {"runs": dict(rows), "vouched": self._vouching.of(nodes)}
 
@@ -96,12 +95,11 @@ class Runs:
         }
 
     def notes(self) -> Iterator[str]:
-        """What an operator should know."""
         for name, why in self._troubles.items():
             yield f"once: what {name} says is not taken: {why}"
 
     def table(self) -> list[dict[str, Any]]:
-        """The last runs under each name, plain data, by name; see ``ha.leader``."""
+        """The last runs under each name, as plain data, sorted by name; see ``ha.leader``."""
         reached, now = self.reached(), time.time()
         return [
             {
@@ -130,9 +128,9 @@ class Runs:
         """
         Note that this master begins to run *function* under *name*, in the process *pid*.
 
-        :param within: seconds in which it is to run once in the whole group.
-        :return: the run; or None, and why it is not to run.
-        :raises HaError: it cannot be written down; it must not run.
+        :param within: seconds in which it may run only once in the whole group.
+        :return: the run; or None, and why it must not run.
+        :raises HaError: the run cannot be noted; it must not run.
         """
         check(name)
         process = _process(pid)
@@ -171,9 +169,9 @@ class Runs:
 
     async def end(self, name: str, start: Dot, state: str) -> None:
         """
-        Note how a run ended: one of ``STATES``.
+        Note how a run ended: *state* is one of ``STATES``.
 
-        :raises HaError: it cannot be written down, or is no state.
+        :raises HaError: the end cannot be written down, or *state* is none.
         """
         if state not in STATES:
             raise InvalidRecord(f"state: takes one of: {', '.join(STATES)}")
@@ -191,7 +189,7 @@ class Runs:
         await self._tell_all(name)
 
     async def run(self) -> None:
-        """For as long as the engine runs."""
+        """Look after runs and compare them with peers, while the engine runs."""
         due = 0.0
         while True:
             await self._look_after()
@@ -204,8 +202,8 @@ class Runs:
         for (name, start), process in list(self._processes.items()):
             if not _runs(process):
                 await self._give_up(name, start)
-        # What was begun before this start, nobody looks after any more; what others say that this
-        # master runs, as after its replica.db was lost, would never end.
+        # Nobody looks after a run from before this start. A run that others say this master runs,
+        # as after the loss of its replica.db, would never end.
         for name, register in dict(self.registers).items():
             for run in register.values:
                 begun = (name, run.start) in self._processes
@@ -213,7 +211,7 @@ class Runs:
                     await self._give_up(name, run.start)
 
     async def _give_up(self, name: str, start: Dot) -> None:
-        with contextlib.suppress(HaError):  # the disk is full: said elsewhere, and tried again
+        with contextlib.suppress(HaError):  # a full disk: noted elsewhere, and tried again
             await self.end(name, start, UNFINISHED)
 
     # -- with the peers
@@ -222,12 +220,12 @@ class Runs:
         return [(name, link) for name, link in self._links.items() if link.up]
 
     async def _tell_all(self, name: str) -> None:
-        """Tell all masters that are up; returns when each has written it down, or time is up."""
+        """Tell all masters that are up; returns once each has written it down, or time is up."""
         await asyncio.gather(*(self._tell(peer, link, name) for peer, link in self._up()))
 
     async def _tell(self, peer: str, link: Link, name: str) -> None:
         rows = {name: run_rows.to_rows(self.registers[name], time.time())}
-        with contextlib.suppress(PeerError):  # a release without; or it asks when it is back
+        with contextlib.suppress(PeerError):  # a release without runs; or it asks when it is back
             answer = await link.client.call("runs_told", self._message(rows), TELLING)
             await self._hear(peer, answer)
 
@@ -265,7 +263,7 @@ class Runs:
             await self._write({n: r for n, r in merged.items() if r != self.registers.get(n)})
 
     async def _next_dot(self) -> Dot:
-        """A name for a write; one that is not used then, as the disk is full, does no harm."""
+        """The dot of the next write; one that stays unused, as the disk is full, does no harm."""
         replica = self._core.replica
 
         def take() -> Dot:
@@ -275,7 +273,7 @@ class Runs:
         return await self._core.run(take)
 
     async def _write(self, changed: Mapping[str, RunRegister]) -> None:
-        """Write registers down, and forget those beyond :data:`MOST`."""
+        """Write registers down, and forget the least worthy beyond :data:`MOST`."""
         if not changed:
             return
         replica = self._core.replica
@@ -295,9 +293,9 @@ class Runs:
 
 def check(name: Any) -> str:
     """
-    A name under which something runs.
+    Check the name of a run.
 
-    :raises InvalidRecord: says what may be in one.
+    :raises InvalidRecord: says what a name takes.
     """
     good = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
     if not good:
@@ -313,7 +311,7 @@ def _process(pid: int) -> psutil.Process:
 
 
 def _worth(register: RunRegister) -> tuple[bool, float]:
-    """Sorts runs by their worth: those that still run, then the latest."""
+    """The sort key of a register by worth: still running, then how late it began."""
     running = any(run.state == RUNNING for run in register.values)
     return running, register.last.began if register.last else 0.0
 

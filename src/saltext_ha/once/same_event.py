@@ -1,11 +1,11 @@
 """
-Which events are the same one, heard by several masters: pure, so that every case can be tried.
+Tells which events of several masters are the same event: pure, so that every case can be tried.
 
 Nothing in Salt names an event. A minion that is connected to several masters tells each of them
 the same thing at about the same time; each master adds marks of its own. So two events of two
-masters are one when all that their sender said is the same, and they were heard within
-:data:`WINDOW`. What one master hears twice was said twice: the first copy of one master is the
-first of another, the second the second.
+masters are one event if their sender said the same in both, and the masters heard them within
+:data:`WINDOW`. An event that one master hears twice was sent twice: its first copy on one master is
+the first on another, its second the second.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 WINDOW = 60.0
-"""Seconds between two copies of one event at most: for so long minions try to reach a master."""
+"""Most seconds between two copies of one event: for so long minions try to reach a master."""
 KEPT = 600.0
-"""Seconds for which an event is remembered; an older one is not reacted to any more."""
+"""Seconds for which an event is remembered; no reactor reacts to an older one."""
 MOST = 50_000
 MOST_ALIKE = 1_000
 """Occurrences of one event that are remembered: a minion that repeats one without end costs no
 more."""
 FROM_MINION = "_minion_event"
 SAID_BY_MINION = ("id", "data", "grains")
-"""Of what Salt puts together of an event of a minion; the rest differs from master to master."""
+"""The keys that count in an event that Salt makes for a minion; others differ between masters."""
 OF_SENDER = {"fired", "proof", "traceparent", "tracestate", "baggage", "proxy_target"}
 
 
 def key_of(tag: str, data: Mapping[str, Any]) -> bytes:
     """
-    A short name of all that the sender of an event said.
+    A short name for everything that the sender of an event said.
 
-    :raises ValueError: it is nested too deeply to be read.
+    :raises ValueError: the event is nested too deeply to be read.
     """
     if data.get("cmd") == FROM_MINION:
         # A minion fires its start for each master that it connects to, with the time in the text.
@@ -66,7 +66,7 @@ class Occurrence:
     """
     One event, which one master or several have heard.
 
-    :ivar at: when it was heard first, on the caller's clock.
+    :ivar at: when its first known copy was heard, on the caller's clock.
     :ivar by: the masters that have heard it.
     :ivar done: whether a reactor has reacted to it.
     """
@@ -82,9 +82,9 @@ class _Alike:
     def __init__(self) -> None:
         self._found: deque[Occurrence] = deque()
         self._gone = 0
-        """How many were forgotten."""
+        """How many occurrences were forgotten."""
         self._passed: Counter[str] = Counter()
-        """Master → how many of all, from the first on, cannot be what it hears next."""
+        """Master → how many occurrences, from the first on, its next copy cannot belong to."""
 
     def note(self, by: str, at: float, now: float) -> Occurrence:
         while self._found and now - self._found[0].at > KEPT:
@@ -126,9 +126,9 @@ class Occurrences:
 
     def note(self, key: bytes, by: str, at: float, now: float) -> Occurrence:
         """
-        The master *by* has heard the event *key*, at the time *at*.
+        Note that the master *by* has heard the event *key*, at the time *at*.
 
-        :return: which event that is; a new one has no other master in ``by``.
+        :return: the occurrence; a new one has no other master in ``by``.
         """
         self._forget(now)
         alike = self._known.setdefault(key, _Alike())

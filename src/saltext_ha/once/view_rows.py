@@ -15,7 +15,7 @@ LONGEST_REASON = 300
 
 
 def to_row(view: MasterView, now: float) -> dict[str, Any]:
-    """A row for a peer, with the age of a view in the place of its time."""
+    """A row for a peer, with the age of the view in place of its time."""
     return {
         "name": view.name,
         "unfit": view.unfit[:LONGEST_REASON],
@@ -30,8 +30,8 @@ def from_row(raw: Any, asked: float) -> MasterView:
     """
     The view in a peer's row.
 
-    :param asked: when it was asked: nothing that it says was true before its age back from then.
-    :raises InvalidRecord: it is invalid.
+    :param asked: when this master asked the peer; the view counts from its age before then.
+    :raises InvalidRecord: the row is invalid.
     """
     if not isinstance(raw, Mapping):
         raise InvalidRecord("malformed view: a map was expected")

@@ -1,4 +1,4 @@
-"""How the answer of ``salt-run ha.check_consistency`` reads."""
+"""The answer of ``salt-run ha.check_consistency`` as text."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
-    """The last answer in ``ha.status``: only what is wrong."""
+    """Lines about the last answer, for ``ha.status``; none if nothing is wrong."""
     counts = {
         name: amount for name, amount in ((answer or {}).get("counts") or {}).items() if amount
     }
@@ -129,7 +129,7 @@ def _headline(
 
 
 def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str]:
-    # The end of a path distinguishes it: one that is too long gets a line of its own.
+    # The end of a path distinguishes it: a path that is too long gets a line of its own.
     path = shorten(clean(difference.get("path")), LONGEST_PATH)
     values: Mapping[str, Any] = difference.get("values") or {}
     fix = f"→ {clean(difference['fix'])}" if difference.get("fix") else ""
@@ -141,7 +141,7 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
     alone = display_width(path) > WIDEST_PATH
     if display_width(line) <= screen.width and not alone:
         return [line]
-    # Too long for one line: the values on the first if they fit, otherwise each on its own.
+    # Too long for one line: the values share the first line if they fit, else each gets its own.
     line = "  " + "   ".join(parts).rstrip()
     lines = [line]
     if display_width(line) > screen.width or alone:
@@ -150,7 +150,7 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
 
 
 def _grouped(values: Mapping[str, Any]) -> list[str]:
-    """``m1, m2 [.*]`` and ``m3 absent``: masters with the same value are together."""
+    """``m1, m2 [.*]`` and ``m3 absent``: lists masters with the same value together."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(_offset(value) or inline(value), []).append(clean(name))

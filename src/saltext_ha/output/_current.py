@@ -1,6 +1,6 @@
 """
-How the answers of ``ha.current_master``, ``masters``, ``ping_masters`` and ``failover`` read: one
-line for each minion.
+The answers of ``ha.current_master``, ``masters``, ``ping_masters`` and ``failover`` as text for
+people: one line for each minion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def line(
     A minion's master, since when, and what is wrong.
 
     :param minion: its id; empty if unknown.
-    :param names: address → name of the masters that this one knows.
+    :param names: address → name, of the masters that this machine knows; see :func:`names`.
     """
     since, switches, masters = (data.get(key) for key in ("since_iso", "switches", "masters"))
     ping = data.get("ping")
@@ -110,8 +110,8 @@ def _odd(data: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
 
 def names(opts: Mapping[str, Any]) -> Mapping[str, str]:
     """
-    Address → name of the masters of the group, if *opts* are those of one of them, or of a minion
-    that was told (``ha_masters``). Otherwise empty, as for users who may not read them.
+    Address → name of the masters of the group, if *opts* are those of a master, or of a minion that
+    has the names (``ha_masters``). Otherwise empty, also for users who may not read them.
     """
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
@@ -134,7 +134,7 @@ def _told(opts: Mapping[str, Any]) -> Mapping[str, str]:
     for name, entry in options.names(opts).items():
         with contextlib.suppress(ValueError):
             host, _ = binding.split_entry(entry, binding.DEFAULT_REQUEST_PORT)
-            found[host] = "" if host in found else name  # of two at one address it is unclear which
+            found[host] = "" if host in found else name  # two masters at one address: unclear which
     return found
 
 

@@ -1,7 +1,7 @@
 """
-Where a message is explained: troubleshooting has a heading for each of these.
+Links messages to their explanations: troubleshooting has a heading for each of these messages.
 
-What people are shown ends with a link to it, whichever part of the program said so.
+A text for people ends with the links, whichever part of the program wrote the message.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def links(text: str) -> list[str]:
     """
     A line for each message in *text* that troubleshooting explains.
 
-    :param text: as people are shown it, over several lines.
+    :param text: as people see it, over several lines.
     """
     plain = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
     found = [anchor for anchor, message in _messages() if message.search(plain)]
@@ -74,13 +74,13 @@ def links(text: str) -> list[str]:
 
 
 def anchor(heading: str) -> str:
-    """*heading* as links have it."""
+    """The anchor that a link to *heading* has."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 @functools.cache
 def page() -> str:
-    """Where the page is: on the project's site, or in a checkout."""
+    """The address of the page: on the project's site, or in a checkout."""
     for each in metadata.metadata("saltext-ha").get_all("Project-URL") or ():
         name, _, url = each.partition(", ")
         if name.lower() == "documentation":

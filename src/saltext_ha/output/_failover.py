@@ -1,4 +1,4 @@
-"""How ``ha.minion_config`` and ``ha.failover_safe`` read."""
+"""The answers of ``ha.minion_config`` and ``ha.failover_safe`` as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def config(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *(f"# {note}" for note in notes)]
 
 
-LISTED = 5  # minions of a reason; up to a thousand are in the JSON
+LISTED = 5  # minions that a reason names; up to a thousand are in the JSON
 LONGEST = 300
 
 

@@ -1,8 +1,8 @@
 """
-The history for people: a line for every write, and an account below it.
+The history for people: a line for every write, and below it the writer's own statement if needed.
 
-The time in a line is when it came to this master. The writer's own statement is below, if it has
-another time, or if another master than the named one sent it.
+The time in a line is when the write came to this master. The writer's statement is below if it has
+another time, or if another master than the named one sent the write.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from saltext_ha.output._text import Screen, clean, count, distinct, number, tabl
 
 INDENT = "    "
 APART = 60.0
-"""Seconds between what a line says and when it came, from which on both are shown."""
+"""Seconds between the time in a write and its arrival, from which on both are shown."""
 EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be far off
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.history`` returned."""
     writes = data.get("writes") or []
     if not writes:
         return ["nothing is recorded of that"]
@@ -46,7 +45,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     whole = [when, "What", "Fingerprint"]
     cells = [[row[name] for name in columns] for row in rows]
     head, *body = table(screen, columns, cells, whole=whole)
-    # For one minion: its name once, not in every line.
+    # For one minion, show its name once, not in every line.
     lines = [*map(clean, only), head] if len(only) == 1 else [head]
     for line, write in zip(body, writes, strict=True):
         lines.append(line)
@@ -80,7 +79,7 @@ def _shown_at(write: Mapping[str, Any]) -> Any:
 
 
 def _claimed(write: Mapping[str, Any]) -> str:
-    """The writer's own statement, if it differs from what was seen here."""
+    """The writer's own statement, if it differs from what this master saw."""
     at, received, sender = write.get("at"), write.get("received"), write.get("from")
     if received is None:
         return ""

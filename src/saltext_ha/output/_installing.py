@@ -1,4 +1,4 @@
-"""What ``ha.install_minions`` returned, for people."""
+"""The answer of ``ha.install_minions`` as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ _FIRST = ("no answer", "failed")
 
 
 def install_minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for it."""
     every = data.get("minions") or []
     rows = sorted(every, key=lambda row: row.get("result") not in _FIRST)
     cells = [

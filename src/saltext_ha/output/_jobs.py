@@ -1,4 +1,4 @@
-"""What ``ha.jobs`` and ``ha.lookup_jid`` returned, for people."""
+"""The answers of ``ha.jobs`` and ``ha.lookup_jid`` as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ LISTED = 10
 
 
 def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.jobs`` returned."""
     rows = [
         [
             str(job.get("jid")),

@@ -1,4 +1,4 @@
-"""Keys, conflicts, and changes of keys."""
+"""Keys, conflicts, and changes of keys as text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def _resolve(conflict: Mapping[str, Any]) -> str:
 
 
 def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.keys``."""
     keys = data.get("keys") or []
     masters = [str(name) for name in data.get("masters") or []]
     if not keys:
@@ -66,7 +65,7 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         summary.append(screen.paint(count(conflicts, "conflict"), "conflict"))
     lines.append(" · ".join(summary))
     if len(keys) == 1 and keys[0].get("fingerprint"):
-        # For one key in full: an operator compares it with the minion's own.
+        # A single fingerprint in full: an operator compares it with the minion's own.
         lines.append(clean(keys[0]["fingerprint"]))
     return lines
 

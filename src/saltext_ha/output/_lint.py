@@ -1,4 +1,4 @@
-"""How the answer of ``ha.lint`` reads."""
+"""The answer of ``ha.lint`` as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers, invitations and joins."""
+"""Peers, invitations and joins as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from saltext_ha.output._text import (
 
 
 def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.peers``."""
     me = data.get("self") or {}
     lines = [
         f"This master: {clean(me.get('name'))}  {clean(me.get('url'))}",
@@ -48,7 +47,6 @@ def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.invite``."""
     expires = data.get("expires_in")
     within = f" within {duration(expires)}" if expires is not None else ""
     lines = [f"Invitation {clean(data.get('invitation') or '?')}, for one use{within}"]
@@ -60,7 +58,6 @@ def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def join(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.join``."""
     members = ", ".join(clean(name) for name in data.get("members") or [])
     group = clean(data.get("group") or "?")
     return [f"Joined group {group}: {members or 'no members'}", *notes(data)]

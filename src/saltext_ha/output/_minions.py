@@ -1,4 +1,4 @@
-"""How the answers of ``ha.minions``, ``reachability``, ``drain`` and ``rebalance`` read."""
+"""The answers of ``ha.minions`` and other commands about minions as text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ _CELL = {"silent": "deaf", "no key": "no key", "unknown": "?"}
 
 
 def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.minions``."""
     masters = [
         [
             f"{clean(each.get('name'))} *" if each.get("self") else clean(each.get("name")),
@@ -77,12 +76,11 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def _version(row: Mapping[str, Any]) -> str:
-    """Of the saltext-ha there; it is not known where the minion does not answer."""
+    """The version of saltext-ha on the minion; unknown if the minion does not answer."""
     return clean(row.get("version") or ("-" if row.get("state") in ("bound", "partly") else "?"))
 
 
 def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.where``."""
     lines, found = not_asked(data, screen), data.get("minions") or {}
     silent = set(data.get("silent") or [])
     cells = [
@@ -107,7 +105,6 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.cmd``."""
     lines, failed = not_asked(data, screen), data.get("failed") or {}
     for minion, value in (data.get("returned") or {}).items():
         code = f" (exit code {number(failed[minion])})" if minion in failed else ""
@@ -142,7 +139,6 @@ def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.reachability``."""
     masters = [str(name) for name in data.get("masters") or []]
     lines = not_asked(data, screen)
     rows = _troubled(data.get("minions") or [])
@@ -230,9 +226,9 @@ def _cell(row: Mapping[str, Any], master: str) -> str:
     if cell.get("state") == "hears":
         return f"{float(cell.get('seconds') or 0) * 1000:.0f} ms"
     if cell.get("state") == "silent" and row.get("state") == "ok":
-        return "-"  # it has another master, and need not hear this one
+        return "-"  # the minion has another master, and need not hear this one
     if cell.get("state") == "silent" and row.get("state") != "deaf":
-        return "silent"  # whether it does not hear, or is stopped, is unknown
+        return "silent"  # unknown: the minion does not hear, or is stopped
     return _CELL.get(str(cell.get("state")), "?")
 
 
@@ -241,7 +237,7 @@ def _number(value: Any) -> str:
 
 
 def _troubled(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Minions that need attention first."""
+    """The rows, sorted: minions that need attention first."""
     rank = {state: place for place, state in enumerate(_ORDER)}
     return sorted(rows, key=lambda row: (rank.get(str(row.get("state")), 0), str(row.get("id"))))
 

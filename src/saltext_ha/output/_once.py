@@ -1,4 +1,4 @@
-"""What ``ha.leader`` and ``ha.once`` returned, for people."""
+"""The answers of ``ha.leader`` and ``ha.once`` as text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ def apart(data: Mapping[str, Any]) -> list[str]:
 
 
 def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.leader`` returned."""
     lines = [f"{_who(data, screen)} · store {clean(data.get('store') or 'none')}"]
     rows = [
         [
@@ -102,7 +101,7 @@ def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
 
 
 def once(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.once`` returned, without the return of the function."""
+    """Lines for the answer of ``ha.once``, without the return of the function."""
     what = clean(data.get("name") or data.get("function"))
     if data.get("skipped"):
         lines = [f"{what}: skipped here: {clean(data.get('why'))}"]

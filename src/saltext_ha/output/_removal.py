@@ -1,4 +1,4 @@
-"""The answer of ``ha.remove_peer``: the masters that one introduced, and what it decided."""
+"""The answer of ``ha.remove_peer``: masters that the removed one introduced, and its decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ LONGEST_NOTE = 400
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.remove_peer`` returned."""
     name, undo, test = clean(data.get("name")), data.get("undo"), data.get("test")
     since = data.get("since")
     span = f" since {at_time(since)}" if since is not None else ""
@@ -83,7 +82,7 @@ def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str)
 
 
 def _claim(key: Mapping[str, Any]) -> str:
-    """The master named in the write, if another one sent it."""
+    """What the write says about its origin, if another master sent it."""
     if key.get("on") == key.get("from"):
         return ""
     by = f" by {clean(key['by'])}" if key.get("by") else ""

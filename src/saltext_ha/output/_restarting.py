@@ -1,4 +1,4 @@
-"""What ``ha.restart_masters`` returned, for people."""
+"""The answer of ``ha.restart_masters`` as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from saltext_ha.output._text import Screen, clean, table
 
 
 def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for it."""
     rows = [
         [
             clean(row.get("name")),

@@ -1,4 +1,4 @@
-"""The answer of ``ha.status``."""
+"""The answer of ``ha.status`` as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from saltext_ha.output._text import (
 
 
 def status(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for the answer of ``ha.status``."""
     state = clean(data.get("state") or "unknown")
     head = [f"Group {clean(data.get('group') or '?')}", screen.paint(state.upper())]
     if data.get("mode"):

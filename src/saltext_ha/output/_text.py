@@ -1,5 +1,5 @@
 """
-How text is laid out for a terminal: display width, alignment, numbers, durations, colour.
+Lays out text for a terminal: display width, alignment, numbers, durations, colour.
 
 Not an outputter: Salt's loader skips files that start with an underscore.
 """
@@ -34,7 +34,7 @@ class Screen:
     colors: Mapping[str, Any] = field(default_factory=dict)
 
     def paint(self, text: str, word: str | None = None) -> str:
-        """*text* in the colour of *word* (default: *text* itself), if that has one."""
+        """*text* in the colour of *word* (default: *text* itself), if there is one."""
         key = (word if word is not None else text).strip().lower()
         color = str(self.colors.get(_STYLES.get(key, ""), ""))
         return f"{color}{text}{self.colors.get('ENDC', '')}" if color else text
@@ -135,9 +135,9 @@ def table(
     whole: Sequence[str] = (),
 ) -> list[str]:
     """
-    Lines of an aligned table. Columns named in *right* are right-aligned. If it is wider than the
-    screen, its widest column is shortened first, none below :data:`NARROWEST`, and those in *whole*
-    never.
+    Lines of an aligned table. Columns named in *right* are right-aligned. If the table is wider
+    than the screen, its widest column is shortened first: no column below :data:`NARROWEST`, and
+    columns in *whole* never.
     """
     cells = [list(columns), *([clean(cell) for cell in row] for row in rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
@@ -160,7 +160,7 @@ def table(
 
 
 def inline(value: Any) -> str:
-    """Any plain value on one line, as YAML would have it within a line."""
+    """Any plain value on one line, in YAML's form for one line."""
     if isinstance(value, Mapping):
         if value.get("absent") is True:
             return "absent"
@@ -178,8 +178,8 @@ def inline(value: Any) -> str:
 
 def excerpts(texts: Sequence[str], width: int) -> list[str]:
     """
-    Each text in at most *width* cells. Texts that would look the same when cut are also cut in
-    front, so that the difference is visible.
+    Each text in at most *width* cells. Texts that would look the same when cut at the end are also
+    cut in front, so that the difference is visible.
     """
     cut = [shorten(text, width) for text in texts]
     if len(set(cut)) == len(set(texts)):

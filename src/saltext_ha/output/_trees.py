@@ -1,4 +1,4 @@
-"""What ``ha.deploy``, ``ha.rollback`` and ``ha.deployments`` returned, for people."""
+"""The answers of ``ha.deploy``, ``ha.rollback`` and ``ha.deployments`` as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _COLOURS = {"+": "accepted", "-": "error", "@": "pending"}
 
 
 def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.deploy`` and ``ha.rollback`` returned."""
     test = bool(data.get("test"))
     lines: list[str] = []
     for tree in data.get("trees") or []:
@@ -78,7 +77,6 @@ def _diff(lines: Iterable[str], screen: Screen) -> Iterator[str]:
 
 
 def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    """Lines for what ``ha.deployments`` returned."""
     lines: list[str] = []
     for tree in data.get("trees") or []:
         lines.append(f"tree {clean(tree.get('tree'))}: {clean(tree.get('live'))}")

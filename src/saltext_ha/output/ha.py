@@ -99,7 +99,7 @@ def _of_minion(name: str, answer: Any, kwargs: Mapping[str, Any]) -> str:
 
 
 def _kind_of(answer: Any) -> str:
-    """The kind of a minion's answer, as ``salt`` and ``salt-call`` print it; empty: not ours."""
+    """The kind of a minion's answer that ``salt`` or ``salt-call`` prints; empty: not ours."""
     if isinstance(answer, Mapping):
         moved = answer.keys() >= {"from", "to", "result", "comment"}
         return str(answer.get("kind") or ("failover" if moved else ""))
@@ -148,7 +148,7 @@ _LINES: dict[str, Callable[..., list[str]]] = {
     "masters": _current.masters,
     "failover": _current.moved,
 }
-# What minions returned, and files: what stands in them is no message of this program.
+# Returns of minions, and files: text in them is no message of this program.
 _NOT_OURS = frozenset({"cmd", "lookup_jid", "once", "minion_config", "proxy_config"})
 _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "consistency": _consistency.render,

@@ -12,7 +12,7 @@ from pathlib import Path
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.config.trees import Tree
 
-MOST_OUTPUT = 4000  # characters of what a check says
+MOST_OUTPUT = 4000  # characters of a check's output
 MOST_READ = 64 * 1024
 
 
@@ -20,7 +20,7 @@ async def check(tree: Tree, folder: Path) -> None:
     """
     Run ``check:`` of *tree* on a version of it.
 
-    :raises HaError: it failed, or took too long; with what it said, but of secret trees.
+    :raises HaError: it failed, or took too long; has its output, unless the tree is secret.
     """
     if not tree.check:
         return
@@ -40,7 +40,7 @@ async def check(tree: Tree, folder: Path) -> None:
         said, code = await asyncio.wait_for(_ended(process), tree.check_timeout)
     except (asyncio.TimeoutError, asyncio.CancelledError) as exc:  # cancelled: the engine stops
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+            os.killpg(process.pid, signal.SIGKILL)  # also processes that it has started
         await process.wait()
         if isinstance(exc, asyncio.CancelledError):
             raise
@@ -51,7 +51,7 @@ async def check(tree: Tree, folder: Path) -> None:
 
 
 async def _ended(process: asyncio.subprocess.Process) -> tuple[str, int]:
-    """The last of what it said, and how it ended; it may say more than there is memory."""
+    """The end of its output, and its exit code; the whole output may exceed the memory."""
     said = b""
     assert process.stdout is not None  # nosec B101
     while more := await process.stdout.read(MOST_READ):

@@ -1,4 +1,4 @@
-"""How the content of trees travels: manifests by what differs, files by their hash, in parts."""
+"""Sends and fetches the content of trees: manifests as differences, files by hash and in parts."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from saltext_ha.trees.manifest import Manifest, Node
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
 
-# Of one file in one message, and of all in one message.
+# Most bytes of one file in one message, and of all files in one message.
 PART = 1 << 20
 MOST = 4 << 20
 MOST_WANTED = 4096
-# Of one entry of a manifest or a list of paths in a message, beside its texts; at most.
+# Most bytes in a message of one entry of a manifest or of a list of paths, beside its texts.
 ROW = 32
 TIMEOUT = 60.0
 
 Call = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
 """Asks one peer: method, payload, seconds."""
 Progress = Callable[[int, int], None]
-"""Told (files that are there, files there will be)."""
+"""Takes the number of files that are there, and of those that will be there."""
 
 
 class Content:
-    """What this master has of its trees, for its peers."""
+    """Gives peers the content of trees that this master has."""
 
     def __init__(self, stores: Mapping[str, TreeStore]) -> None:
         self._stores = stores
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler."""
         return {"tree_manifest": self._manifest, "tree_parts": self._parts}
 
     async def _manifest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +58,7 @@ class Content:
 
 
 def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str, Any]:
-    """Entries of *version* that *base* has not, in the order of paths; and what only *base* has."""
+    """Entries of *version* that *base* lacks, in the order of paths; and paths only in *base*."""
     manifest = store.manifest(version)
     if manifest is None:
         raise HaError("that version is not here")
@@ -106,9 +105,9 @@ def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: bytes) -> Manifest:
     """
-    What is in *version*, as a peer says; from what differs from *base*, which both may have.
+    Fetch the manifest of *version* from a peer: its differences from *base*, if both have that.
 
-    :raises HaError: the peer has it not, or what it sends is not that version.
+    :raises HaError: the peer lacks the version, or sends a manifest of another one.
     """
     entries: dict[str, Node] = {}
     after, first = "", True
@@ -148,11 +147,11 @@ async def fetch_files(
     refused: Callable[[str], None],
 ) -> None:
     """
-    Fetch all that is missing, from the first of the peers that has it and answers.
+    Fetch all missing files, each from the first peer that has it and answers.
 
-    :param calls: how each peer is asked, by its name, in the order in which they are.
-    :param tree: its name. :param refused: told which peer sent what makes no sense.
-    :raises HaError: nobody has some of it; says who was asked, and why not.
+    :param calls: peer → how to ask it; peers are asked in this order.
+    :param tree: its name. :param refused: takes the name of a peer that sent nonsense.
+    :raises HaError: no peer has some of the files; says which were asked, and why not.
     """
     left = dict.fromkeys(staging.missing)
     of = len(left)
@@ -180,7 +179,7 @@ async def fetch_files(
 
 
 async def _fetch_some(call: Call, tree: str, staging: Staging, left: dict[bytes, None]) -> bool:
-    """One message's worth of what is *left*; whether anything of it came."""
+    """Fetch as much of the files *left* as fits into a message; returns whether anything came."""
     wanted: list[list[Any]] = []
     room = MOST
     for digest in left:

@@ -1,4 +1,4 @@
-"""What lies in a folder now, and is it what was put there?"""
+"""Lists what lies in a folder now, and compares it with what was put there."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Mark = tuple[int, int, int]
 """Inode, modification time and size that a file had when its content was verified."""
 Marks = dict[str, Mark]
 Entries = dict[str, os.stat_result]
-"""Path below a folder → what ``lstat`` says of it; a folder stands before what is in it."""
+"""Path below a folder → its ``lstat``; a folder stands before its content."""
 
 
 def entries(top: Path, skip: Callable[[str, str], bool] | None = None) -> Entries:
     """
-    All that is in the folder *top*.
+    All entries in and below the folder *top*.
 
-    :param skip: told path and name; what it says yes to is left out, with all that is in it.
+    :param skip: takes path and name; if true, the entry is left out, with everything below it.
     :raises OSError: a folder cannot be read.
     """
     found: Entries = {}
@@ -39,12 +39,11 @@ def entries(top: Path, skip: Callable[[str, str], bool] | None = None) -> Entrie
 
 
 def mark_of(status: os.stat_result) -> Mark:
-    """The mark of a file."""
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, path: str) -> bool:
-    """Whether what is at *path* below *top*, with that *status*, is the *node* put there."""
+    """Whether the entry at *path* below *top*, with this *status*, is the *node* put there."""
     if node.kind == FILE:
         return status.st_mode == stat.S_IFREG | node.mode and mark_of(status) == mark
     if node.kind == FOLDER:
@@ -54,9 +53,9 @@ def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, 
 
 def edits(top: Path, manifest: Manifest, marks: Mapping[str, Mark]) -> Changes:
     """
-    What somebody has changed by hand in the folder *top*, where *manifest* was put.
+    The changes by hand in the folder *top*, where *manifest* was put.
 
-    :raises OSError: it cannot be read.
+    :raises OSError: the folder cannot be read.
     """
     there = entries(top)
     changed = [

@@ -1,8 +1,8 @@
 """
-What is in a version of a tree: its files, folders and links, by path. Pure.
+Manifests: the files, folders and links in a version of a tree, by path. Pure.
 
-A version is named by the SHA-256 of its manifest, and a manifest names each file by the SHA-256 of
-its content: who has the name of a version can check all of it.
+The name of a version is the SHA-256 of its manifest, and a manifest names each file by the SHA-256
+of its content. So the name of a version is enough to check all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE, FOLDER, LINK = "file", "folder", "link"
 MOST_ENTRIES = 200_000
 LONGEST_PATH = 4096
 LONGEST_NAME = 255
-# As many as Linux follows on one way; more lead in a circle, mostly.
+# As many as Linux follows in one path; more mostly lead in a circle.
 MOST_LINKS = 40
 
 
@@ -37,11 +37,11 @@ class Node(NamedTuple):
 
 
 Manifest = Mapping[str, Node]
-"""Path below the tree, parts separated by ``/`` → what is there."""
+"""Path below the tree, parts separated by ``/`` → the entry there."""
 
 
 class Changes(NamedTuple):
-    """What leads from one version to another: paths, sorted."""
+    """The changes from one version to another: paths, sorted."""
 
     added: list[str]
     changed: list[str]
@@ -74,9 +74,9 @@ def unpack(data: bytes) -> dict[str, Node]:
 
 def read(rows: Any) -> dict[str, Node]:
     """
-    The manifest that *rows* are, checked: it leads nowhere outside of its tree.
+    The manifest in *rows*, checked: no entry lies or leads outside of its tree.
 
-    :raises InvalidRecord: says what is wrong with which entry.
+    :raises InvalidRecord: says which entry is wrong, and why.
     """
     if not isinstance(rows, list):
         raise InvalidRecord("malformed manifest: no list")
@@ -91,7 +91,7 @@ def read(rows: Any) -> dict[str, Node]:
 
 def check(manifest: Manifest) -> None:
     """
-    That all of it lies in folders of it, and no link leads out.
+    Check that all entries lie in folders of the manifest, and no link leads out of the tree.
 
     :raises InvalidRecord: as :func:`read`.
     """
@@ -146,9 +146,9 @@ def is_path(path: str) -> bool:
 
 def stays_inside(path: str, target: str, entries: Mapping[str, Node]) -> bool:
     """
-    Whether the link at *path* leads to something inside its tree, whatever links lie on the way.
+    Whether the link at *path* stays inside its tree, through all links on the way.
 
-    :param entries: of the whole tree.
+    :param entries: all entries of the tree.
     """
     at, todo, links = path.split("/")[:-1], target.split("/"), 0
     if target.startswith("/"):
@@ -175,7 +175,7 @@ def stays_inside(path: str, target: str, entries: Mapping[str, Node]) -> bool:
 
 
 def changes(before: Manifest, after: Manifest) -> Changes:
-    """What leads from *before* to *after*; of folders only what is not said by their files."""
+    """The changes from *before* to *after*; without folders whose content is among the changes."""
     return Changes(
         sorted(_told(after.keys() - before.keys(), after)),
         sorted(path for path in after.keys() & before.keys() if after[path] != before[path]),
@@ -184,17 +184,15 @@ def changes(before: Manifest, after: Manifest) -> Changes:
 
 
 def _told(paths: Iterable[str], manifest: Manifest) -> Iterator[str]:
-    """*paths* without folders that hold others of them."""
+    """*paths* without folders that hold other *paths*."""
     some = set(paths)
     above = {posixpath.dirname(path) for path in some}
     return (path for path in some if manifest[path].kind != FOLDER or path not in above)
 
 
 def files(manifest: Manifest) -> int:
-    """How many files it has."""
     return sum(node.kind == FILE for node in manifest.values())
 
 
 def size(manifest: Manifest) -> int:
-    """Bytes of all its files."""
     return sum(node.size for node in manifest.values())

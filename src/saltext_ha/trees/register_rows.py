@@ -22,7 +22,7 @@ def to_rows(register: Register) -> list[Any]:
 
 
 def from_rows(raw: Any) -> Register:
-    """:raises InvalidRecord: it makes no sense; nothing of it may be used."""
+    """:raises InvalidRecord: the rows make no sense; none of them may be used."""
     return Register(*register_rows.from_rows(raw, WHAT, (str, int, list), _deployment))
 
 
@@ -45,7 +45,7 @@ def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
 
 
 def pack(register: Register) -> bytes:
-    """As it is kept."""
+    """A register as replica.db keeps it."""
     return register_rows.pack(to_rows(register))
 
 

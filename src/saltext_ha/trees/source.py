@@ -1,4 +1,4 @@
-"""The folder that a deployment is taken from: what is in it, and which commit of git that is."""
+"""Reads the folder that a deployment is taken from: its content, and its commit of git."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _NO_LIMIT = float("inf")
 
 class Source(NamedTuple):
     """
-    What was found.
+    The content of a source folder.
 
-    :ivar words: say where, for people.
-    :ivar owners: users that own some of it and are not this process's; they own nothing of what is
-        deployed.
+    :ivar words: name the source, for people.
+    :ivar owners: other users than this process's that own entries there; they own nothing in the
+        deployed version.
     """
 
     folder: Path
@@ -56,14 +56,14 @@ def take(
     stop: Callable[[], None] = lambda: None,
 ) -> Source:
     """
-    Read all that is in *folder*.
+    Read everything in *folder*.
 
-    :param ignore: globs of what stays out, tried on the path below the folder and on the name.
-    :param secret: whether permissions of group and others are taken away.
-    :param digests: a folder where it is remembered which files were read before.
-    :param stop: raises when that is to be given up.
-    :raises HaError: it cannot be read, or holds what no tree may: a link that leads out of it, a
-        device, a name that is no UTF-8.
+    :param ignore: globs of entries to leave out, tried on the path below the folder and the name.
+    :param secret: whether to take away permissions of group and others.
+    :param digests: the folder that keeps digests of files that were read before.
+    :param stop: raises to end the reading.
+    :raises HaError: it cannot be read, or holds an entry that no tree may hold: a link that leads
+        out of it, a device, a name that is no UTF-8.
     """
     if not folder.is_dir():
         raise HaError(f"{folder}: there is no such folder")
@@ -77,7 +77,7 @@ def take(
     wrong = [f"{path}: {why}" for path, why in missed.items()]
     wrong += [f"{path}: gone while it was read" for path in files.keys() - found - missed.keys()]
     manifest: dict[str, Node] = {}
-    # As rsync does it with another user: who serves it must be able to read it.
+    # As rsync does for another user: the master that serves a file must be able to read it.
     mask, least = 0o700 if secret else 0o777, 0o400
     for path, status in there.items():
         mode = status.st_mode
@@ -110,7 +110,7 @@ def take(
 def _skipping(
     globs: Sequence[str], folder: Path, stop: Callable[[], None]
 ) -> Callable[[str, str], bool]:
-    """What :func:`entries` asks of each entry. :raises HaError: there are too many."""
+    """The ``skip`` of :func:`entries`. It raises HaError if there are too many entries."""
     ignored = re.compile("|".join(map(fnmatch.translate, globs))) if globs else None
     left = MOST_ENTRIES
 
@@ -153,8 +153,8 @@ def commit(folder: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says; None: it is not there, or this is no checkout of this user's."""
-    # Nothing that the checkout's own configuration names is run.
+    """The output of git; None: there is no git, or this is no checkout of this user's."""
+    # Git must run no program that the checkout's own configuration names.
     command = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
     try:
         done = subprocess.run(  # nosec B603

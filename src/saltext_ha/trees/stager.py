@@ -1,4 +1,4 @@
-"""Has versions of trees on this disk, whole and checked: from peers, or from a folder here."""
+"""Stages versions of trees on this disk, whole and checked: from peers, or from a folder here."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from saltext_ha.trees.store import FOREIGN, TreeStore
 
 LISTED = 20
 NONSENSE = "nonsense about a tree"
-# Deployments of one tree that several people prepare at the same time.
+# Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
-# Seconds that one question waits for a version to be there.
+# Seconds that one request waits for a version to be staged.
 PATIENCE = 1.0
 
 
 class _Work:
-    """A version that is being fetched, and how far it is."""
+    """The fetching of a version, and how far it is."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -46,8 +46,8 @@ class Stager:
     The versions of all trees of one master.
 
     :param links: to the peers, by name.
-    :param refused: told what was refused, and from which peer.
-    :param stop: raises when what takes long is to be given up.
+    :param refused: takes what was refused, and the name of the peer.
+    :param stop: raises to end long work.
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class Stager:
         self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {
             **self._content.for_peers(),
             "tree_state": self._state,
@@ -73,7 +72,7 @@ class Stager:
         }
 
     def of(self, payload: dict[str, Any]) -> TreeStore:
-        """That of the tree which a peer names. :raises HaError: there is none."""
+        """The store of the tree that a peer names. :raises HaError: there is none."""
         name = wire.field(payload, "tree", str)
         if name not in self.stores:
             raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
@@ -86,8 +85,9 @@ class Stager:
 
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """
-        Of each tree: ``live`` (linked, free, foreign), ``version`` (what is served), ``foreign``
-        (what to do about that), ``edited`` (changes by hand in it: how many, and some).
+        For each tree: ``live`` (linked, free, foreign), ``version`` (the one served), ``foreign``
+        (what to do about that), ``edited`` (how many paths were changed by hand there), ``edits``
+        (the first of these paths).
         """
         states = {}
         for name in names:
@@ -97,16 +97,16 @@ class Stager:
         return states
 
     def verified(self, name: str) -> set[bytes]:
-        """Versions of a tree that were verified, and not served since: some may soon be."""
+        """Versions of a tree that were verified and not served since: some may be served soon."""
         return set(self._staged[name])
 
     def served(self, name: str, version: bytes) -> None:
-        """From here on somebody may edit it."""
+        """Forget that it was verified: once it is served, somebody may edit it."""
         if version in self._staged[name]:
             self._staged[name].remove(version)
 
     def refuse(self, peer: str) -> None:
-        """Count that a peer said of a tree what cannot be."""
+        """Count that a peer sent nonsense about a tree."""
         self._refused(NONSENSE, peer)
 
     # -- for a peer that deploys
@@ -117,7 +117,7 @@ class Stager:
         work = self._work.get((name, version))
         if work is None or (again and work.task and work.task.done()):
             work = self._work[name, version] = _Work()
-            # Of others nothing is remembered: who asks asks for one at a time.
+            # Forget ended work on other versions: a peer asks for one at a time.
             for key in [k for k, w in self._work.items() if w.task and w.task.done()]:
                 del self._work[key]
             work.task = asyncio.ensure_future(self._stage_and_check(name, version, peer.name, work))
@@ -144,10 +144,10 @@ class Stager:
         progress: content.Progress = lambda done, of: None,
     ) -> None:
         """
-        Have a version here whole, and as it should be.
+        Bring a version here, whole and unchanged, unless it is here already.
 
         :param first: the peer to ask first.
-        :raises HaError: it could not be fetched, or put together.
+        :raises HaError: the version could not be fetched, or put together.
         """
         store = self.stores[name]
         async with self.locks[name], _explained(store.tree):
@@ -188,7 +188,7 @@ class Stager:
         source: Source,
         progress: content.Progress = lambda done, of: None,
     ) -> None:
-        """As :meth:`stage`, from a folder here. :raises HaError: it changed meanwhile."""
+        """As :meth:`stage`, from a folder here. :raises HaError: the folder changed meanwhile."""
         store = self.stores[name]
 
         def work() -> None:
@@ -214,7 +214,7 @@ class Stager:
 
 @contextlib.asynccontextmanager
 async def _explained(tree: Tree) -> AsyncIterator[None]:
-    """:raises HaError: instead of an OSError, whose path names a version."""
+    """Turn an OSError into a HaError; for a secret tree without the path, which names a version."""
     try:
         yield
     except OSError as exc:

@@ -1,8 +1,8 @@
 """
-A version that is being put together, beside those that are whole.
+Puts a version together, beside the versions that are whole.
 
-Files that another version has are hard links to it. Each new file gets a modification time of its
-own: Salt's fileserver knows by that alone whether the hash that it keeps still holds
+Files of other versions are linked, not copied. Each new file gets a modification time of its own:
+Salt's fileserver tells by that time alone whether the hash that it keeps still holds
 (``file_hash`` in ``salt/fileserver/roots.py``, 3006 to 3008).
 """
 
@@ -23,17 +23,17 @@ from saltext_ha.trees.entries import Entries, Mark, Marks, entries, is_as_put, m
 from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Manifest, Node
 
 BLOCK = 1 << 20
-# With more to be made durable than this, one sync of the file system is cheaper than one of each.
+# For more files and folders than this, one sync of the file system is cheaper than one of each.
 FEW = 64
 
 Find = Callable[[str, Node], "tuple[str, Mark] | None"]
-"""A verified file with the content and mode of a node: told where that is to be; with its mark."""
+"""Path and node → a verified file with the node's content and mode, and its mark; or None."""
 
 _last_time = 0
 
 
 class Parts:
-    """Contents that are being fetched: *folder* has a file for each, by its SHA-256."""
+    """Contents on their way here: *folder* has a file for each, named by its SHA-256."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,14 +49,13 @@ class Parts:
             return 0
 
     def append(self, digest: bytes, offset: int, data: bytes) -> None:
-        """Add what was fetched. :raises HaError: it does not follow what is there."""
+        """Add fetched bytes. :raises HaError: *offset* is not where the file ends."""
         if self.length(digest) != offset:
             raise HaError("a part of a file came out of order")
         with self.path(digest).open("ab") as file:
             file.write(data)
 
     def forget(self, digest: bytes) -> None:
-        """Begin anew with a content."""
         self.path(digest).unlink(missing_ok=True)
 
 
@@ -64,10 +63,10 @@ class Staging:
     """
     One version.
 
-    :param folder: where it is put together; what lies there already is used, or removed.
-    :param stop: raises when it is to be given up.
+    :param folder: the version is put together there; entries that lie there are used, or removed.
+    :param stop: raises to end the work.
     :ivar missing: SHA-256 → the paths that need that content and do not have it yet.
-    :ivar marks: of the files that are there.
+    :ivar marks: the marks of the files that are there.
     """
 
     def __init__(
@@ -84,9 +83,9 @@ class Staging:
 
     def fill(self, before: Manifest, marks: Marks, find: Find) -> None:
         """
-        Have folders, links, and all files that are on this disk.
+        Make the folders, the links, and all files whose content is on this disk.
 
-        :param before: what was put into the folder, and *marks* of its files.
+        :param before: the manifest that was put into the folder; *marks*: of its files.
         """
         there = entries(self.folder)
         kept = self._keep(there, before, marks)
@@ -105,19 +104,19 @@ class Staging:
             self._stop()
 
     def _linked(self, has: str, mark: Mark, path: str) -> bool:
-        """Whether *path* became a hard link to a file that is as it was when it was verified."""
+        """Link *has* to *path*; returns whether it is there now, unchanged since verified."""
         there = f"{self._top}/{path}"
         try:
             os.link(has, there, follow_symlinks=False)
         except OSError:
-            return False  # gone, or it has as many links as there can be
+            return False  # the file is gone, or has as many links as there can be
         if is_as_put(self.manifest[path], os.lstat(there), mark, self.folder, path):
             return True
         os.unlink(there)
         return False
 
     def _keep(self, there: Entries, before: Manifest, marks: Marks) -> set[str]:
-        """Remove what is not to be there; the paths of the rest."""
+        """Remove entries that must not be there; returns the paths of the rest."""
         kept = set()
         for path in reversed(there):
             node, mark, status = self.manifest.get(path), marks.get(path), there[path]
@@ -148,9 +147,9 @@ class Staging:
 
     def settle(self, digest: bytes) -> bool:
         """
-        Put a content that is there whole where it belongs.
+        Put a content that has come whole at all its paths.
 
-        :return: whether it is what it should be; else it was thrown away.
+        :return: whether it has the right digest; otherwise it was thrown away.
         """
         part, paths = self.parts.path(digest), self.missing[digest]
         if self.size(digest) == 0 and not part.exists():
@@ -175,7 +174,7 @@ class Staging:
 
     def _place(self, path: str) -> None:
         global _last_time
-        # Microseconds: what a float holds of a time today.
+        # Whole microseconds: a float cannot hold a present time more exactly.
         _last_time = max(_last_time + 1, time.time_ns() // 1000)
         full = f"{self._top}/{path}"
         os.chmod(full, self.manifest[path].mode)
@@ -185,9 +184,9 @@ class Staging:
 
     def make_durable(self, mode: int, beside: Iterable[Path] = ()) -> None:
         """
-        It is whole: give the folders their modes, and have all of it on the disk.
+        Finish a whole version: give the folders their modes, and make everything durable.
 
-        :param mode: of the folder itself. :param beside: files that are made durable, too.
+        :param mode: of the folder itself. :param beside: files to make durable, too.
         """
         folders = [path for path, node in self.manifest.items() if node.kind == FOLDER]
         wanted = {path: self.manifest[path].mode | 0o700 for path in folders} | {"": mode}

@@ -1,18 +1,18 @@
 """
 The versions of one tree on this disk, beside the folder that is served::
 
-    /srv/salt -> .salt.ha/versions/<id>     what is served: a link, exchanged by one rename
+    /srv/salt -> .salt.ha/versions/<id>     the served version: a link, exchanged by one rename
     /srv/.salt.ha/versions/<id>/            a version, whole and verified
-    /srv/.salt.ha/versions/<id>.manifest    what is in it
+    /srv/.salt.ha/versions/<id>.manifest    its manifest
     /srv/.salt.ha/versions/<id>.marks       inode, time and size that its files had when verified
-    /srv/.salt.ha/staging/<id>/             one that is being put together
-    /srv/.salt.ha/staging/<id>.spare/       what is served once more, for the next to begin with
+    /srv/.salt.ha/staging/<id>/             a version that is being put together
+    /srv/.salt.ha/staging/<id>.spare/       the served version again, for the next to begin with
     /srv/.salt.ha/staging/parts/<sha256>    a file that is being fetched
-    /srv/.salt.ha/before-<time>             what was served before the first deployment
+    /srv/.salt.ha/before-<time>             the folder served before the first deployment
 
-Files that did not change are hard links between versions. To make ten thousands of them takes a
-second, and to make them durable another: so a spare is made after a deployment, from a version that
-is not kept any more where there is one. The next deployment only exchanges what changes.
+Files that did not change are hard links between versions. Making ten thousands of them takes a
+second, and making them durable another. So a spare is made after each deployment, if possible out
+of a version that is no longer kept. The next deployment then only exchanges what changes.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ _HEX = re.compile("[0-9a-f]{64}")
 
 class TreeStore:
     """
-    Of one *tree*. Several threads may read while one writes. What fails raises OSError or HaError.
+    The versions of one *tree*. Several threads may read while one writes. Failures raise OSError or
+    HaError.
 
-    :param stop: raises when what takes long is to be given up.
+    :param stop: raises to end long work.
     """
 
     def __init__(self, tree: Tree, stop: Callable[[], None] = lambda: None) -> None:
@@ -64,7 +65,7 @@ class TreeStore:
         self._versions = tree.folder / "versions"
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
-        # Of versions that are here; forgotten when one comes or goes.
+        # Data of versions that are here; forgotten when that version comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
         self._by_content: dict[bytes, dict[bytes, list[str]]] = {}
@@ -85,11 +86,10 @@ class TreeStore:
         return found
 
     def path_of(self, version: bytes) -> Path:
-        """Where a version is."""
         return self._versions / version.hex()
 
     def manifest(self, version: bytes) -> Manifest | None:
-        """What is in a version; None: it is not here, or is damaged."""
+        """The manifest of a version; None: the version is not here, or the manifest is damaged."""
         if not self.path_of(version).is_dir():  # somebody may have deleted it by hand
             self._forget(version)
             return None
@@ -106,8 +106,8 @@ class TreeStore:
 
     def live(self) -> tuple[str, bytes | None]:
         """
-        What is at the live path: ``linked`` and which version (None: that folder is gone), ``free``
-        (nothing, or an empty folder), or ``foreign``: a folder or a link that is none of ours.
+        What is at the live path: ``linked`` and the version (None: its folder is gone), ``free``
+        (nothing, or an empty folder), or ``foreign``: a folder or a link of somebody else.
         """
         try:
             target = str(self.tree.live.readlink())
@@ -123,14 +123,14 @@ class TreeStore:
         return FOREIGN, None
 
     def edits(self, version: bytes) -> Changes:
-        """What somebody has changed by hand in a version since it was put there."""
+        """The changes by hand in a version since it was put there."""
         manifest = self.manifest(version)
         if manifest is None:
             return Changes([], [], [])
         return entries.edits(self.path_of(version), manifest, self._marks(version))
 
     def holders(self, digests: Iterable[bytes]) -> Iterator[Path | None]:
-        """A file here with each of these contents, as far as is known without reading it."""
+        """For each of *digests*, a file here with that content, judged without reading it."""
         order = self._in_order()
         for digest in digests:
             found = self._with_content(digest, order)
@@ -151,7 +151,7 @@ class TreeStore:
         return self._by_content[version]
 
     def _in_order(self) -> list[bytes]:
-        """The versions that are here, that which is served first."""
+        """The versions that are here, the served one first."""
         live = self.live()[1]
         return sorted(self.versions(), key=lambda version: version != live)
 
@@ -163,9 +163,9 @@ class TreeStore:
 
     def begin(self, version: bytes, manifest: Manifest) -> Staging:
         """
-        Put together what is here of a version: folders, links, and files that other versions have.
+        Put together the parts of a version that are here: folders, links, files of other versions.
 
-        What an earlier attempt has fetched is used; all else of it is removed.
+        It uses files that an earlier attempt has fetched, and removes everything else of it.
         """
         self._make_folders()
         folder = self._staging / version.hex()
@@ -184,7 +184,7 @@ class TreeStore:
         return staging
 
     def _save_fetched(self, folder: Path, manifest: Manifest) -> None:
-        """What an attempt that was cut has fetched whole: files that no other version has."""
+        """Save whole files that a cut attempt has fetched: those that no other version has."""
         for path, status in entries.entries(folder).items() if folder.is_dir() else ():
             node = manifest.get(path)
             fetched = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
@@ -195,7 +195,7 @@ class TreeStore:
         return self._staging / f"{version.hex()}{SPARE}"
 
     def _finder(self) -> Callable[[str, Node], tuple[str, Mark] | None]:
-        """Finds verified files in all versions; at the same path of what is served first."""
+        """Finds verified files in all versions; tries the same path in the served version first."""
         live, order = self.live()[1], self._in_order()
         served: Manifest = {}
         marks, top = Marks(), ""
@@ -215,7 +215,7 @@ class TreeStore:
         return find
 
     def finish(self, version: bytes, staging: Staging) -> None:
-        """It is whole: from here on it is among the versions."""
+        """Make a whole version durable, and put it among the versions."""
         name = version.hex()
         packed = msgpack.packb([(path, *mark) for path, mark in staging.marks.items()])
         beside = {
@@ -230,8 +230,8 @@ class TreeStore:
         for path in beside:
             path.rename(self._versions / path.name)
         there = self.path_of(version)
-        if there.exists():  # damaged, or edited by hand: kept, and out of the way
-            # Under its last name at once: a crash must not leave the edits where it is tidied.
+        if there.exists():  # damaged, or edited by hand: keep it, out of the way
+            # Under its last name at once: tidying after a crash must not remove the edits.
             aside = self._versions / f"{name}.edited-{time.time_ns()}"
             staging.folder.rename(aside)
             exchange(aside, there)
@@ -247,9 +247,9 @@ class TreeStore:
         """
         Serve *version*, from one instant to the next.
 
-        :param adopt: whether something at the live path that is none of ours is moved away.
-        :return: where that is now, if there was any.
-        :raises HaError: something else is at the live path, and not to be adopted.
+        :param adopt: whether to move away a foreign folder or link at the live path.
+        :return: where that is now, if there was one.
+        :raises HaError: something foreign is at the live path, and *adopt* is not set.
         """
         live = self.live()[0]
         if live == FOREIGN and not adopt:
@@ -259,7 +259,7 @@ class TreeStore:
         new = self.tree.folder / NEXT
         if new.is_symlink():
             new.unlink()
-        elif new.exists():  # a crash came after the exchange, and before it got its name
+        elif new.exists():  # a crash came after the exchange, before the old folder got its name
             new.rename(self._kept_name())
         new.symlink_to(f"{self.tree.folder.name}/versions/{version.hex()}")
         point("tree.switch")
@@ -281,7 +281,7 @@ class TreeStore:
         return self.tree.folder / f"before-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
     def foreign(self) -> str:
-        """What to do about something at the live path that is none of ours."""
+        """What to do about something foreign at the live path."""
         return (
             f"{self.tree.live} is a folder or a link that was there before; with adopt=True it is "
             f"kept as {self.tree.folder}/before-…"
@@ -289,9 +289,9 @@ class TreeStore:
 
     def keep(self, versions: set[bytes]) -> list[str]:
         """
-        Remove all versions but these, and what is served; those that somebody has edited stay.
+        Remove all versions except *versions*, the served one, and those edited by hand.
 
-        :return: the names of such.
+        :return: the names of the edited ones.
         """
         live = self.live()[1]
         self._remove_left_over(live)
@@ -305,7 +305,7 @@ class TreeStore:
             _remove(rest)
             before = self.manifest(version) or {}, self._marks(version)
             path = self.path_of(version)
-            # The manifest first: without it, what is left of a version is none.
+            # The manifest first: without it, the rest of a version does not count as one.
             for end in ENDS:
                 path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
             path.rename(rest)
@@ -316,19 +316,19 @@ class TreeStore:
         return edited
 
     def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
-        """Make the spare of the version *live* of a *folder* that holds *before*."""
+        """Make the spare of the version *live* out of a *folder* that holds *before*."""
         manifest = self.manifest(live)
         if manifest is None or self._spare(live).is_dir():
             return
         folder.mkdir(mode=0o700, exist_ok=True)
         spare = Staging(folder, manifest, self.parts, self._stop)
         spare.fill(before, marks, self._finder())
-        if not spare.missing:  # else somebody has edited what is served
+        if not spare.missing:  # otherwise somebody has edited the served version
             spare.make_durable(0o700)
             folder.rename(self._spare(live))
 
     def _remove_left_over(self, live: bytes | None) -> None:
-        """What was being put together, or removed, when that was cut."""
+        """Remove leftovers of versions whose making or removal was cut off."""
         spare = self._spare(live) if live else None
         for path in _in(self._staging):
             if path not in (self.parts.folder, spare):
@@ -345,7 +345,7 @@ class TreeStore:
                 _remove(path)
 
     def close(self) -> None:
-        """Close it to other users where it is secret, and only there; it may not be here yet."""
+        """Close the folders to other users if the tree is secret, else open them, if they exist."""
         for folder in (self.tree.folder, self._versions):
             with contextlib.suppress(FileNotFoundError):
                 folder.chmod(self._mode)
@@ -366,7 +366,7 @@ class TreeStore:
                 rows = msgpack.unpackb(data)
                 self._marked[version] = {path: (ino, at, size) for path, ino, at, size in rows}
             except (OSError, ValueError, TypeError, msgpack.UnpackException):
-                return {}  # all of it is fetched again
+                return {}  # all its files are fetched again
         return self._marked[version]
 
     def _is_put(self, version: bytes, path: str) -> bool:
@@ -381,8 +381,8 @@ class TreeStore:
 
 def exchange(one: Path, other: Path) -> None:
     """
-    Let two paths change places, at once where the system can do that (renameat2(2), Linux 3.15 and
-    most file systems); else there is nothing at *other* for an instant.
+    Let two paths change places. It is atomic where the system can do that (renameat2(2), Linux 3.15
+    and most file systems); otherwise nothing is at *other* for an instant.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     try:
@@ -397,7 +397,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether it is a folder without anything in it."""
+    """Whether *path* is a folder without anything in it."""
     try:
         return not any(path.iterdir())
     except OSError:

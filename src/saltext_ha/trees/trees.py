@@ -1,6 +1,6 @@
 """
-Holds what masters serve and what is current together: whatever is not current here is fetched,
-verified, and then served, whoever made it so and however long this master was away.
+Has this master serve the current version of each tree. If the version is not here, this master
+fetches and verifies it first, whichever master deployed it and however long this master was away.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from saltext_ha.trees.store import FOREIGN, LINKED
 
 log = logging.getLogger(__name__)
 
-# A fileserver that listed the old files just before the switch writes that down just after it.
+# A fileserver that listed the old files just before the switch writes that list just after it.
 SETTLED = 2.0
 
 
 class Trees:
     """
-    What is current of each tree, and served here.
+    The current version of each tree, and the version served here.
 
     :param stager: has the versions.
     :param links: to the peers, by name.
-    :param announce: fires events. :param vouching: what masters say that they have written.
-    :param cachedir: of Salt, where its fileserver keeps lists of files.
+    :param announce: fires events. :param vouching: the masters' statements of what they wrote.
+    :param cachedir: of Salt; its fileserver keeps lists of files there.
     :param interval: seconds between two rounds.
     """
 
@@ -67,9 +67,9 @@ class Trees:
         self._met = False
         """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
-        """Tree → why what is current is not served here."""
+        """Tree → why this master does not serve its current version."""
         self._troubles: dict[str, str] = {}
-        """Peer → why what it says is not taken."""
+        """Peer → why this master does not take what it says."""
         self.registers = {name: self._stored(name) for name in self._stores}
 
     def _stored(self, name: str) -> Register:
@@ -79,11 +79,10 @@ class Trees:
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        """What peers may ask."""
         return {"trees": self._registers, "tree_switch": self._switch}
 
     def behind(self) -> str:
-        """Why this master does not serve what is current, or does not know; empty: it does."""
+        """Why this master does not serve the current versions, or does not know; empty: it does."""
         if not self._stores:
             return ""
         if not self._met:
@@ -100,7 +99,7 @@ class Trees:
         return next((why for name in self._stores if (why := self.lag(name))), "")
 
     def lag(self, name: str) -> str:
-        """Why a tree is not served here as it is to be; empty: it is."""
+        """Why this master does not serve the current version of a tree; empty: it does."""
         current = self.registers[name].current
         if current is None or self._stores[name].live() == (LINKED, current.version):
             return ""
@@ -108,12 +107,12 @@ class Trees:
         return f"tree {name}: deployment {current.entry.number} is not served here yet: {why}"
 
     def unserved(self, name: str) -> str:
-        """Why what was deployed a moment ago is not served here; empty: it is, or what follows."""
+        """Why this master serves neither the version just deployed nor a later one; or empty."""
         register = self.registers[name]
         return conflict(name, register) if register.conflict else self.lag(name)
 
     def notes(self) -> Iterator[str]:
-        """What an operator should know."""
+        """Notes for operators; some are empty."""
         for name, register in self.registers.items():
             if register.conflict:
                 yield conflict(name, register)
@@ -143,9 +142,9 @@ class Trees:
 
     async def learn(self, told: Mapping[str, Register], vouched: Any, sender: str) -> None:
         """
-        Take in what the peer *sender* knows of trees.
+        Merge the registers of trees that the peer *sender* knows.
 
-        :param vouched: what came with it (``sync/vouching.py``).
+        :param vouched: the vouching that came with them (``sync/vouching.py``).
         """
         words = self._vouching.read(vouched, list(told.values()))
         self._vouching.disowned(await self._core.meet(words, sender))
@@ -163,7 +162,7 @@ class Trees:
 
     async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
         """
-        Make *entry* current, over all that is known here; what came of it, for the peers.
+        Make *entry* current, over all deployments known here; returns the register, for the peers.
 
         :param old: as :func:`.deployment.deploy` takes it.
         """
@@ -182,7 +181,7 @@ class Trees:
         return register
 
     def told(self, name: str, register: Register, adopt: bool) -> dict[str, Any]:
-        """What a peer is told, to serve what is current now."""
+        """The message that has a peer serve the current version."""
         return {
             "tree": name,
             "register": register_rows.to_rows(register),
@@ -199,7 +198,7 @@ class Trees:
         self.registers[name] = register
 
     def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
-        """Inside a transaction only."""
+        """Store a register; inside a transaction only."""
         replica = self._core.replica
         replica.trees.put(name, register_rows.pack(register))
         replica.deployments.wrote(name, register.entries, receipt)
@@ -208,9 +207,9 @@ class Trees:
     # -- what is served
 
     async def run(self) -> None:
-        """For as long as the engine runs."""
+        """Look again and again while the engine runs."""
         for store in self._stores.values():
-            with contextlib.suppress(OSError):  # staging comes to it, and says so
+            with contextlib.suppress(OSError):  # staging meets the same error, and says so
                 await asyncio.to_thread(store.close)
         while self._stores:
             self._wake.clear()
@@ -219,17 +218,16 @@ class Trees:
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 
     async def look(self) -> None:
-        """One round: ask all peers, and serve what is current."""
+        """One round: ask all peers, and serve the current versions."""
         await self.compare()
         for name in self._stores:
             await self.settle(name)
 
     async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
         """
-        Ask peers what they know; why some could not be asked.
+        Ask peers for their registers; returns peer → why it could not be asked.
 
-        :param with_these: those that must be asked, also one that did not answer when it was last
-            asked for anything; None: all that are up.
+        :param with_these: peers that must be asked, even if they are not up; None: all that are up.
         """
         must = with_these is not None
         links = {
@@ -255,11 +253,11 @@ class Trees:
             }
             await self.learn(registers, answer.get("vouched"), name)
         except PeerError as exc:
-            # A release without trees says no; it has none to be asked for.
+            # A release without trees refuses; it has no registers.
             self._asked.add(name)
             return str(exc)
         except (HaError, OSError) as exc:
-            # Nonsense, or our own disk is full: it is asked again.
+            # Nonsense, or our own disk is full: ask it again in the next round.
             why = reason_of(exc)
             if isinstance(exc, InvalidRecord):
                 self._stager.refuse(name)
@@ -272,7 +270,7 @@ class Trees:
         return ""
 
     async def settle(self, name: str, adopt: bool = False) -> None:
-        """Serve what is current, after fetching it where it is not here."""
+        """Serve the current version of a tree; fetch it first if it is not here."""
         current = self.registers[name].current
         store = self._stores[name]
         if current is None or store.live() == (LINKED, current.version):
@@ -286,7 +284,7 @@ class Trees:
                 await self._stager.stage(name, current.version)
             async with self._stager.locks[name]:
                 if store.live() == (LINKED, current.version):
-                    return  # two noticed at once
+                    return  # two tasks noticed at once
                 await asyncio.to_thread(store.switch, current.version, adopt)
         except (HaError, OSError) as exc:
             why = reason_of(exc)
@@ -310,26 +308,26 @@ class Trees:
                 "source": current.entry.source,
             },
         )
-        # Not waited for: whoever deployed wants to know that it is served.
+        # Do not wait for this: whoever deployed wants to know that it is served.
         self._core.start(self._tidy(name))
 
     async def _tidy(self, name: str) -> None:
-        """Remove what nobody goes back to any more."""
-        async with self._stager.locks[name]:  # what was being staged is verified by then
+        """Remove versions that no rollback can go back to any more."""
+        async with self._stager.locks[name]:  # by then, staging under way has verified its version
             keep = {entry.version for entry in self.registers[name].entries[:KEPT]}
             keep |= self._stager.verified(name)
-            with contextlib.suppress(OSError, HaError):  # it is tried again after the next
+            with contextlib.suppress(OSError, HaError):  # tried again after the next deployment
                 await asyncio.to_thread(self._stores[name].keep, keep)
 
     def _clear_lists(self) -> None:
-        """Salt keeps lists of files for ``fileserver_list_cache_time``, 20 s."""
+        """Remove Salt's lists of files: it keeps them for ``fileserver_list_cache_time``, 20 s."""
         with contextlib.suppress(OSError):
             for kept in self._lists.glob("*.p"):
                 kept.unlink(missing_ok=True)
 
 
 def conflict(name: str, register: Register) -> str:
-    """What is said of a tree that was deployed twice, by people who did not know of each other."""
+    """The note on a tree that two people deployed without knowing of each other."""
     sides = ", ".join(
         f"number {value.entry.number} on {value.entry.on} by {value.entry.by}"
         for value in register.values

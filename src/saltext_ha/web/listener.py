@@ -1,9 +1,10 @@
 """
 The status listener: HTTP for people and monitoring; it only reads.
 
-On loopback without TLS unless configured. A token, if one is set, is needed for everything but
-``/live`` and ``/ready``, which say little and which balancers ask. Connections have the same limits
-as those of peers (:mod:`saltext_ha.transport.connection`): deadlines and a maximum number.
+By default it listens on loopback, without TLS. If a token is set, all pages need it except
+``/live`` and ``/ready``, which say little and which balancers ask. Connections have the same kinds
+of limits as connections of peers (:mod:`saltext_ha.transport.connection`): deadlines, and a maximum
+number.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class StatusListener:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Reason → how many were turned away for it since the start."""
+        """Reason → how many requests were turned away for it since the start."""
         return dict(self._refusals.counts)
 
     async def start(self, pages: Mapping[str, Page]) -> None:
@@ -96,7 +97,7 @@ class StatusListener:
         log.info("ha status page: url=%s", self._settings.url)
 
     async def stop(self, grace: float = 0.5) -> None:
-        """Stop listening, and end what is being answered."""
+        """Stop listening, and end requests under way."""
         await self._http.stop(grace)
 
     async def _respond(
@@ -108,7 +109,7 @@ class StatusListener:
             if not response.prepared:
                 response.headers.setdefault(name, value)
         if request.body_exists:
-            # The body is not read, and cannot be distinguished from the next request.
+            # Nobody reads the body, and it cannot be told from the next request.
             response.force_close()
         return response
 
@@ -143,8 +144,8 @@ class StatusListener:
 
     def _is_meant(self, request: web.BaseRequest) -> bool:
         """
-        Without a token, a foreign web page whose name points to this machine could read the answers
-        (DNS rebinding): so only our own names are answered.
+        Whether the request names this listener. With a token it need not; without, a foreign web
+        page whose name points to this machine could read the answers (DNS rebinding).
         """
         if self._settings.token:
             return True

@@ -1,8 +1,8 @@
 """
 The metrics for Prometheus; imported only if ``prometheus_client`` is installed.
 
-Names and meaning are listed in docs/status-page.md. Unknown values are left out, not guessed:
-alerts check for that with ``absent``, or by ``saltext_ha_up``.
+docs/status-page.md lists names and meanings. Unknown values are left out, not guessed: alerts check
+for that with ``absent``, or by ``saltext_ha_up``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Collector:
         self._status = taken.data
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, as Prometheus' client takes them."""
+        """All metrics, as Prometheus' client takes them."""
         yield from self._group()
         yield from self._masters()
         yield from self._own()

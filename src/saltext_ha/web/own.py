@@ -1,4 +1,4 @@
-"""What metrics say of this master itself, beside the state of the group."""
+"""Sources of the metrics about this master itself, beside the state of the group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltext_ha.transport.identity import Identity
 
 
 class Own(NamedTuple):
-    """``refused``: how many peers and strangers were turned away, by the reason."""
+    """``refused``: reason → how many peers and strangers were turned away for it."""
 
     name: str
     group: str

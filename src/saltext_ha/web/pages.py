@@ -1,4 +1,4 @@
-"""What the status listener answers; docs/status-page.md tells it to people."""
+"""The answers of the status listener; docs/status-page.md describes them for people."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/openapi.json": ("openapi.json", "application/json"),
 }
-# Further pages must poll instead.
+# Open streams of events; further pages must poll instead.
 MAX_STREAMS = 16
 STREAM_INTERVAL = 3.0
-HUNG = 10.0  # seconds that a follower may take for one message
+HUNG = 10.0  # seconds that a caller may take to receive one event
 MAX_MINIONS = 1000
 MINIONS_GOOD_FOR = 5.0
 NO_API = "no salt-api: neither rest_cherrypy nor rest_tornado is configured there"
@@ -40,7 +40,7 @@ class Pages:
     The pages of one engine.
 
     :param minions: answers ``ha.minions``.
-    :param own: what metrics say of this master itself.
+    :param own: the sources of the metrics about this master itself.
     """
 
     def __init__(self, snapshots: Snapshots, health: Watcher, minions: Command, own: Own) -> None:
@@ -51,7 +51,6 @@ class Pages:
         self._found: tuple[float, str, Mapping[str, Any]] = float("-inf"), "", {}
 
     def by_path(self) -> dict[str, Page]:
-        """Path → what answers it."""
         files = {path: self._file(*what) for path, what in FILES.items()}
         return {
             **files,
@@ -65,7 +64,7 @@ class Pages:
         }
 
     async def live(self, request: web.BaseRequest) -> web.Response:
-        """That the engine runs, and with it the master that started it."""
+        """Says that the engine runs, and with it the master that started it."""
         return web.Response(text="live\n")
 
     async def ready(self, request: web.BaseRequest) -> web.Response:
@@ -76,7 +75,7 @@ class Pages:
         return web.Response(status=503, text=f"{reason}\n", headers={"Retry-After": "5"})
 
     async def status(self, request: web.BaseRequest) -> web.Response:
-        """All that is known of the group."""
+        """The whole snapshot of the group."""
         taken = await self._snapshots.get()
         return web.Response(
             body=taken.body, content_type="application/json", headers={"Age": str(int(_age(taken)))}
@@ -102,9 +101,8 @@ class Pages:
         return _json({key: value for key, value in shown.items() if key != "retcode"})
 
     async def metrics(self, request: web.BaseRequest) -> web.Response:
-        """What Prometheus asks for."""
         try:
-            # Optional, and not installed with every release of Salt.
+            # prometheus_client is optional, and not installed with every release of Salt.
             from saltext_ha.web import metrics
         except ImportError:
             return web.Response(
@@ -141,7 +139,7 @@ class Pages:
         return b'event: status\ndata: {"age":%.1f,"status":%s}\n\n' % (_age(taken), taken.body)
 
     async def _find(self, glob: str) -> Mapping[str, Any]:
-        """One at a time: with many minions it is work for all masters."""
+        """Ask for one glob at a time: with many minions it is work for all masters."""
         async with self._search:
             at, asked, found = self._found
             if asked != glob or time.monotonic() - at > MINIONS_GOOD_FOR:
@@ -162,8 +160,8 @@ class Pages:
 def callers(status: Mapping[str, Any]) -> dict[str, Any]:
     """
     The fields that clients of salt-api know (``status``, ``master_count``, ``healthy_count``,
-    ``masters``), and a few more. A master is healthy if it can be called: an unknown one is not,
-    nor is one without a salt-api.
+    ``masters``), and a few more. A master is healthy if it can be called: a master in an unknown
+    state is not, nor is a master without salt-api.
     """
     masters = []
     for row in status["masters"]:
@@ -194,7 +192,7 @@ def callers(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _age(taken: Taken) -> float:
-    """Seconds; a moment is no age, or a page would call what is fresh old."""
+    """Seconds; 0 for a valid snapshot, or a page would call fresh data old."""
     age = time.monotonic() - taken.at
     return age if age > GOOD_FOR else 0.0
 

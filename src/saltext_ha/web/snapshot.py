@@ -3,8 +3,8 @@ The state of the group, taken once for all callers.
 
 A page, a scrape and a balancer together must cost the engine no more than one of them. A snapshot
 is valid for two seconds; then the next caller has a new one taken, and gets the old one if that
-takes longer than a second (because of an unresponsive peer). Its age is shown. One older than 15
-seconds is never given out.
+takes longer than a second (because of an unresponsive peer). Its age is shown. No caller gets a
+snapshot older than 15 seconds.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Snapshots:
         """
         The latest snapshot.
 
-        :raises HaError: there is none, or only one that is too old, and none can be taken now.
+        :raises HaError: there is none, or only one that is too old, and a new one takes too long.
         """
         last = self._last
         if last and _age(last) < GOOD_FOR:
             return last
         if self._taking is None or self._taking.done():
             self._taking = asyncio.ensure_future(self._take())
-        # There is no old one: peers answer within their timeout, or not at all.
+        # Without an old one, wait: peers answer within their timeout, or not at all.
         usable = last is not None and _age(last) < TOO_OLD
         patience = PATIENCE if usable else self._timeout + 5
         try:
@@ -126,7 +126,7 @@ def _age(taken: Taken) -> float:
 
 
 def _listed(comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """*comparison* with so many differences of each section."""
+    """*comparison* with at most :data:`LISTED` differences of each section."""
     sections = {}
     for name, section in comparison["sections"].items():
         found = section["differences"]
