@@ -167,7 +167,7 @@ GUARDS: dict[str, Guard] = {
         fields, f"{UNIT}/salt_bus/test_intake.py::test_only_what_somebody_reads_is_let_in"
     ),
     "room": Guard(
-        room, f"{UNIT}/minions/test_orders.py::test_what_is_kept_of_minions_is_bounded_in_all"
+        room, f"{UNIT}/minions/test_job_specs.py::test_what_is_kept_of_minions_is_bounded_in_all"
     ),
     "newcomers": Guard(
         newcomers, f"{UNIT}/reconciler/test_newcomers.py::test_so_many_may_be_pending"

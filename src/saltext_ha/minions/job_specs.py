@@ -205,7 +205,8 @@ def answer(what: str, value: Any) -> Any:
     """
     The part of a minion's return that is needed: all of it for a command, made :func:`plain`; True
     for a ping; a report shortened by :func:`.reports.shorten`; the ids of running jobs; otherwise a
-    mapping, or ``{"error": text}`` if the function failed or does not exist.
+    mapping (empty where nothing of it is needed), or ``{"error": text}`` if the function failed or
+    does not exist.
     """
     if what == CMD:
         return plain(value)
@@ -218,7 +219,7 @@ def answer(what: str, value: Any) -> Any:
         return [str(job["jid"]) for job in jobs[:MAX_JOBS] if _is_job(job)]
     if not isinstance(value, Mapping):
         return {"error": str(value)[:MAX_TEXT]}
-    return {key: _plain(value[key]) for key in _ANSWERS[what] if key in value}
+    return {key: _plain(value[key]) for key in _ANSWERS.get(what, ()) if key in value}
 
 
 def _is_job(job: Any) -> bool:

@@ -14,7 +14,18 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import job_answers, own_jobs
 from saltext_ha.minions import returns as module
 from saltext_ha.minions.job_answers import Answers, Count, Stray
-from saltext_ha.minions.job_specs import CMD, FUNCTIONS, MOVE, PING, RUNNING, WHERE, JobSpec, answer
+from saltext_ha.minions.job_specs import (
+    CMD,
+    FUNCTIONS,
+    MINE,
+    MOVE,
+    PING,
+    REFRESH,
+    RUNNING,
+    WHERE,
+    JobSpec,
+    answer,
+)
 from saltext_ha.minions.publishing import new_jids
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, MemoryBudget
@@ -72,6 +83,12 @@ def test_of_running_jobs_only_their_ids_are_kept() -> None:
     jobs = [{"jid": "20261124000000000001", "arg": ["secret"]}, {"pid": 3}, "x", {"jid": 5}]
     assert answer(RUNNING, jobs) == ["20261124000000000001"]
     assert answer(RUNNING, "not available") == []
+
+
+@pytest.mark.parametrize("what", [REFRESH, MINE])
+def test_of_a_refresh_nothing_is_kept(what: str) -> None:
+    assert answer(what, {"whatever": "a minion says"}) == {}
+    assert answer(what, "not available") == {"error": "not available"}
 
 
 def test_only_these_functions() -> None:
