@@ -1,8 +1,9 @@
 """
-Functions of masters that change nothing: a lost answer is asked for again, on another master.
+Functions of masters that change nothing: when an answer is lost, another master is asked.
 
-Only what is known is listed (``manage.down`` is not: it can remove keys; nor is ``survey.*``, which
-runs anything on minions). For others, callers say ``idempotent=True``.
+Only functions that are known to change nothing are listed (not ``manage.down``, which can remove
+keys, and not ``survey.*``, which runs anything on minions). For others, callers say
+``idempotent=True``.
 """
 
 from __future__ import annotations
