@@ -1,4 +1,4 @@
-"""Hears from outside what the reactors of all masters did; see :mod:`.bus`."""
+"""Hears from outside the reactions of all masters' reactors; see :mod:`.bus`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 Watches all key folders and rotate files of a history from outside, as often as it can.
 
-The rotate file stands for a salt-master that sees it, makes a new AES key and removes the file; and
-the grains of minions that are accepted are kept, as by one.
+It acts like a salt-master: it removes a rotate file, as after making a new AES key, and caches the
+grains of accepted minions.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Operation:
 def by_engines(
     changes: Iterable[Change], operations: Iterable[Operation], blind: dict[str, list[Operation]]
 ) -> list[Change]:
-    """The changes that nobody's hands explain."""
+    """The changes that no operation of people or faults explains."""
     hands: dict[tuple[str, str], list[Operation]] = {}
     for operation in operations:
         hands.setdefault((operation.on, operation.minion_id), []).append(operation)
