@@ -44,8 +44,8 @@ async def _checks(
     places: list[Place], others: list[EngineProcess], runs: int
 ) -> tuple[list[float], list[float], tuple[list[float], list[float]], int]:
     """
-    Milliseconds of the first check, and of each later one; milliseconds of processor time of each
-    engine for the first check, and for a later one; and bytes of a later one.
+    Milliseconds of the first check, and of each later one; milliseconds of each engine's processor
+    time for the first, and for a later one; and bytes of a later one.
     """
 
     def cpu() -> list[float]:

@@ -65,7 +65,7 @@ def _row(root: Path, work: str, size: int, ha: Mapping[str, Any], everywhere: bo
 
 def _shown(engines: Sequence[EngineProcess], size: int) -> bool:
     """Whether all *size* minions are recorded and pending everywhere: none waits for its turn."""
-    # First without the engines: to ask them costs time that they need for the work.
+    # Engines come last: to ask them costs time that they need.
     folders = [engine.place.pki_dir for engine in engines]
     if any(key_folders.count(folder, key_folders.PENDING) < size for folder in folders):
         return False

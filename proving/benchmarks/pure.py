@@ -39,7 +39,7 @@ def measure() -> list[Row]:
 
 
 def counter() -> Counter | None:
-    """The function that counts the instructions of a command on this machine; None without one."""
+    """The counter of a command's instructions on this machine; None without one."""
     for tool, count in (("perf", _perf), ("valgrind", _valgrind)):
         with contextlib.suppress(subprocess.CalledProcessError):  # perf is forbidden in containers
             if shutil.which(tool) and count(["true"]):

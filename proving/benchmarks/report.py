@@ -173,7 +173,6 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """All rows, aligned."""
     return harness.aligned([COLUMNS, *(row.cells() for row in rows)], (0, *WORDS))
 
 

@@ -124,7 +124,6 @@ class ComposedGroup:
         return dict(json.loads(self.inside(master, "salt-key", "--list=all", "--out=json")))
 
     def accepted(self, master: str) -> set[str]:
-        """The ids of accepted keys there."""
         return {*self.keys(master)["minions"]}
 
     def health(self, name: str) -> str:

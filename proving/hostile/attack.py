@@ -83,7 +83,6 @@ def over_tls(port: int, context: ssl.SSLContext, source: str = "127.0.0.66") -> 
 
 
 def over_unix(path: str) -> Connect:
-    """Connections to a unix socket."""
 
     def connect() -> socket.socket:
         raw = socket.socket(socket.AF_UNIX)

@@ -169,7 +169,7 @@ def _ask(connect: Connect, request: bytes) -> bytes:
     """
     The answer to *request*, which must be 200.
 
-    :raises OSError: the answer is another one, or there is none.
+    :raises OSError: it is another one, or missing.
     """
     with connect() as one:
         one.sendall(request)

@@ -72,7 +72,6 @@ class Honest:
         return Served(**json.loads(self._line()))
 
     def stop(self) -> None:
-        """End it."""
         if self._process is not None:
             assert self._process.stdin is not None
             assert self._process.stdout is not None

@@ -206,7 +206,6 @@ class Inside:
         self._pins = trust.generation()
 
     def stop(self) -> None:
-        """Stop it like any engine."""
         self._loop.run_until_complete(self._engine.stop())
         self._loop.close()
         logger = logging.getLogger("saltext_ha")

@@ -88,7 +88,7 @@ def mutated(rng: Random, value: Any, most: int = 3) -> Any:
     """
     A copy of *value* with one to three things wrong somewhere in it; *value* may be a list.
 
-    :param most: 1 for a value that is bent again and again, so that it grows by one thing a time.
+    :param most: 1 for a value that is bent again and again, so that it grows slowly.
     """
     value = copy.deepcopy(value)
     for _ in range(min(most, rng.choice((1, 1, 2, 3)))):

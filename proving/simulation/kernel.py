@@ -32,11 +32,9 @@ class Kernel:
         self._number = itertools.count()
 
     def at(self, when: float, function: Callable[..., None], *arguments: Any) -> None:
-        """Call *function* at that time."""
         heapq.heappush(self._heap, (when, next(self._number), function, arguments))
 
     async def sleep(self, seconds: float) -> None:
-        """Let *seconds* pass."""
         await suspend(lambda resume: self.at(self.now + seconds, resume, None))
 
     def run(self, until: float, over: Callable[[], bool] = lambda: False) -> bool:
@@ -77,7 +75,7 @@ class Process:
         arm(self._step)
 
     def stop(self) -> None:
-        """Stop it like a killed process: nothing of it happens any more."""
+        """Kill it: nothing of it happens any more."""
         if not self.over:
             self.over = True
             # Before Python 3.13 close() would leave an asynchronous generator that it waits for.
@@ -104,7 +102,7 @@ class Event:
         self._is_set = False
 
     def wait(self) -> Event:
-        """The event itself, which :meth:`wait_for` takes."""
+        """The event itself, for :meth:`wait_for`."""
         return self
 
     async def wait_for(self, kernel: Kernel, seconds: float) -> bool:

@@ -62,7 +62,6 @@ class Keys:
         self.tree = DigestTree((bucket, self.digest(i)) for i, bucket in enumerate(buckets))
 
     def minion_id(self, index: int) -> str:
-        """The id of key *index*."""
         return f"web{index:08}.prod.example.com"
 
     def index(self, minion_id: str) -> int | None:
@@ -76,7 +75,6 @@ class Keys:
         return bytes(self._digests[16 * index : 16 * index + 16])
 
     def fingerprint(self, index: int) -> bytes:
-        """The fingerprint of the key."""
         return bytes(self._fingerprints[32 * index : 32 * index + 32])
 
     def in_bucket(self, bucket: int) -> Iterator[int]:

@@ -83,7 +83,6 @@ class Steady:
     member_bytes: float
 
     def data(self) -> dict[str, float]:
-        """Plain data."""
         return {
             "masters": self.masters,
             "sync_interval": self.interval,

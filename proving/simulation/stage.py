@@ -40,7 +40,6 @@ class Client:
     async def call(
         self, method: str, payload: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
-        """The peer's answer."""
         connected = self._kernel.now - self._used < KEEPALIVE
         self._used = float("-inf")  # a call that fails ends its connection
         answer = await self._network.call(

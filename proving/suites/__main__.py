@@ -123,7 +123,6 @@ def unpack(archive: Path, tree: Path) -> None:
 
 
 def pip(python: Path, *arguments: str) -> None:
-    """Run pip of *python*."""
     subprocess.run([str(python), "-m", "pip", "--quiet", *arguments], check=True)
 
 

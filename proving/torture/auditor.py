@@ -52,7 +52,6 @@ class Auditor:
         self._clients: dict[str, PeerClient] = {}
 
     def introduce(self, member: Member) -> None:
-        """Make *member* trust the auditor."""
         Trust(member.place.config.state_dir).pin(self._peer)
 
     def ask(self, member: Member, method: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +102,6 @@ class Auditor:
         return len(again)
 
     def close(self) -> None:
-        """Close its connections."""
 
         async def close() -> None:
             for client in self._clients.values():

@@ -34,13 +34,11 @@ class Caches:
                 path.write_bytes(EMPTY)
 
     def clear(self, minion_id: str) -> None:
-        """Remove all that is kept of *minion_id*."""
         for path in self._paths(minion_id):
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def has(self, minion_id: str) -> bool:
-        """Whether anything is kept of *minion_id*."""
         return any(path.exists() for path in self._paths(minion_id))
 
     def _paths(self, minion_id: str) -> list[Path]:

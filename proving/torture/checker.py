@@ -77,7 +77,7 @@ def replaced(ledger: Ledger, changes: Iterable[Change]) -> list[str]:
         if not old or not new or old == new or UNKNOWN in (old, new):
             continue
         pair = (change.minion_id, old)
-        # It may have been taken in as a knock, because it may have been deleted and forgotten.
+        # Taken in as a knock, because it may have been deleted and forgotten.
         demoted = any(act.on == change.on and not act.certain for act in ledger.about(pair, KNOCK))
         if not demoted and not ledger.about(pair, *REVOCATIONS):
             where = f"{change.minion_id} on {change.on}"

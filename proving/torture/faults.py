@@ -93,7 +93,6 @@ class Disk:
             (self.home / BALLOON).unlink()
 
     def protect(self) -> None:
-        """Make the key folder read-only."""
         self.read_only = True
         path = str(self.pki_dir)
         if self._mounted and _run("mount", "--bind", path, path):
@@ -102,7 +101,6 @@ class Disk:
         self._permit(0o500)
 
     def unprotect(self) -> None:
-        """Make the key folder writable again."""
         if self.read_only and self._mounted:
             _run("umount", "-l", str(self.pki_dir))
         elif self.read_only:
@@ -145,7 +143,6 @@ class Disk:
         self.wiped = False
 
     def close(self) -> None:
-        """Take the mounts away."""
         self.unprotect()
         if self._mounted:
             _run("umount", "-l", str(self.home))

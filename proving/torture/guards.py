@@ -152,7 +152,7 @@ def salts() -> None:
 
 @dataclass(frozen=True)
 class Guard:
-    """:param take_out: takes it out of this process. :param test: pytest's name; red then."""
+    """:param take_out: takes it out of this process. :param test: goes red then."""
 
     take_out: Callable[[], None]
     test: str

@@ -41,7 +41,6 @@ class Folders:
         self._read: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def path(self, state: str, minion_id: str) -> Path:
-        """The path of a key in that state."""
         return self.pki_dir / FOLDERS[state] / minion_id
 
     def look(self) -> dict[str, Entry]:
@@ -62,12 +61,10 @@ class Folders:
         return found
 
     def entry(self, minion_id: str) -> Entry:
-        """The content of the folders for one id."""
         found = {state: self._name(str(self.path(state, minion_id))) for state in FOLDERS}
         return {state: name for state, name in found.items() if name}
 
     def accepts(self, minion_id: str) -> bool:
-        """Whether that id has an accepted key."""
         return self.path(ACCEPTED, minion_id).exists()
 
     def _name(self, path: str) -> str | None:

@@ -167,7 +167,6 @@ class Ledger:
     # -- what may follow
 
     def about(self, pair: Pair, *kinds: str) -> list[Act]:
-        """The acts about *pair*, of these kinds."""
         return [act for act in self.acts if act.pair == pair and act.kind in kinds]
 
     def standing(self, pair: Pair) -> list[Act]:
@@ -180,7 +179,6 @@ class Ledger:
         ]
 
     def may_be_accepted(self, pair: Pair) -> bool:
-        """Whether *pair* can end accepted."""
         return bool(self.about(pair, GRANT)) and not self.standing(pair)
 
     def must_be_accepted(self, pair: Pair) -> bool:

@@ -161,14 +161,12 @@ class Member:
         return found
 
     def close(self) -> None:
-        """End the engine, and remove the disk."""
         self.kill()
         self.disk.close()
 
     # -- what is lost, saved and put back while the engine is down
 
     def lose_replica(self) -> None:
-        """Remove replica.db."""
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 self._replica(suffix).unlink()
@@ -179,15 +177,12 @@ class Member:
         self._copy_replica(target)
 
     def restore_replica(self) -> None:
-        """Replace replica.db by its backup."""
         self._put_replica(self.copies["replica"].path)
 
     def save_folder(self, known: set[int]) -> None:
-        """Back the key folder up."""
         self._copy_folder(self._backup("folder", known))
 
     def restore_folder(self) -> None:
-        """Replace the key folder by its backup."""
         self._put_folder(self.copies["folder"].path)
 
     def save_machine(self) -> None:
@@ -197,7 +192,6 @@ class Member:
         self._copy_folder(target)
 
     def restore_machine(self) -> None:
-        """Put both back."""
         path = self.copies["machine"].path
         self._put_replica(path)
         self._put_folder(path)

@@ -54,11 +54,9 @@ class Nursery:
         return bool(self._ask({"ended": pid}))
 
     def wait(self, pid: int) -> None:
-        """Wait until that engine has ended."""
         self._ask({"wait": pid})
 
     def close(self) -> None:
-        """End all of it."""
         if self._process.stdin:
             self._process.stdin.close()
         try:

@@ -1,6 +1,5 @@
 """
-Puts events and calls that must happen once between the steps of a history, which stay as they are.
-Pure.
+Puts events and calls that must happen once between the unchanged steps of a history. Pure.
 
 Half of them follow a settling, when promises hold; the rest come at any time.
 """

@@ -79,7 +79,6 @@ class Relay:
         self._loop.run(self._set(mode, break_off))
 
     def close(self) -> None:
-        """Stop listening, break everything off."""
         self._loop.run(self._close())
 
     async def _start(self) -> None:

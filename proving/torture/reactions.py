@@ -28,13 +28,11 @@ class Reactions(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """See :class:`threading.Thread`."""
         with contextlib.suppress(OSError):
             while told := self._socket.recv(1000):
                 self.all.append(Reaction(*json.loads(told)))
 
     def close(self) -> None:
-        """End."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.join(5)

@@ -25,7 +25,6 @@ UNDONE_BY = {
 
 
 def history(seed: int) -> History:
-    """The history of *seed*."""
     return once_schedule.woven(_Author(seed).write())
 
 

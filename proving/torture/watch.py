@@ -51,7 +51,6 @@ class Watcher(threading.Thread):
         self._lock = threading.Lock()
 
     def add(self, member: Member) -> None:
-        """Watch *member*, too."""
         watched = _Watched(member, Folders(member.place.pki_dir), {}, time.monotonic())
         watched.shown = watched.folders.look()
         with self._lock:
@@ -66,14 +65,12 @@ class Watcher(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """See :class:`threading.Thread`."""
         while not self._over.wait(PAUSE):
             with self._lock:
                 for watched in self._watched:
                     self.look(watched)
 
     def look(self, watched: _Watched) -> None:
-        """One look at one master."""
         member, begun = watched.member, time.monotonic()
         rotate = member.place.folder / "cache" / ROTATE
         if rotate.exists():

@@ -141,7 +141,6 @@ class World:
         return self._loop.run(work)
 
     def close(self) -> None:
-        """End everything."""
         if self.watcher.is_alive():
             self.watcher.stop()
         for member in self.members.values():

@@ -85,8 +85,7 @@ class ApiConnection(http.client.HTTPConnection):
         """
         Connect: name, TCP, TLS and certificate. No byte of a request is sent.
 
-        :raises OSError: there is no connection.
-        :raises ValueError: the same: the name of the host is invalid.
+        :raises OSError: there is no connection. :raises ValueError: its host name is invalid.
         """
         context = tls_context(self._verify) if self._tls else None
         self.timeout = min(CONNECT_LIMIT, left(deadline))

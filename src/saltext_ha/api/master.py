@@ -136,7 +136,7 @@ class MasterApi:
             self.note(False, str(exc))
             raise
         except Lost as exc:
-            # A slow call does not prove that the master is sick; the prober finds out.
+            # A slow call does not prove a sick master; the prober finds out.
             if not exc.slow and not exc.finished:
                 self.note(False, str(exc))
             raise

@@ -130,9 +130,8 @@ class SaltApiPool:
         Run *fun* on minions and wait for their returns. The job goes to the masters that its
         minions listen to, as far as the group tells (``ha.where``), and to each minion once.
 
-        :param timeout: Salt's: seconds until Salt asks silent minions whether they still run it,
-            and gives up those that do not answer. A very busy minion may not answer; its return
-            then comes later.
+        :param timeout: Salt's: seconds until it asks whether silent minions still run it, and gives
+            up those that do not answer. A very busy one may not; its return then comes later.
         :param deadline: seconds for the whole call, instead of the pool's.
         :param idempotent: running it twice does no harm: when the answer is lost and the master is
             gone, another master runs it again.

@@ -1,10 +1,9 @@
 """
 Publishing a job once, whatever happens to the answer.
 
-The pool sends a jid of its own with the job. After a lost answer it asks the same master whether it
-knows that jid; only if not, it sends the job again, with the *same* jid: a minion that saw the
-first one drops the second, because it remembers the last jids (``minion_jid_queue_hwm``, 100) of
-all its masters.
+The pool chooses the jid. After a lost answer it asks the same master whether it knows that jid;
+only if not, it sends the job again, with the *same* jid: a minion that saw the first one drops the
+second, because it remembers the last jids (``minion_jid_queue_hwm``, 100) of all its masters.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ class Publisher:
 
         :param patient: look for a lost job until the deadline; otherwise give up as soon as the
             master cannot be asked.
-        :raises NotSent: it was certainly not published.
-        :raises Refused: the same, because of the user.
+        :raises NotSent, Refused: it was certainly not published.
         :raises Settled: the answer was lost, the job is there.
         :raises Unsettled: the answer was lost, and the master tells nothing.
         :raises CallFailed: it was not published, and would not be the next time.

@@ -1,9 +1,8 @@
 """
 Functions of masters that change nothing: when an answer is lost, another master is asked.
 
-Only functions that are known to change nothing are listed (not ``manage.down``, which can remove
-keys, and not ``survey.*``, which runs anything on minions). For others, callers say
-``idempotent=True``.
+Only those are listed that certainly change nothing (not ``manage.down``: it can remove keys; nor
+``survey.*``, which runs anything on minions). For others, callers say ``idempotent=True``.
 """
 
 from __future__ import annotations

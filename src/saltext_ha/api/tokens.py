@@ -48,7 +48,6 @@ class ApiToken:
 
     @property
     def text(self) -> str:
-        """The token itself."""
         return self.secret.read()
 
     @property
@@ -167,7 +166,7 @@ def read_token(answer: Answer, begun: float) -> ApiToken | None:
     # It goes into a header.
     if not (text.isascii() and text.isprintable() and math.isfinite(life) and life > 0):
         return None
-    # By the length of its life: the clock of the master may be wrong, or that of this host.
+    # By the length of its life: the master's clock may be wrong, or ours.
     return ApiToken(Secret(text), begun + life - min(MARGIN, life / 10))
 
 

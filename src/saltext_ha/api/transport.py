@@ -111,7 +111,7 @@ class Transport:
         return answer
 
     def _connected(self, deadline: Deadline) -> tuple[ApiConnection, str]:
-        """An open connection; or one that could not be opened, and why."""
+        """A connection, and why it is not open; empty if it is."""
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()

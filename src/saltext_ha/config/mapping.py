@@ -31,7 +31,7 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class PeerAddress:
-    """The URL of a pinned peer, if it differs from the one that the peer told when it joined."""
+    """The URL of a pinned peer, if it differs from the one that it told on joining."""
 
     name: str
     url: str

@@ -23,7 +23,7 @@ from saltext_ha.lint.model import (
 from saltext_ha.lint.rules import CODES, RULES
 
 Finding = dict[str, Any]
-#: The rule about files that Salt cannot read: with a finding of it, all other rules know less.
+#: The rule about files that Salt cannot read: if it hits, all other rules know less.
 UNREADABLE = "HA001"
 
 

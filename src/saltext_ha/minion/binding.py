@@ -257,8 +257,7 @@ def masters(running: Running, links: TcpLinks) -> list[SeenMaster]:
     """
     All masters of this minion in configured order, judged, at most one of them ``current``.
 
-    The current one is the master that this call is about; without one, the master that the minion
-    is bound to.
+    That is the master that this call is about; without one, the master that the minion is bound to.
     """
     if running.master_type == "disable":
         return []

@@ -5,8 +5,8 @@ A user who creates that folder first could make root append to any file through 
 for a pipe, or believe false data. So a folder that is not the minion's own is refused. The checked
 descriptor is used, not the name: the name may mean another folder a moment later.
 
-The folder has mode 0700 and its files 0600, with any umask. They belong to the owner of the cache
-folder: root may run ``salt-call`` on a minion of another user.
+Its modes are 0700 and 0600, with any umask. It belongs to the owner of the cache folder: root may
+run ``salt-call`` on a minion of another user.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def replace(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def _own(folder: Path, make: bool = False) -> Iterator[int]:
     """
-    Open *folder*, which is in the minion's cache folder, and yield its descriptor.
+    Open *folder*, which is in the minion's cache folder.
 
     :param make: create it when it is missing.
     :raises OSError: it does not exist, is a link, belongs to another user, or others may write in

@@ -29,7 +29,7 @@ class Problem(Exception):
 
 
 def main() -> None:
-    """Install as the argument says, and print the answer."""
+    """Carry out the order, and print the answer."""
     order = json.loads(sys.argv[1])
     os.umask(0o022)  # a minion's is often too narrow for other users, who run salt-call
     answer = {"problem": "", "path": ""}
@@ -69,7 +69,7 @@ def install(folder: Path, order: "dict[str, str]") -> str:
 
 
 def forget_others(version: str) -> None:
-    """Remove the metadata of other versions: pip leaves them in a folder of ``--target``."""
+    """Remove the metadata of other versions: pip leaves it in a folder of ``--target``."""
     place = Path(json.loads(run(["-c", WHERE], "after its installation it does not run"))[1])
     for info in place.glob("saltext_ha-*.dist-info"):
         if info.name != f"saltext_ha-{version}.dist-info":

@@ -69,7 +69,7 @@ class Arrivals:
         """How many have refreshed."""
 
     def __call__(self, tag: str, data: Any) -> None:
-        """Take in an event of the bus."""
+        """Take in an event."""
         if minion_id := arrived(tag, data):
             self._loop.call_soon_threadsafe(self._add, minion_id)
 
@@ -183,7 +183,7 @@ def mine_cache(opts: Mapping[str, Any]) -> Updated:
 
 class _Cached:
     """
-    How old one kind of data is in a master's cache of its minions; any thread may use it.
+    The age of one kind of data in a master's cache of minions; any thread may use it.
 
     :param key: its key in the bank of the minion, before 3008. :param bank: its bank, in 3008.
     """

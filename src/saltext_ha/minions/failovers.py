@@ -24,7 +24,6 @@ class Failover:
     why: str
 
     def data(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 
@@ -38,7 +37,6 @@ class Failovers:
         """The last of them, the latest first."""
 
     def __call__(self, tag: str, data: Any) -> None:
-        """Take in an event of the bus."""
         if tag.startswith(TAG) and tag.endswith(END):
             failover = read_failover(data, time.time())
             if failover:

@@ -113,7 +113,7 @@ class Mines:
         """Peers that refuse this question, as an older release does → since when."""
 
     def __call__(self, tag: str, data: Any) -> None:
-        """Take in an event of the bus."""
+        """Take in an event."""
         if minion_id := arrived(tag, data):
             self._loop.call_soon_threadsafe(self._add, minion_id)
 

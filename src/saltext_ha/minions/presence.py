@@ -138,7 +138,6 @@ class Presence:
         return self._clock() - self.since
 
     def __call__(self, tag: str, data: Any) -> None:
-        """Take in an event of the bus."""
         # In Salt's own cluster the bus also carries events of the other members.
         if not isinstance(data, Mapping) or data.get(FROM_PEER):
             return

@@ -27,8 +27,8 @@ Lookup = Callable[[str, int], Collection[str]]
 
 def shorten(answer: Any) -> dict[str, Any]:
     """
-    The report of one minion, as a message for a peer. Its size is limited, whatever the minion
-    answered. An invalid answer is a problem of that minion only.
+    The report of one minion, as a message for a peer, of limited size whatever it answered. An
+    invalid answer is a problem of that minion only.
     """
     try:
         return _shorten(answer)

@@ -70,7 +70,6 @@ class Returns:
         self._lock = threading.Lock()
 
     def __call__(self, tag: str, data: Any) -> None:
-        """Take in an event of the bus."""
         parts = tag.split("/")
         if len(parts) != 5 or parts[1] != "job" or parts[3] != "ret":
             return
@@ -170,7 +169,6 @@ class Returns:
             return dict(job.returned) if job else {}
 
     def count(self, jid: str) -> int:
-        """How many minions have returned it."""
         with self._lock:
             job = self._expected.get(jid)
             return len(job.returned) if job else 0

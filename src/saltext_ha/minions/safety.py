@@ -108,7 +108,7 @@ class GroupFacts:
 @dataclass(frozen=True)
 class UnsafeReason:
     """
-    One reason why not all minions would keep working.
+    One reason why minions would not keep working.
 
     ``unknown``: something could not be checked. ``minions`` are the affected ones, at most
     :data:`LISTED`; ``count`` is how many there are.
@@ -122,7 +122,6 @@ class UnsafeReason:
     count: int = 0
 
     def data(self) -> dict[str, Any]:
-        """For an answer."""
         names = ("about", "text", "fix", "unknown", "count")
         return {**{name: getattr(self, name) for name in names}, "minions": list(self.minions)}
 

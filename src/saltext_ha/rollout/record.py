@@ -67,7 +67,6 @@ def read(cachedir: str) -> RolloutRecord | None:
 
 
 def write(cachedir: str, record: RolloutRecord) -> None:
-    """Write *record*."""
     files.replace(path(cachedir), json.dumps(asdict(record)))
 
 

@@ -70,7 +70,6 @@ class BusSocket:
         return True
 
     def close(self) -> None:
-        """Close the connection."""
         self._disconnect()
         self._events.destroy()
 

@@ -59,7 +59,7 @@ TOO_MUCH = (
     f"deeper than {DEEPEST}: left out"
 )
 
-# Bytes that may be kept of minions in all: this much, and so much more for each accepted minion.
+# Bytes that may be kept of minions in all: this many, and so many more for each accepted one.
 HELD_AT_LEAST = 32 * 1024 * 1024
 HELD_EACH = 2048
 # Seconds for which an operator is told that there was no room.

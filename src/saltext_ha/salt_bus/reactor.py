@@ -163,7 +163,7 @@ class Reactor:
                 self.take(event.get("tag"), event.get("data"))
 
     def take(self, tag: Any, data: Any) -> None:
-        """Take in an event of the bus."""
+        """Take in an event."""
         if not isinstance(tag, str) or not isinstance(data, Mapping):
             return
         if MANAGE in tag:

@@ -26,7 +26,7 @@ JOB = 600.0  # seconds to wait for the end of the job that asks
 
 
 def main() -> None:
-    """With an argument: the process that is asked. Without: the one that outlives the minion."""
+    """With an argument, start the process that outlives the minion; without one, be it."""
     if len(sys.argv) < 2:
         carry_out(detached.take())
         return

@@ -24,7 +24,7 @@ class KnownProcess(NamedTuple):
 
 def know(process: psutil.Process) -> KnownProcess:
     """
-    The identity of *process*, the same in all processes that ask for it.
+    The identity of *process*, equal in all processes.
 
     :raises psutil.Error: it does not exist, or may not be looked at.
     """

@@ -96,8 +96,8 @@ class Mover:
 
     def tidy(self, reached: SeenMaster) -> None:
         """
-        Remove the job that Salt 3006 and 3007 schedule at the end of a move: their own check of the
-        master. They schedule it even if the check is switched off, and then without a pause.
+        Remove the check of the master that 3006 and 3007 schedule at the end of a move, even if it
+        is switched off, and then without a pause.
         """
         if not self.opts.get("master_alive_interval"):
             for name in (f"__master_alive_{reached.host}", FAILBACK):

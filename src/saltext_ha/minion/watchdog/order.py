@@ -20,7 +20,7 @@ Order = tuple[str, ...]
 
 def after(order: Order, configured: Order, failed: str | None) -> Order:
     """
-    Salt's new list after the minion's master has failed, in the order in which Salt tries it.
+    Salt's new list after the minion's master has failed; Salt tries its masters in that order.
 
     :param order: its list so far. :param configured: the list that it starts with.
     :param failed: Salt's name of the failed master: its entry, without a port.

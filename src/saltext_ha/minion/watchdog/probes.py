@@ -19,10 +19,10 @@ from saltext_ha.minion.tcp_links import Link
 
 def unanswered(pid: int) -> dict[Link, int]:
     """
-    The remote ends of those connections of process *pid* on which answers are missing → how many
-    probes in a row have none. Data sent again counts half: Linux first waits 0.2 s, then twice as
-    long each time. Of several connections to the same end the best one counts: Salt may leave an
-    old one when it reconnects. Empty if the connections cannot be seen.
+    Remote end of a connection of process *pid* on which answers are missing → how many probes in a
+    row have none. Data sent again counts half: Linux first waits 0.2 s, then twice as long each
+    time. Of several connections to one end the best counts: Salt may leave one when it reconnects.
+    Empty if the connections cannot be seen.
     """
     found = dict[Link, int]()
     with contextlib.suppress(OSError):
