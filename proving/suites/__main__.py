@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verdict(test: str, own: Sequence[str], ours: Sequence[str]) -> str:
-    """Why *test* failed: those in *own* fail without ours, too; those in *ours* alone with ours."""
+    """Why *test* failed: those in *own* fail without ours; those in *ours* alone, with ours on."""
     if test in own:
         return "without ours, too"
     return "with ours only" if test in ours else "not by itself, with ours or without"

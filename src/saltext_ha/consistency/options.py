@@ -336,7 +336,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "use_os_truststore": False,
 }
 
-#: No options: Salt adds these to a running master's configuration.
+#: No options: what Salt adds to a running master's configuration, and the like.
 _NO_OPTIONS = frozenset(
     _words(
         "aes config_dir cluster_port extmods __cli hardcrash lock_role log_config master_uri "

@@ -263,7 +263,7 @@ def sls(wish: Wanted) -> str:
         "signed": wish.signed or None,
         "transport": wish.transport if wish.transport != ZEROMQ else None,
     }
-    # publish_port is never left out: null means that each master tells its own; else it is 4505.
+    # publish_port is never left out: null means that each master tells its own, and not 4505.
     told = [(name, value) for name, value in state.items() if value or name == "publish_port"]
     if wish.jitter != JITTER:
         told.append(("jitter", wish.jitter))
