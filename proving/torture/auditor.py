@@ -41,7 +41,7 @@ class Report:
 
 class Auditor:
     """
-    :param loop: has its connections.
+    :param loop: runs its connections.
     :param state_dir: has its identity.
     """
 

@@ -169,7 +169,7 @@ class World:
         return list(components(healthy, lambda a, b: self.relays[a, b].mode in (OPEN, SLOW)))
 
     def flow(self) -> None:
-        """Enter in the ledger where what may be known by now."""
+        """Enter in the ledger what each master may know by now."""
         self.ledger.can_flow(self.may_reach())
 
     # -- what they agree on
