@@ -8,6 +8,6 @@ What proves and measures the product, beside its tests.
 - ``containers``: the image and the compose file of ``deploy/``, on a Docker Engine of its own
 - ``benchmarks``: how long things take, beside others that do them
 
-All of them use real masters and engines from ``lab``; ``harness`` has what else they share: where a
-run took place, its folder, and tables of its numbers.
+All of them use real masters and engines from ``lab``; ``harness`` has what else they share: facts
+about the machine, folders for a run, and tables of numbers.
 """

@@ -1,4 +1,4 @@
-"""What proofs and measurements share: where they ran, their folders, tables of their numbers."""
+"""Shared by proofs and measurements: the machine, folders, tables of numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 
 
 def machine() -> dict[str, str]:
-    """What the numbers depend on."""
+    """The facts that the numbers depend on."""
     memory = psutil.virtual_memory().total / 2**30
     return {
         "machine": f"{psutil.cpu_count()} × {_processor()}, {memory:.0f} GiB",
@@ -38,7 +38,7 @@ def folder(parent: Path | None = None) -> tempfile.TemporaryDirectory[str]:
 
 
 def folder_in_memory() -> tempfile.TemporaryDirectory[str]:
-    """The same in memory, if there is such a place: for what does not try the disk."""
+    """The same in memory, if possible: for runs that do not test the disk."""
     memory = Path("/dev/shm")  # nosec B108
     return folder(memory if os.access(memory, os.W_OK) else None)
 
@@ -67,7 +67,7 @@ def spaced(number: float) -> str:
 
 
 def _commit() -> str:
-    """Which source was measured; nothing of an unpacked archive."""
+    """The commit of the source that was measured; empty for an unpacked archive."""
     command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty")
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

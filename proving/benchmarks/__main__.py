@@ -55,7 +55,7 @@ GROUPS = (
     "pure",
 )
 ASKED_FOR = ("million",)
-"""Only where they are named: they take half an hour, and room for two million files."""
+"""Only run if they are named: they take half an hour, and room for two million files."""
 SIZES = (1_000, 10_000, 100_000)
 MASTERS = (2, 3, 5, 8)
 IDLE = 600.0
@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with harness.folder(options.folder) as folder:
                 measured = work(Path(folder))
         except Exception:
-            # The minutes that the other rows took are not thrown away for one that failed.
+            # One failed row must not throw away the minutes that the other rows took.
             traceback.print_exc()
             failed = True
             continue
@@ -129,7 +129,7 @@ def _plan(
     large = sizes[-1]
     samples, runs = (25, 3) if quick else (200, 5)
     yield "accept", lambda root: [accept.measure(50 if quick else 250)]
-    # Salt 3006 has no cluster, and that of 3007 shares its keys.
+    # Salt 3006 has no cluster, and the cluster of 3007 shares its keys.
     if int(version("salt").partition(".")[0]) >= 3008:
         yield "cluster", lambda root: cluster.measure(5 if quick else 20, 2 if quick else 5)
     yield "events", partial(events.measure, runs=3 if quick else 5)
@@ -141,7 +141,7 @@ def _plan(
             partial(propagate.measure, size=size, masters=2, samples=samples, runs=runs),
         )
     for masters in MASTERS[1:]:
-        # With how many masters it grows is seen at any size.
+        # How it grows with the number of masters shows at any size.
         yield (
             "propagate",
             partial(propagate.measure, size=sizes[0], masters=masters, samples=samples, runs=0),
@@ -151,11 +151,11 @@ def _plan(
             for masters in (2, 3):
                 yield "many", partial(scale.many, size=size, masters=masters)
     for size in sizes:
-        # What nothing costs matters at one size.
+        # The cost of rest matters at one size.
         yield "start", partial(scale.start, size=size, idle=idle if size == large else None)
     for size in sizes:
         yield "newcomer", partial(scale.newcomer, size=size)
-    # No more than masters let in by default.
+    # No more minions than masters let in by default.
     yield "knocking", partial(knocking.measure, size=min(large, knocking.MINIONS))
     yield "check", partial(check.measure, size=large, runs=3 if quick else 10)
     yield "status", partial(status.measure, size=large, samples=samples // 4)

@@ -23,7 +23,7 @@ def measure(samples: int, others: int = 0) -> Row:
     """
     Two salt-masters in one group, *samples* keys accepted one after the other on the first.
 
-    :param others: accepted keys that are there besides.
+    :param others: how many other accepted keys there are.
     """
     pending = key_folders.ids(samples + 1, "new")
     with Lab() as lab:
@@ -42,7 +42,7 @@ def measure(samples: int, others: int = 0) -> Row:
             "all keys on both masters",
         )
         with _accepter(m1) as process:
-            # The first one waits for Salt's bus client to connect: that is salt-key's start, too.
+            # The first one waits until Salt's bus client connects: part of salt-key's start.
             _one(process, m1, m2, pending[0])
             before = used(m1, m2)
             times = [_one(process, m1, m2, minion_id) for minion_id in pending[1:]]

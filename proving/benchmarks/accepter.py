@@ -1,8 +1,8 @@
 """
-A ``salt-key`` that stays: accepts the minion ids that it reads from standard input.
+A ``salt-key`` that keeps running: it accepts the minion ids that it reads from standard input.
 
-The key is moved and the event fired by Salt's own code, just as ``salt-key -a`` does; only the
-second that program needs to start is left out. Answers each id with a line when it is done.
+Salt's own code moves the key and fires the event, as in ``salt-key -a``; only the second that this
+program needs to start is left out. It answers each id with a line when it is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import salt.key
 
 
 def main(configuration: str) -> None:
-    """Until standard input ends; *configuration* is a master's configuration file."""
+    """Run until standard input ends; *configuration* is a master's configuration file."""
     key = salt.key.get_key(salt.config.master_config(configuration))
     print("ready", flush=True)
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""``ha.check_consistency`` over three masters: what their engines need for it."""
+"""The cost of ``ha.check_consistency`` for the engines of three masters."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from saltext_ha.transport import control_client
 BUDGET = Budget(median=1000, bytes=8 * 1024)
 BUSIEST = Budget(median=1000)
 FILES = 20_000
-# The checks measured are the only traffic.
+# The measured checks are the only traffic.
 HA = {"sync_interval": 3600, "scan_interval": 86400, "consistency": {"interval": 0}}
 
 
 def measure(root: Path, size: int, runs: int, files: int = FILES) -> list[Row]:
     """
-    All same: *size* keys, and *files* of states on each master.
+    Masters that are the same: each has *size* keys and *files* files of states.
 
-    Asked through the control socket of one of them as the runner does. The bytes are those of one
-    peer, both ways. The first check, which reads all files, is a row of its own.
+    The checks come through the control socket of one master, as from the runner. The bytes are
+    those of one peer, both ways. The first check, which reads all files, is a row of its own.
     """
     places = [_place(root, name, files) for name in ("m1", "m2", "m3")]
     level(places, key_folders.ids(size))
@@ -44,8 +44,8 @@ async def _checks(
     places: list[Place], others: list[EngineProcess], runs: int
 ) -> tuple[list[float], list[float], tuple[list[float], list[float]], int]:
     """
-    Milliseconds of the first check and of all others; those of a processor that each engine needs
-    for it, and for one of the others; and bytes of one.
+    Milliseconds of the first check, and of each later one; milliseconds of each engine's processor
+    time for the first, and for a later one; and bytes of a later one.
     """
 
     def cpu() -> list[float]:
@@ -61,7 +61,7 @@ async def _checks(
         before, used = client.bytes_sent + client.bytes_received, cpu()
         times = [await _check(m1) for _ in range(runs)]
         sent = (client.bytes_sent + client.bytes_received - before) // runs
-        # The system counts in hundredths of a second, so all checks together.
+        # The system counts in hundredths of a second, so all checks are counted together.
         work = [each / runs for each in _since(used, cpu())]
     return first, times, (at_first, work), sent
 

@@ -1,8 +1,8 @@
 """
 Three masters of a group, and three of Salt's own isolated cluster, in the same run.
 
-What that cluster replicates is an automatic acceptance and a deletion; of ``salt-key -a`` it tells
-nobody. All that it does and does not: ``python -m proving.benchmarks.native_cluster``.
+That cluster replicates automatic acceptances and deletions, but no ``salt-key -a``. For all that it
+does and does not, see ``python -m proving.benchmarks.native_cluster``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def measure(deletions: int, arrivals: int) -> list[Row]:
     """
     Rows for *deletions* by ``salt-key -d`` and *arrivals* of minions that are accepted at once.
 
-    The clock runs from the change on m1 to that on the last of the others. In the column of Salt's
-    cluster are medians.
+    The clock runs from the change on m1 to the change on the last master. The column of Salt's
+    cluster has medians.
     """
     ids = key_folders.ids(deletions)
     options = {"loop_interval": 2, "autosign_file": "/autosign"}
@@ -111,7 +111,7 @@ def _both(
 
 
 def _follows(paths: Sequence[Path], there: bool) -> float:
-    """Milliseconds from the first of *paths* to the last of the others."""
+    """Milliseconds from the change of the first of *paths* to the change of the last."""
     wait_for(lambda: paths[0].exists() is there, PATIENCE, "it is done", POLL)
     began = time.perf_counter()
     wait_for(lambda: all(each.exists() is there for each in paths), PATIENCE, "by all", POLL)

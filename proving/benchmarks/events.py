@@ -1,4 +1,4 @@
-"""What an event of ours costs a processor: fired as the engine does, and by Salt's own client."""
+"""The processor time of firing an event: as the engine does, and by Salt's own client."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ DATA = {
 
 def measure(root: Path, runs: int) -> list[Row]:
     """
-    Events on the bus of one real master, turn by turn; processor time of this process for one.
+    Fire events on the bus of one real master, both ways in turn; rows of processor time for one.
 
-    The number of events stands where others have keys.
+    The number of events is in the column of keys.
     """
     ours: list[float] = []
     salts: list[float] = []

@@ -19,7 +19,7 @@ BUDGETS = {
     "in-sync check": Budget(median=10, bytes=1024),
     "repair 1 difference": Budget(median=100, bytes=10 * 1024),
 }
-# The rounds measured are the only ones, and no pass over the store comes in between.
+# The measured rounds are the only ones, and no pass over the store comes in between.
 HA = {"sync_interval": 3600, "scan_interval": 86400}
 
 
@@ -60,7 +60,7 @@ async def _rows(one: Place, two: Place, size: int, rounds: int) -> list[Row]:
 
 
 class Timed(NamedTuple):
-    """Of each round: milliseconds, bytes in both directions, processor time of both ends."""
+    """For each round: milliseconds, bytes in both directions, processor time of both ends."""
 
     times: list[float]
     sizes: list[int]
@@ -105,7 +105,7 @@ async def _repair(
 async def _timed(
     asking: Engine, other: Engine, rounds: int, work: Callable[[], Awaitable[object]]
 ) -> Timed:
-    """*work*, so many *rounds*; both ends are in this process."""
+    """Do *work* in so many *rounds*; both ends are in this process."""
     client = asking.link(other).client
     timed = Timed([], [], [])
     for _ in range(rounds):

@@ -14,9 +14,9 @@ from lab import Lab, Master, Minion
 from lab.wait import wait_for
 from proving.benchmarks.report import Budget, Row
 
-BUDGET = Budget(worst=15_000)  # of each minion, as they are but three
+BUDGET = Budget(worst=15_000)  # for each minion, as there are only three
 MINIONS = 3
-LIMIT = 90.0  # seconds; who has not moved then is taken not to
+LIMIT = 90.0  # seconds; a minion that has not moved by then is taken to stay
 
 WATCHED: dict[str, Any] = {
     "engines": [{"ha_watchdog": {}}],
@@ -30,7 +30,7 @@ def measure(root: Path, hung: bool) -> list[Row]:
     """
     A master with minions of both kinds dies (SIGKILL), or hangs (SIGSTOP).
 
-    Both check every 5 s. The number of minions of a kind stands where others have keys.
+    Both check every 5 s. The number of minions of a kind is in the column of keys.
     """
     with Lab(root / "lab") as lab:
         config = {"gather_job_timeout": 1, "timeout": 2}
@@ -72,7 +72,7 @@ def measure(root: Path, hung: bool) -> list[Row]:
 
 
 def _answers(master: Master, minions: list[Minion], timeout: float) -> dict[str, float]:
-    """The seconds after which each minion that does so answers *master*."""
+    """Minion → the seconds after which it answered *master*, for those that did."""
     client = salt.client.LocalClient(mopts=salt.config.master_config(str(master.config_file)))
     began = time.monotonic()
     took: dict[str, float] = {}

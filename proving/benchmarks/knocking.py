@@ -20,15 +20,15 @@ MINIONS = 10_000
 MASTERS = 3
 PATIENCE = 900.0
 KNOCKED = "knocked"
-"""The folder of keys that a master is about to find in that of pending ones."""
+"""The folder of keys that are about to be moved into the folder of pending ones."""
 
 
 def measure(root: Path, size: int) -> list[Row]:
     """
     *size* new pending keys in the folders of three masters, as fast as they can be put there.
 
-    By default, masters let in a thousand new ids a minute each: the last row has that. In the
-    others all may come at once, so that what they cost is seen and not how long they are put off.
+    By default, each master lets in a thousand new ids a minute: the last row shows that. In the
+    other rows all may come at once, to show their cost and not how long they are put off.
     """
     at_once = {"pending_limit": size, "pending_rate": size}
     return [
@@ -52,7 +52,7 @@ def _row(root: Path, work: str, size: int, ha: Mapping[str, Any], everywhere: bo
     with ExitStack() as stack:
         engines = [stack.enter_context(EngineProcess(place)) for place in places]
         wait_for(lambda: all(map(in_sync, engines)), 60, "all are in sync")
-        os.sync()  # what was put beside is no work of the engines
+        os.sync()  # writing the prepared files is no work of the engines
         before, began = used(*engines), time.perf_counter()
         for number, minion_id in enumerate(ids):
             for place in places if everywhere else [places[number % MASTERS]]:
@@ -65,7 +65,7 @@ def _row(root: Path, work: str, size: int, ha: Mapping[str, Any], everywhere: bo
 
 def _shown(engines: Sequence[EngineProcess], size: int) -> bool:
     """Whether all *size* minions are recorded and pending everywhere: none waits for its turn."""
-    # To ask the engines costs them time that they lack then.
+    # Engines come last: to ask them costs time that they need.
     folders = [engine.place.pki_dir for engine in engines]
     if any(key_folders.count(folder, key_folders.PENDING) < size for folder in folders):
         return False

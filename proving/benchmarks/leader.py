@@ -1,4 +1,4 @@
-"""How long until all masters know of a new leader: by each store, and by how the last one went."""
+"""How long until all masters know of a new leader: by store, and by how the last leader ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = {
     "orderly end": signal.SIGTERM,
 }
 LEASE = 1000.0 * (LeaderSettings().ttl + 3 * TURN)
-"""A lease that was prolonged just now; etcd ends it, one master sees that, then the other one."""
+"""A lease that was just prolonged runs out; etcd ends it, one master sees that, then the other."""
 BUDGETS: Mapping[str, Mapping[str, float]] = {
     GROUP: dict.fromkeys(FAULTS, 10_000.0),
     ETCD: {**dict.fromkeys(FAULTS, LEASE), "orderly end": 3000.0 * TURN},
@@ -39,10 +39,10 @@ LIMIT = 60.0
 
 def measure(root: Path, store: str, runs: int) -> list[Row]:
     """
-    Three engines, a process each, whose leader goes *runs* times in each way.
+    Three engines, a process each, whose leader goes away *runs* times in each way.
 
-    With etcd, of three members, it is an error when two masters ever lead at once. The number of
-    masters stands where others have keys.
+    With etcd (three members) it is an error if two masters ever lead at once. The number of masters
+    is in the column of keys.
     """
     with ExitStack() as stack:
         leader: dict[str, object] = {"store": store}
@@ -72,10 +72,10 @@ def measure(root: Path, store: str, runs: int) -> list[Row]:
 
 class Group:
     """
-    Running engines, and who leads, as ``ha.once`` is told on each of them.
+    Running engines, and who leads, by the answers that ``ha.once`` gets on each of them.
 
-    :ivar twice: how many answers told of a master that it leads, after another one led with a
-        greater fencing number.
+    :ivar twice: how many answers said that a master leads after another one led with a greater
+        fencing number.
     """
 
     def __init__(self, engines: Iterable[EngineProcess]) -> None:
@@ -85,9 +85,9 @@ class Group:
 
     def without_leader(self, number: signal.Signals) -> tuple[float, float]:
         """
-        Send that signal to the leader, and start or continue it when another one leads.
+        Send signal *number* to the leader, and start or continue it when another one leads.
 
-        :return: milliseconds until all others knew that, and those of processor time of the others.
+        :return: milliseconds until all others knew that, and of processor time of the others.
         """
         last = wait_for(self._level, LIMIT, "all masters follow one")
         others = [name for name in MASTERS if name != last]
@@ -107,7 +107,7 @@ class Group:
                 engine.start()
 
     def followed(self, names: Iterable[str]) -> str:
-        """The one that all of *names* name, and that says itself that it leads; or nothing."""
+        """The master that all of *names* name, and that itself says that it leads; else empty."""
         named, leading = set(), set()
         for name in names:
             leader, leads = self._ask(name)
@@ -122,7 +122,7 @@ class Group:
         return self.followed(MASTERS) if reached else ""
 
     def _ask(self, name: str) -> tuple[str, bool]:
-        """Whom that master follows, and whether it leads: what has no name is not written down."""
+        """Whom *name* follows, and whether it leads; a run without a name is not recorded."""
         asked = {"function": "test.ping", "pid": os.getpid()}
         answer = self._engines[name].control("once", asked)
         leads = answer["do"] == RUN

@@ -1,4 +1,4 @@
-"""A million keys: what one engine needs to start and to rest, and two to be the same."""
+"""A million keys: what one engine needs to start and to rest, and two engines to be the same."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def measure(root: Path, size: int, idle: float, rounds: int) -> list[Row]:
     """
     Cold and warm start, rest, a new master, and *rounds* of anti-entropy between the two.
 
-    The files are written once: what one row leaves is what the next one begins with. Other tools
-    are not asked.
+    The files are written once: each row begins with what the row before left. Other tools are not
+    measured.
     """
     old, new = Place(root, "m1"), Place(root, "m2")
     key_folders.plant(old.pki_dir, key_folders.ids(size))

@@ -1,4 +1,4 @@
-"""What ``ha.minions`` and ``ha.current_master`` cost."""
+"""The cost of ``ha.minions`` and ``ha.current_master``."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def group(root: Path, size: int = MINIONS, runs: int = 10) -> list[Row]:
     """
     ``ha.minions`` over three masters that have heard a third of *size* minions each.
 
-    Asked through the control socket of one of them, as the runner does. Bytes are those of one
-    peer, both ways.
+    The questions come through the control socket of one master, as from the runner. Bytes are those
+    of one peer, both ways.
     """
     places = [Place(root, name, HA) for name in ("m1", "m2", "m3")]
     level(places, key_folders.ids(size))
@@ -46,7 +46,7 @@ async def _ask(places: list[Place], ids: list[str], runs: int) -> tuple[list[flo
         engines = [m1, m2, m3]
         await m1.meets(*places[1:])
         for number, minion_id in enumerate(ids):
-            # As the watchdog of a minion says it every five minutes.
+            # The report that the watchdog of a minion sends every five minutes.
             said = {"type": "failover", "of": 3, "every": 300, "addresses": [], "port": 4506}
             event = {"id": minion_id, "cmd": "_minion_event", "data": said}
             engines[number % 3].parts.bus.tell(f"salt/ha/minion/{minion_id}/bound", event)

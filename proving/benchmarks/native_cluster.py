@@ -133,7 +133,6 @@ def outages(masters: Sequence[Master]) -> None:
 
 
 def main() -> None:
-    """Print the table."""
     with Lab() as lab:
         config = {"loop_interval": 2, "autosign_file": "/autosign"}
         masters = add_cluster(lab, "m1", "m2", "m3", isolated=True, engine=False, config=config)

@@ -24,7 +24,7 @@ def _of(engine: EngineProcess | Master) -> float:
 
 
 def _pid(master: Master) -> int:
-    """Of the process that listens on the control socket: its engine."""
+    """The id of the process that listens on the control socket: the engine."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.connect(str(master.control_socket))
         told = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -23,12 +23,12 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
     """
     Rows for *masters* engines that hold the same *size* keys, without salt-masters.
 
-    The first is an engine of this process, each other one has a process of its own.
+    The first engine runs in this process, each other one has a process of its own.
 
-    :param runs: how often the other tools do it; they copy to one other place, and are not asked
-        when there are more. None when 0.
+    :param runs: how often the other tools do it, 0 for not at all. They copy to one other place,
+        and are left out if there are more.
     """
-    # Deleting so many keys in a minute would be held until an operator confirms it.
+    # Otherwise so many deletions in a minute would be held until an operator confirms them.
     places = [
         Place(root, f"m{number + 1}", {"hold_minimum": 2 * samples}) for number in range(masters)
     ]
@@ -41,7 +41,7 @@ def measure(root: Path, size: int, masters: int, samples: int, runs: int) -> lis
     befriend(*places)
     accepts, deletes, work = asyncio.run(_times(places, samples))
     compared = rivals.measure(first.pki_dir, root / "rivals", runs) if runs else None
-    # Eight processes on two processors wait for each other: the budget is one of two masters.
+    # Eight processes on two processors wait for each other: only two masters have a budget.
     budget = ONE if masters == 2 else None
     last = f"to the last of {masters} engines"
     return [
@@ -68,8 +68,8 @@ async def _times(
     places: Sequence[Place], samples: int
 ) -> tuple[list[float], list[float], tuple[float, float]]:
     """
-    Milliseconds of every accept, and of every delete, until the last has it; and those of
-    processor time for one of each.
+    Milliseconds of every accept, and of every delete, until the last has it; and of processor time
+    for one of each.
     """
 
     def worked() -> float:

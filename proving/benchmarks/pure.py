@@ -1,8 +1,8 @@
 """
-Instructions that the pure layer needs: the same ones each time, on a busy machine, too.
+Instructions that the pure layer needs: the same number each time, on a busy machine, too.
 
-Counted by ``perf`` where the processor lets it, which few virtual ones do, else by ``valgrind``.
-Two runs of each, with the work and without it: the difference is counted.
+``perf`` counts them where the processor allows it, which few virtual ones do, else ``valgrind``.
+Each piece of work has two runs, with the work and without it: the difference counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VALGRIND = re.compile(r"Collected : (\d+)")
 
 
 def measure() -> list[Row]:
-    """A row for each piece of work: instructions for one item. None where nothing counts them."""
+    """A row for each piece of work: instructions for one item. No rows if no tool counts them."""
     count = counter()
     if count is None:
         print(NEITHER, file=sys.stderr)
@@ -39,7 +39,7 @@ def measure() -> list[Row]:
 
 
 def counter() -> Counter | None:
-    """What counts the instructions of a command on this machine."""
+    """The counter of a command's instructions on this machine; None without one."""
     for tool, count in (("perf", _perf), ("valgrind", _valgrind)):
         with contextlib.suppress(subprocess.CalledProcessError):  # perf is forbidden in containers
             if shutil.which(tool) and count(["true"]):
@@ -81,7 +81,7 @@ def _valgrind(command: Sequence[str]) -> int:
 
 
 def _said(command: Sequence[str]) -> str:
-    # Sets are in the same order each time, and no file of Python's is written meanwhile.
+    # Sets have the same order each time, and Python writes no files meanwhile.
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""``python -m proving.benchmarks.pure_work NAME TIMES``: what :mod:`.pure` has counted."""
+"""``python -m proving.benchmarks.pure_work NAME TIMES``: the work that :mod:`.pure` measures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Work = Callable[[], object]
 
 
 def _records() -> list[Record]:
-    """Minions that knocked and were accepted on one master; what their keys are does not matter."""
+    """Minions that knocked and were accepted on one master; any keys will do."""
     return _accepted(
         Record(f"web{number:06}.prod.example.com", sha256(str(number).encode()).digest(), "")
         for number in range(ITEMS)
@@ -88,7 +88,7 @@ def _comparing() -> Work:
 
 
 def _out() -> Work:
-    # Salt comes with it, which the other pieces do without.
+    # It loads Salt, which the other pieces do not need.
     from saltext_ha.sync.codec import to_wire
 
     records = _records()
@@ -135,7 +135,7 @@ WORKS: Mapping[str, Callable[[], Work]] = {
 
 
 def main(name: str, times: str) -> None:
-    """What the work needs is made in any case; the work is done that many *times*."""
+    """Prepare the work in any case, and do it *times* times."""
     work = WORKS[name]()
     for _ in range(int(times)):
         work()

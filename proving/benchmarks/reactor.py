@@ -27,16 +27,16 @@ EVENTS = 5_000
 PATIENCE = 120.0
 HOT, OTHER = "web00001", "web00002"
 TAG, PLAIN = "site/burst", "plain/burst"
-# What a reactor does is Salt's work, and costs as much without us: this one has nothing to do.
+# The work of a reactor is Salt's, and costs as much without us: this one has nothing to do.
 CONFIG: dict[str, Any] = {"reactor": [{"site/*": []}]}
 
 
 def measure(root: Path, runs: int, events: int = EVENTS) -> list[Row]:
     """
-    Two real masters of which the first leads; events of the second at once, and of both.
+    Two real masters, the first of which leads; many events at once, on the second and on both.
 
-    Beside them as many that no reactor is configured for, on the second one's bus alone. The number
-    of events stands where others have keys.
+    To compare: as many events on the second master's bus alone that no reactor is configured for.
+    The number of events is in the column of keys.
     """
     with _site(root / "lab", events) as site:
         works = {
@@ -70,7 +70,7 @@ class Site:
     Two masters whose engines have met, the leader first.
 
     :ivar used: milliseconds of processor time for each event that was handed over: of the engine
-        that heard it, and of the leader's.
+        that heard it, and of the leader's engine.
     """
 
     def __init__(self, leader: Master, other: Master, events: int) -> None:
@@ -88,7 +88,7 @@ class Site:
         self._announcers[leader.name].fire(f"salt/beacon/{HOT}/load", {"id": HOT})
 
     def close(self) -> None:
-        """End what fires."""
+        """End the announcers."""
         for announcer in self._announcers.values():
             announcer.stop()
 
@@ -105,7 +105,7 @@ class Site:
             return (time.perf_counter() - began) * 1000
 
     def handed_over(self) -> float:
-        """Milliseconds until the leader has fired all that the other one has heard."""
+        """Milliseconds until the leader has fired all events that the other master has heard."""
         with self._listening(self._leader, TAG) as heard:
             before, began = self.cpu(), time.perf_counter()
             self._fire(TAG, OTHER, self._other)
@@ -116,7 +116,7 @@ class Site:
         return took * 1000
 
     def known(self) -> float:
-        """Milliseconds until all that both have heard is handed over; none of it is fired again."""
+        """Milliseconds until all events that both heard are handed over; none is fired again."""
         before, began = self._counts(), time.perf_counter()
         self._fire(TAG, HOT, self._leader, self._other)
         self._until(lambda: self._more(before, "handed") >= self._events, 0.02)
@@ -129,7 +129,7 @@ class Site:
         return Listener(self._opts[master.name], tag, self._announcers[master.name])
 
     def _fire(self, tag: str, minion_id: str, *masters: Master) -> None:
-        """As many different events of a minion, on the buses of all *masters*."""
+        """Fire different events of a minion, each on the buses of all *masters*."""
         for _ in range(self._events):
             said = {"path": "/etc/hosts", "change": "IN_MODIFY", "number": next(self._numbers)}
             for master in masters:
@@ -147,7 +147,7 @@ class Site:
         return self._counts()[name] - before[name]
 
     def _counts(self) -> dict[str, int]:
-        """What was handed over, and what the leader knew of it."""
+        """How many events were handed over, and how many of them the leader knew."""
         rows = {row["name"]: row["reactor"] for row in self._other.control("leader")["masters"]}
         handed, same = rows[self._other.name]["handed"], rows[self._leader.name]["same"]
         return {"handed": handed, "same": same}
@@ -155,7 +155,7 @@ class Site:
 
 class Listener:
     """
-    Counts the events with *tag* that a master's bus tells; of :data:`TAG` those handed over.
+    Counts the events with *tag* on a master's bus; for :data:`TAG` only those handed over.
 
     :param announcer: fires on that bus.
     :ivar count: how many have come.
@@ -213,7 +213,7 @@ def _site(root: Path, events: int) -> Iterator[Site]:
 
 
 def _leading(first: Master, second: Master) -> tuple[Master, ...]:
-    """The leader, whose reactor reacts, and the other one, whose does not; empty: not yet."""
+    """The leader, whose reactor reacts, and the other master, whose does not; empty: not yet."""
     rows = {row["name"]: row for row in first.control("leader")["masters"]}
     reacts = [rows[master.name]["reactor"]["reacts"] for master in (first, second)]
     if reacts != [rows[master.name]["leads"] for master in (first, second)] or sum(reacts) != 1:

@@ -40,9 +40,9 @@ WORDS = (COLUMNS.index("budget"), COLUMNS.index("ok"))
 @dataclass(frozen=True)
 class Budget:
     """
-    What a piece of work may cost; None is not limited. Milliseconds, bytes on the wire, bytes of
-    memory, and percent of one processor while nothing happens. ``worst``: every sample is held
-    against it.
+    The limits of a piece of work; None is no limit. Milliseconds, bytes on the wire, bytes of
+    memory, and percent of one processor while nothing happens. ``worst`` is the limit for every
+    sample.
     """
 
     median: float | None = None
@@ -71,7 +71,7 @@ class Row:
 
     :param ms: the samples in milliseconds, None where only bytes count.
     :param cpu: milliseconds of processor time that all engines need for one sample, a mean.
-    :param instructions: that one needs, where a processor's time is not what is measured.
+    :param instructions: how many one item needs, where these are measured and not time.
     :param bytes: on the wire.
     :param rivals: the same work by other tools, by their name.
     :param memory: bytes that one engine holds.
@@ -91,7 +91,7 @@ class Row:
 
     @property
     def median(self) -> float | None:
-        """Of the samples, in milliseconds."""
+        """The median of the samples, in milliseconds."""
         return median(self.ms) if self.ms else None
 
     @property
@@ -127,7 +127,7 @@ class Row:
         return shot.ms if shot else None
 
     def cells(self) -> list[str]:
-        """One text a column."""
+        """The text of each column."""
         fastest = min((shot.ms for shot in self.rivals.values()), default=None)
         size = next((s.bytes for s in self.rivals.values() if s.bytes is not None), None)
         work = next((s.cpu for s in self.rivals.values() if s.cpu is not None), None)
@@ -173,12 +173,11 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """All rows, aligned."""
     return harness.aligned([COLUMNS, *(row.cells() for row in rows)], (0, *WORDS))
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The same as docs have it."""
+    """The same table in Markdown, for docs/."""
     return harness.markdown(COLUMNS, [row.cells() for row in rows])
 
 
@@ -187,8 +186,8 @@ GROWTH = ("work", "keys", "grows", *RIVALS[:-1])
 
 def growth(rows: Sequence[Row]) -> str:
     """
-    What grows how much from the fewest keys to the most, in Markdown; empty when all rows have the
-    same number of keys.
+    How much each piece of work grows from the fewest keys to the most, in Markdown; empty when all
+    rows have the same number of keys.
     """
     by_work: dict[str, list[Row]] = {}
     for row in rows:

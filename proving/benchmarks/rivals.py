@@ -1,8 +1,8 @@
 """
-What users would pick instead, on the same key folders: rsync, lsyncd and unison.
+The tools that users would pick instead, on the same key folders: rsync, lsyncd and unison.
 
 All of them run on this machine, without ssh and without waiting for their cron job: the least they
-can cost. lsyncd is told to wait for nothing (``delay = 0``; by default it waits 15 s).
+can cost. lsyncd is told not to wait (``delay = 0``; by default it waits 15 s).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proving.benchmarks.rsync import Shot
 
 TOOLS = ("rsync", "lsyncd", "unison")
 PACKAGES = {**{tool: tool for tool in TOOLS}, "etcd": "etcd-server"}
-"""What has to be there, and the Debian package that has it: the tools, and a store of ours."""
+"""Required program → its Debian package: the tools, and etcd, a leader store of ours."""
 VERSION = re.compile(r"\d+(\.\d+)+")
 PATIENCE = 120.0
 POLL = 0.0005
@@ -52,14 +52,14 @@ def require() -> None:
 
 
 def versions() -> dict[str, str]:
-    """What each says that it is: ``{"rsync": "3.2.7", …}``; ``?`` where one says nothing."""
+    """The version of each: ``{"rsync": "3.2.7", …}``; ``?`` if one tells none."""
     asked = {**dict.fromkeys(PACKAGES, "--version"), "unison": "-version"}
     return {tool: _version([tool, option]) for tool, option in asked.items()}
 
 
 def _version(command: list[str]) -> str:
     if shutil.which(command[0]) is None:
-        return "?"  # make hostile does without them
+        return "?"  # make hostile does not need them
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found = VERSION.search(said)
     return found.group() if found else "?"
@@ -81,7 +81,7 @@ def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
     """
     What the tools need for the key folders of *pki_dir*.
 
-    They work on a copy of it below *root*, so that no engine gets to see what they change.
+    They work on a copy of it below *root*, so that no engine sees their changes.
     """
     require()
     source = root / "source"
@@ -113,7 +113,7 @@ def measure(pki_dir: Path, root: Path, runs: int) -> Compared:
     in_sync, accepted, deleted = (
         {name: shots[number] for name, shots in found.items()} for number in range(3)
     )
-    # lsyncd never looks whether all is the same: there is nothing to measure.
+    # lsyncd never compares the folders: in sync there is nothing to measure.
     return Compared(
         in_sync,
         {**accepted, "lsyncd": latencies[0]},
@@ -151,7 +151,7 @@ COPIES: Mapping[str, Tool] = {
     rsync.DURABLE: rsync.durable,
     "unison": unison,
 }
-"""What makes one folder the other in one shot."""
+"""The tools that make one folder equal the other in one shot."""
 
 
 @contextlib.contextmanager

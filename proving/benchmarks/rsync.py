@@ -1,4 +1,4 @@
-"""What users would pick instead: ``rsync -a --delete`` of the key folders, in one shot."""
+"""A tool that users would pick instead: ``rsync -a --delete`` of the key folders, in one shot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from lab.key_folders import FOLDERS
 
 DURABLE = "rsync --fsync"
-"""It makes durable what it writes, as an engine does."""
+"""Its writes are durable, like an engine's."""
 _BYTES = re.compile(r"^Total bytes (?:sent|received): ([\d,]+)$", re.MULTILINE)
 
 
@@ -30,7 +30,7 @@ class Shot:
 
 
 def of_several(shots: Sequence[Shot], one: Callable[[list[float]], float]) -> Shot:
-    """What *one* (a sum, a median) makes of *shots*."""
+    """*shots* combined by *one* (a sum, a median)."""
     sizes = [shot.bytes for shot in shots if shot.bytes is not None]
     works = [shot.cpu for shot in shots if shot.cpu is not None]
     return Shot(
@@ -58,7 +58,7 @@ def copy(source: Path, target: Path, *more: str) -> Shot:
     """
     Make the key folders of *target* those of *source*.
 
-    Both ends on this machine, without ssh: what rsync itself needs, and the least it can cost.
+    Both ends are on this machine, without ssh: this is what rsync itself needs, the least it costs.
 
     :param more: options of rsync.
     """
@@ -70,12 +70,12 @@ def copy(source: Path, target: Path, *more: str) -> Shot:
 
 
 def durable(source: Path, target: Path) -> Shot:
-    """:func:`copy` that is there after a power failure (``--fsync``, rsync 3.2.4), as ours is."""
+    """:func:`copy` that survives a power failure (``--fsync``, rsync 3.2.4), as ours does."""
     return copy(source, target, "--fsync")
 
 
 def bytes_in(stats: str) -> int:
-    """Bytes in both directions, by what ``rsync --stats`` says."""
+    """Bytes in both directions, by the output of ``rsync --stats``."""
     numbers = _BYTES.findall(stats)
     if len(numbers) != 2:
         raise RuntimeError(f"rsync --stats says something unexpected:\n{stats}")

@@ -21,11 +21,11 @@ AT_REST = Budget(memory=90 * 2**20, idle=1.0)
 MANY = Budget(median=5_000)
 MOST = 100_000
 PATIENCE = 300.0
-SLOWEST = 400  # keys a second that a new master takes over at least
+SLOWEST = 400  # the fewest keys a second that a new master takes over
 
 
 def start(root: Path, size: int, idle: float | None) -> list[Row]:
-    """Cold (no replica.db), warm, and what it needs when nothing happens for *idle* seconds."""
+    """Rows of a cold start (no replica.db), a warm one, and *idle* seconds of rest."""
     place = Place(root, "m1")
     key_folders.plant(place.pki_dir, key_folders.ids(size))
     return started(place, size, idle)
@@ -61,12 +61,12 @@ def _at_rest(engine: EngineProcess, size: int, idle: float) -> Row:
 
 
 def _most(budget: Budget, size: int) -> Budget | None:
-    """*budget*, which is one of :data:`MOST` keys, where there are no more."""
+    """*budget* if there are no more than :data:`MOST` keys: it holds for so many."""
     return budget if size <= MOST else None
 
 
 def newcomer(root: Path, size: int) -> list[Row]:
-    """A master without keys joins one that has *size*: until it has them all, from its start."""
+    """A master without keys joins one with *size* keys: from its start until it has them all."""
     old, new = Place(root, "m1"), Place(root, "m2")
     key_folders.plant(old.pki_dir, key_folders.ids(size))
     with EngineProcess(old):
@@ -80,7 +80,7 @@ def newcomer(root: Path, size: int) -> list[Row]:
 
 
 def joined(old: Place, new: Place, size: int) -> Row:
-    """*new*, which has no keys, is started where *old* knows *size*, and both know each other."""
+    """Start *new*, which has no keys, beside *old* with *size* keys; they know each other."""
     with EngineProcess(old) as giving:
         before = used(giving)
         with EngineProcess(new) as joining:
@@ -89,7 +89,7 @@ def joined(old: Place, new: Place, size: int) -> Row:
                 lambda: key_folders.count(new.pki_dir) == size,
                 max(PATIENCE, size / SLOWEST),
                 "all keys on the new master",
-                poll=size / 100_000,  # looking costs the more, the more there are
+                poll=size / 100_000,  # a look costs more the more keys there are
             )
             took = (joining.start_seconds + time.perf_counter() - began) * 1000
             work = used(giving) - before + joining.worked() * 1000
@@ -100,9 +100,9 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
     """
     *size* keys accepted on the first of some *masters*, until all hold them.
 
-    The engines share the processors here: what all of them need says more than how long it took.
+    The engines share the processors here: their processor time says more than how long it took.
     """
-    # All of them knocked before; that nobody floods a group so is another matter.
+    # All of them knocked before; the limit on floods of knocks is another matter.
     ha = {"pending_limit": size}
     places = [Place(root, f"m{number}", ha) for number in range(1, masters + 1)]
     first = places[0]
@@ -120,7 +120,7 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
         for engine in engines:
             engine.wait_ready()
         wait_for(lambda: all(map(in_sync, engines)), 60, "all are in sync")
-        os.sync()  # keys wait for an operator longer than a kernel waits with what was written
+        os.sync()  # in real life the kernel has written the keys before an operator accepts them
         before = used(*engines)
         began = time.perf_counter()
         key_folders.accept(first.pki_dir, pending)
@@ -142,7 +142,7 @@ def many(root: Path, size: int, masters: int) -> list[Row]:
 
 
 def in_sync(engine: EngineProcess) -> bool:
-    """Whether all masters know the same, by what one says."""
+    """Whether all masters know the same, as *engine* tells it."""
     masters = engine.control("status")["masters"]
     digests = {master["digest"] for master in masters}
     return len(digests) == 1 and all(
@@ -151,7 +151,7 @@ def in_sync(engine: EngineProcess) -> bool:
 
 
 def _accepted(place: Place, size: int) -> bool:
-    # In this order: to count the keys costs processor time that the engines lack then.
+    # In this order: counting the keys costs processor time that the engines need.
     waiting = key_folders.are_there(place.pki_dir, key_folders.PENDING)
     return not waiting and key_folders.count(place.pki_dir) == size
 

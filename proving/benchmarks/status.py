@@ -1,4 +1,4 @@
-"""What the status listener answers with, beside many keys and minions."""
+"""How fast the status listener answers with many keys and minions."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ def measure(root: Path, size: int, samples: int) -> list[Row]:
     """
     Two engines with *size* accepted keys; both have heard the first ten thousand minions.
 
-    A key is accepted before each question, and nothing that was answered before is used again, as
-    if somebody came every minute. The first is an engine of this process, the other one has a
-    process of its own.
+    A key is accepted before each question, and no earlier answer is used again, as if somebody came
+    every minute. The first engine runs in this process, the other one has a process of its own.
     """
     first, second = places = [
         Place(root, name, {"status": {"port": free_port()}}) for name in ("m1", "m2")
@@ -66,7 +65,7 @@ def measure(root: Path, size: int, samples: int) -> list[Row]:
 async def _times(
     first: Place, other: EngineProcess, heard: int, samples: int, searches: tuple[str, ...]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Path → milliseconds until the whole answer was there, and those of processor time."""
+    """Path → milliseconds until the whole answer was there, and of processor time."""
     second = other.place
     assert first.config.status
     url = first.config.status.url
@@ -92,7 +91,7 @@ async def _times(
             await m1.hint(minion_id)
             there = second.pki_dir / key_folders.ACCEPTED / minion_id
             await asyncio.to_thread(wait_for, there.exists, PATIENCE, "m2 has it", poll=0.005)
-            # A pass over the folder takes its time from whatever else this process does.
+            # A pass over the folder would take processor time from the answer.
             await m1.settle()
 
         try:
@@ -113,13 +112,13 @@ def _worked(other: EngineProcess) -> float:
 
 
 def _hear(heard: Presence, count: int) -> None:
-    """Something of each of the first *count* minions."""
+    """Have *heard* hear an event of each of the first *count* minions."""
     for minion_id in key_folders.ids(count):
         heard(f"salt/beacon/{minion_id}/load", {"id": minion_id})
 
 
 class _Filled(Presence):
-    """What an engine knows that has been listening for a while."""
+    """The presence of an engine that has been listening for a while."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -128,7 +127,7 @@ class _Filled(Presence):
 
 def main() -> None:
     """An engine that has heard many minions."""
-    # mypy would not have a class assigned.
+    # mypy does not allow to assign a class.
     setattr(parts, "Presence", _Filled)  # noqa: B010
     engines.main()
 

@@ -18,7 +18,7 @@ from proving.benchmarks.rsync import DURABLE, Shot, bytes_in, of_several, run
 FILES = (1_000, 20_000)
 IN_ONE_FOLDER = 100
 SIZE = 1_000
-# Of one with few changes in many files: the budget.
+# The budget is for few changes in many files.
 FEW, MANY = 10, 20_000
 FOLLOWERS = 2
 SPREAD = Budget(median=50)
@@ -64,7 +64,7 @@ def measure(root: Path, files: int, runs: int) -> list[Row]:
                 before, worked = _bytes(), used(*engines)
                 times.append(_deploy(engines[0]))
                 work += (used(*engines) - worked) / runs
-                # Less what masters tell each other all the time.
+                # Without the bytes that masters send each other all the time.
                 sizes.append(_bytes() - before - int(idle * times[-1]))
                 spreads.append(_spread(root, places))
                 shots.append(_copy(source, copies))
@@ -126,7 +126,7 @@ def _deploy(engine: EngineProcess) -> float:
 
 
 def _copy(source: Path, targets: Sequence[Path]) -> Shot:
-    """What people do instead, to all of them."""
+    """Copy *source* to all *targets* by rsync, as people do instead."""
     shots = []
     for target in targets:
         shot, said = run(
@@ -137,7 +137,7 @@ def _copy(source: Path, targets: Sequence[Path]) -> Shot:
 
 
 def _bytes() -> int:
-    """Sent over loopback in this network namespace; /sys tells of the one that mounted it."""
+    """Bytes sent over loopback in this network namespace; /sys shows the one that mounted it."""
     lines = (line.partition(":") for line in DEVICES.read_text().splitlines())
     return next(int(rest.split()[8]) for name, _, rest in lines if name.strip() == "lo")
 

@@ -1,4 +1,4 @@
-"""A Docker Engine with folders and a socket of its own; ended and removed with the block."""
+"""A Docker Engine with folders and a socket of its own, which ends with the ``with`` block."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from lab.wait import wait_for
 
 START, END = 60.0, 60.0
 CALL = 600.0  # seconds that one command may take
-# Beside the daemon: a docker that is first on the path may be another one's.
+# The client beside the daemon: the first docker on the path may belong to another one.
 DEBIAN = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CommandFailed(Exception):
-    """A command that did not end with 0; what it said is the message."""
+    """A command that did not end with 0; the message is its output."""
 
 
 def run(command: Sequence[str], env: Mapping[str, str], cwd: Path, timeout: float = CALL) -> str:
     """
     The standard output of *command*.
 
-    :raises CommandFailed: it ended with something else than 0.
+    :raises CommandFailed: it did not end with 0.
     """
     done = subprocess.run(  # nosec B603
         command,
@@ -49,7 +49,7 @@ def run(command: Sequence[str], env: Mapping[str, str], cwd: Path, timeout: floa
 
 def program(name: str) -> str:
     """
-    Where Debian's *name* is.
+    The path of Debian's program *name*.
 
     :raises FileNotFoundError: it is not installed.
     """
@@ -63,20 +63,20 @@ class Docker:
     """The engine, and the client that talks to it."""
 
     def __init__(self) -> None:
-        # Short: a socket's path may have a hundred letters.
+        # Short: a socket's path may have only a hundred letters.
         self.root = Path(tempfile.mkdtemp(prefix="ha-docker-"))
         self.socket = self.root / "docker.sock"
         self.env = {
             "PATH": DEBIAN,
             "HOME": str(self.root),
             "DOCKER_HOST": f"unix://{self.socket}",
-            # As Debian's compose talks to an engine without BuildKit.
+            # Debian's compose uses an engine without BuildKit.
             "DOCKER_BUILDKIT": "0",
             "COMPOSE_DOCKER_CLI_BUILD": "0",
         }
         command = [
             program("dockerd"),
-            # Nothing of this host's network is touched, and no bridge is made before one is needed.
+            # Leave this host's network alone, and make no bridge before one is needed.
             *("--iptables=false", "--ip6tables=false", "--bridge=none"),
             *("--data-root", str(self.root / "data"), "--exec-root", str(self.root / "run")),
             *("--pidfile", str(self.root / "pid"), "-H", f"unix://{self.socket}"),
@@ -122,12 +122,12 @@ class Docker:
         return run([program("docker"), *arguments], self.env, self.root, timeout)
 
     def shows(self, name: str) -> dict[str, Any]:
-        """What ``docker inspect`` knows of a container."""
+        """The facts about a container by ``docker inspect``."""
         (found,) = json.loads(self("inspect", name))
         return dict(found)
 
     def logs(self, name: str) -> str:
-        """What a container has said so far, on both of its outputs."""
+        """The output of a container so far, on both streams."""
         done = subprocess.run(  # nosec B603
             [program("docker"), "logs", name],
             env=self.env,

@@ -21,7 +21,7 @@ M1, M2 = MASTERS = ("salt-master-1", "salt-master-2")
 NETWORK = "deploy_salt"
 HOST_OF = {M1: 11, M2: 12}  # the last number of their addresses, as compose.yaml gives them
 SECRET, PASSWORD = secrets.token_hex(32), secrets.token_hex(16)
-# A start with its join, two masters at a time on two busy cores.
+# Seconds for a start with its join, two masters at a time on two busy cores.
 START = 240.0
 SOON = 90.0
 SITE = f"""\
@@ -45,8 +45,8 @@ def free_subnet() -> str:
     """
     The first three numbers of a network that this host has no route to.
 
-    A killed run may leave a bridge behind. Of two networks with the same addresses, one cannot be
-    reached.
+    A killed run may leave a bridge behind. If two networks have the same addresses, one of them
+    cannot be reached.
     """
     command = [program("ip"), "-json", "-4", "route", "show", "table", "all"]
     routes = json.loads(run(command, dict(os.environ), ROOT))
@@ -59,9 +59,9 @@ def free_subnet() -> str:
 
 class ComposedGroup:
     """
-    What ``compose.yaml`` makes in *folder*, where ``deploy/`` is copied to as an operator has it.
+    The group that ``compose.yaml`` makes in *folder*, from a copy of ``deploy/`` as operators have.
 
-    :ivar url: of salt-api behind the balancer.
+    :ivar url: the URL of salt-api behind the balancer.
     """
 
     def __init__(self, docker: Docker, folder: Path) -> None:
@@ -75,7 +75,7 @@ class ComposedGroup:
         secret.chmod(0o600)
         (self.folder / "site.d" / "site.conf").write_text(SITE)
         (self.folder / "srv" / "salt" / "there.sls").write_text("there:\n  test.nop: []\n")
-        # Loopback only, and of that an address of its own for each.
+        # Loopback only, with an address of its own for each.
         at = {name: self._network.address() for name in (*MASTERS, "api")}
         self._subnet = free_subnet()
         self._env = {
@@ -91,7 +91,7 @@ class ComposedGroup:
         self.url = f"http://{at['api']}:8080/salt-api/"
 
     def close(self) -> None:
-        """Containers, networks and volumes go."""
+        """Remove containers, networks and volumes."""
         self.compose("down", "--volumes", "--remove-orphans")
         self._network.close()
 
@@ -101,15 +101,15 @@ class ComposedGroup:
         return run(command, self._env, self.folder)
 
     def compose_one(self, *arguments: str) -> str:
-        """The same without a profile."""
+        """``docker-compose ARGUMENTS``, without a profile."""
         return run([program("docker-compose"), *arguments], self._env, self.folder)
 
     def inside(self, name: str, *command: str) -> str:
-        """What *command* prints in a container, as salt."""
+        """The output of *command* in a container, as user salt."""
         return self.docker("exec", "--user", "salt", name, *command)
 
     def salt_ha(self, name: str, *arguments: str) -> dict[str, Any]:
-        """What ``salt-ha ARGUMENTS`` answers, whatever its exit status."""
+        """The answer of ``salt-ha ARGUMENTS``, whatever its exit status."""
         script = 'salt-ha --out=json "$@"; [ $? -le 2 ]'
         return dict(json.loads(self.inside(name, "sh", "-c", script, "sh", *arguments)))
 
@@ -120,19 +120,18 @@ class ComposedGroup:
         return dict(json.loads(said)) if said.strip().startswith("{") else {}
 
     def keys(self, master: str) -> dict[str, list[str]]:
-        """Ids by state, of that master's own key store."""
+        """State → ids, in that master's own key store."""
         return dict(json.loads(self.inside(master, "salt-key", "--list=all", "--out=json")))
 
     def accepted(self, master: str) -> set[str]:
-        """The ids of accepted keys there."""
         return {*self.keys(master)["minions"]}
 
     def health(self, name: str) -> str:
-        """What the HEALTHCHECK says of a container."""
+        """The state of a container by its HEALTHCHECK."""
         return str(self.docker.shows(name)["State"]["Health"]["Status"])
 
     def is_ready(self, *names: str, timeout: float = START) -> None:
-        """Wait until all those masters are to be given callers."""
+        """Wait until all those masters are ready for callers."""
         try:
             wait_for(
                 lambda: all(self.health(name) == "healthy" for name in names),
@@ -145,7 +144,7 @@ class ComposedGroup:
             raise TimeoutError(f"{exc}\n{logs}") from None
 
     def is_well(self, *names: str) -> None:
-        """Wait until each of those masters says that the group is, by a comparison made now."""
+        """Wait until each of those masters says, by a comparison made now, that all is well."""
         for name in names:
             self.salt_ha(name, "check_consistency")
         wait_for(
@@ -158,7 +157,7 @@ class ComposedGroup:
     def _well(self, names: tuple[str, ...]) -> bool:
         found = {name: self.complaints(name) for name in names}
         if any(found.values()):
-            raise AssertionError(found)  # what is waited for in vain is told
+            raise AssertionError(found)  # the reason why the wait goes on
         return True
 
     def complaints(self, name: str) -> list[str]:
@@ -168,7 +167,7 @@ class ComposedGroup:
         return [] if told["state"] == "ok" else [f"{told['state']}: {reasons}"]
 
     def start_minion(self, name: str) -> None:
-        """A minion that is connected to both masters, in a container of its own."""
+        """Start a minion that is connected to both masters, in a container of its own."""
         script = 'printf %s "$0" > /etc/salt/minion; exec salt-minion'
         self.docker(
             *("run", "--detach", "--name", name, "--network", NETWORK, IMAGE),
@@ -185,7 +184,7 @@ class ComposedGroup:
         )
 
     def call(self, **lowstate: Any) -> Any:
-        """What salt-api returns, after a login; through the balancer, by plain HTTP."""
+        """The return of salt-api after a login, through the balancer, by plain HTTP."""
         with requests.Session() as session:
             session.trust_env = False
             given = {"username": "operator", "password": PASSWORD, "eauth": "sharedsecret"}
@@ -209,10 +208,10 @@ class ComposedGroup:
         )
 
     def disconnect(self, name: str) -> None:
-        """Out of the network: everything that is sent to it is lost."""
+        """Take it out of the network: everything that is sent to it is lost."""
         self.docker("network", "disconnect", NETWORK, name)
 
     def connect(self, name: str) -> None:
-        """Back, at the address that compose.yaml gives it."""
+        """Put it back, at the address that compose.yaml gives it."""
         address = f"{self._subnet}.{HOST_OF[name]}"
         self.docker("network", "connect", "--ip", address, NETWORK, name)

@@ -1,4 +1,4 @@
-"""The image of ``deploy/Dockerfile``, from what this host has: no registry of images is asked."""
+"""Builds the image of ``deploy/Dockerfile`` from what this host has, without an image registry."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from proving.containers.docker import Docker, program
 
 ROOT = Path(__file__).parents[2]
-# Kept from one run to the next; "make clean" removes it. The wheels are part of what is built from.
+# Kept from one run to the next; "make clean" removes it. The build uses the wheels, too.
 WORK = ROOT / ".containers"
 BASE, WHEELS = WORK / "base.tar", WORK / "wheels"
 SUITE = "bookworm"
-# nginx is for the balancer, which takes the same base.
+# nginx is for the balancer, which has the same base.
 INCLUDED = "python3,python3-venv,nginx-light"
 PYTHON = "3.11"  # of that suite
 IMAGE, BASE_IMAGE = "salt-ha-master", "salt-ha-base"
 
 
 def build(docker: Docker) -> None:
-    """Have the engine *docker* know :data:`IMAGE` and :data:`BASE_IMAGE`."""
+    """Give the engine *docker* :data:`IMAGE` and :data:`BASE_IMAGE`."""
     WORK.mkdir(exist_ok=True)
     if not BASE.exists():
         make_base()
@@ -61,7 +61,7 @@ def make_base() -> None:
 
 
 def _build_requires() -> list[str]:
-    """What pip takes to build this project, which it does in the image."""
+    """The packages with which pip builds this project, in the image."""
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     found = re.search(r"^requires = (\[.+\])$", project, re.M)
     if not found:
@@ -70,7 +70,7 @@ def _build_requires() -> list[str]:
 
 
 def fetch_wheels() -> None:
-    """Salt and what it needs as wheels, by the pip of this host and its settings."""
+    """Get wheels of Salt and its dependencies, by this host's pip and its settings."""
     if f"{sys.version_info.major}.{sys.version_info.minor}" != PYTHON:
         raise RuntimeError(f"wheels for Python {PYTHON} are needed: make PYTHON=python{PYTHON} …")
     requires = _build_requires()

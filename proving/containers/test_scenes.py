@@ -1,4 +1,4 @@
-"""What an operator does with the group, and what happens to it; each scene leaves it well."""
+"""What an operator does with the group, and what happens to it; after each scene it is well."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_first_is_stopped_and_started(group: ComposedGroup) -> None:
     assert (state["ExitCode"], state["OOMKilled"]) == (0, False), "it did not end by itself"
     group.answers(M2, MINION)
     group.api_reaches(MINION)
-    # What happens while it is away it knows when it is back.
+    # A change while it is away reaches it when it is back.
     group.inside(M2, "salt-key", "--yes", f"--delete={M1}")
     group.docker("start", M1)
     group.is_ready(*MASTERS)
@@ -146,7 +146,7 @@ def test_a_partition(group: ComposedGroup) -> None:
         )
         group.answers(M1, MINION)
         group.api_reaches(MINION)
-        # Of an id without a minion: one that is idle learns late that its key is gone.
+        # An id without a minion: an idle minion would learn late that its key is gone.
         knock = "cp /etc/salt/pki/minion/minion.pub /etc/salt/pki/master/minions_pre/absent"
         group.inside(M1, "sh", "-c", knock)
         group.inside(M1, "salt-key", "--yes", "--accept=absent")
@@ -163,11 +163,11 @@ def test_a_partition(group: ComposedGroup) -> None:
 
 
 def test_a_first_process_that_is_frozen_and_one_master_that_is(group: ComposedGroup) -> None:
-    # Of the container's processes the first alone: it only watches the others.
+    # Only the first of the container's processes, which only watches the others.
     group.docker("kill", "--signal", "STOP", M1)
     group.answers(M1, MINION)
     group.docker("kill", "--signal", "CONT", M1)
-    # All of them: to others this is a master that hangs.
+    # All of them: for the others this master hangs.
     group.docker("pause", M1)
     try:
         wait_for(

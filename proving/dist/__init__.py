@@ -1,1 +1,1 @@
-"""What is published, built and tried as a stranger gets it: ``python -m proving.dist``."""
+"""Builds what is published, and tries it as a stranger gets it: ``python -m proving.dist``."""

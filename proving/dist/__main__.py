@@ -79,12 +79,12 @@ def _tried(pair: Pair, wheel: Path, demo: bool) -> Pair:
 
 
 def is_ours(pair: Pair) -> bool:
-    """Whether what did not hold there is for this project to mend."""
+    """Whether this project has to mend what failed there."""
     return bool(pair.why) and not pair.why.startswith(NOT_OURS)
 
 
 def cell(pair: Pair) -> str:
-    """What became of *pair*, in a few words."""
+    """The result of *pair*, in a few words."""
     if pair.why:
         return f"**no**: {pair.why}"
     return f"{pair.installed}, and the demo" if pair.demo else pair.installed

@@ -16,7 +16,7 @@ EGG_INFO = "src/saltext_ha.egg-info/"
 
 
 class Unfit(Exception):
-    """It is not to be published; the text says why."""
+    """The files must not be published; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Artifacts:
 
 def build(python: Path, checkout: Path, folder: Path) -> Artifacts:
     """
-    Build both into *folder*: the wheel from the sdist, as somebody would who has only that.
+    Build both into *folder*: the wheel from the sdist, as people do who have only the sdist.
 
     :param python: an interpreter that has ``build``.
-    :raises Unfit: it cannot be built, or *folder* has others.
+    :raises Unfit: they cannot be built, or *folder* has others.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("saltext_ha-*.whl"), *folder.glob("saltext_ha-*.tar.gz")):
@@ -46,10 +46,10 @@ def build(python: Path, checkout: Path, folder: Path) -> Artifacts:
 
 def check(python: Path, artifacts: Artifacts) -> None:
     """
-    What an index would say of them.
+    Check them as an index does.
 
     :param python: an interpreter that has ``twine``.
-    :raises Unfit: it would refuse them, or not show README.
+    :raises Unfit: an index would refuse them, or not show README.
     """
     run(python, "twine", "check", "--strict", str(artifacts.wheel), str(artifacts.sdist))
 
@@ -58,7 +58,7 @@ def run(python: Path, module: str, *arguments: str) -> None:
     """
     ``python -m MODULE ARGUMENTS``.
 
-    :raises Unfit: with all it said, when it fails.
+    :raises Unfit: it fails; the text is all its output.
     """
     done = subprocess.run(  # nosec B603
         [str(python), "-m", module, *arguments],
@@ -100,10 +100,10 @@ def in_wheel(wheel: Path) -> set[str]:
 
 def compare(artifacts: Artifacts, files: Set[str]) -> None:
     """
-    The sdist holds *files*, the wheel those of the package, and neither anything else.
+    Make sure that the sdist holds *files*, the wheel those of the package, and neither any other.
 
-    :param files: as of :func:`tracked`.
-    :raises Unfit: naming what is missing, and what is too much.
+    :param files: the result of :func:`tracked`.
+    :raises Unfit: naming files that are missing, and files too many.
     """
     package = {name.removeprefix("src/") for name in files if name.startswith(PACKAGE)}
     pairs = (

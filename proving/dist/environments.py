@@ -15,7 +15,7 @@ from lab.pythons import Version, text
 
 CHECKOUT = Path(__file__).parents[2]
 INSTALL, CALL, DEMO = 900.0, 120.0, 600.0
-# Salt itself and its dependencies are what is there before, so they are what is there after.
+# Salt and its dependencies are there before, so nothing else may be there after.
 OURS = "saltext-ha"
 
 
@@ -26,12 +26,12 @@ class Failed(Exception):
 @dataclass(frozen=True)
 class Pair:
     """
-    One Python with one release of Salt, and what became of the wheel there.
+    One Python with one release of Salt, and the result of trying the wheel there.
 
-    :ivar salt: of the release, as ``3008``.
-    :ivar installed: the version of Salt that pip took; empty: none installs.
-    :ivar why: what did not hold; empty: all did.
-    :ivar demo: the demo was run, and held.
+    :ivar salt: the release, such as ``3008``.
+    :ivar installed: the version of Salt that pip took; empty: none can be installed.
+    :ivar why: what failed; empty: nothing did.
+    :ivar demo: the demo was run, and succeeded.
     """
 
     python: Version
@@ -89,11 +89,11 @@ class Environment:
         run([str(interpreter), "-m", "venv", str(self.bin.parent)], CALL)
         self.pip("install", f"salt~={salt}.0", what=f"Salt {salt} does not install")
         self._before = self.frozen()
-        # What Salt cannot do by itself is not to be looked for in the extension.
+        # If Salt does not run by itself, the extension is not to blame.
         self._works(f"Salt {salt} does not run")
 
     def pip(self, *arguments: str, what: str = "pip") -> str:
-        """What ``pip ARGUMENTS`` prints; *what* begins the text of a failure."""
+        """The output of ``pip ARGUMENTS``; *what* begins the text of a failure."""
         command = [str(self.bin / "python"), "-m", "pip", "--disable-pip-version-check"]
         return run([*command, *arguments], INSTALL, what)
 
@@ -103,7 +103,7 @@ class Environment:
         return {row["name"].lower(): row["version"] for row in rows}
 
     def take(self, wheel: Path) -> None:
-        """Install *wheel* alone, and look whether Salt has it."""
+        """Install *wheel* alone, and see whether Salt has it."""
         self.pip("install", str(wheel), what="the wheel does not install")
         version = wheel.name.split("-")[1]
         added = dict(self.frozen().items() - self._before.items())
@@ -116,14 +116,14 @@ class Environment:
         for function in ("ha.status", "ha.join"):
             if f"{function}:" not in self.salt("salt-run", "-d", function):
                 raise Failed(f"salt-run -d {function} shows nothing")
-        # Its exit status is 2: no engine runs here that could say something of the group.
+        # Its exit status may be 2: no engine runs here that could tell about the group.
         if "m1" not in self.salt("salt-ha", "lint", fine=(0, 2)):
             raise Failed("salt-ha lint does not name this master")
 
     def demo(self, wheel: Path) -> None:
-        """The demo of the checkout, on what is installed."""
+        """Run the demo of the checkout, on what is installed."""
         self.pip("install", f"{wheel}[test]", what="what the demo takes does not install")
-        # From the checkout only lab/ is to be found; src/ is on no path.
+        # Of the checkout only lab/ can be imported; src/ is on no path.
         where = run(
             [str(self.bin / "python"), "-c", "import saltext_ha; print(saltext_ha.__file__)"], CALL
         )
@@ -150,7 +150,7 @@ class Environment:
     def salt(
         self, program: str, *arguments: str, what: str = "", fine: Sequence[int] = (0,)
     ) -> str:
-        """What one of the programs prints, with the configuration of this environment."""
+        """The output of one of the programs, with the configuration of this environment."""
         command = [str(self.bin / program), *arguments]
         env = {**os.environ, "SALT_CONFIG_DIR": str(self._root), "PYTHONWARNINGS": "ignore"}
         return run(command, CALL, what or " ".join([program, *arguments]), env, fine=fine)
@@ -165,7 +165,7 @@ def run(
     fine: Sequence[int] = (0,),
 ) -> str:
     """
-    What *command* prints on standard output.
+    The standard output of *command*.
 
     :param fine: the exit statuses that are no failure.
     :raises Failed: it takes longer than *timeout* seconds, or fails; with *what* and a reason.
@@ -183,7 +183,7 @@ def run(
 
 
 def reason(said: str) -> str:
-    """The line of *said* that tells most: the last error that is named, or the last line."""
+    """The line of *said* that tells most: the last one that names an error, or the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(ERROR:|\w*(Error|Exception)\b|✗ )", line)]
     return (errors or lines or ["it says nothing"])[-1][:300]

@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     quiet()
     harness.announce({**harness.machine(), "seed": f"{options.seed}\n"})
-    # Not on a disk, which is not tried here: each accepted key would wait for it several times.
+    # In memory, as the disk is not tested here: each accepted key would wait for it several times.
     with harness.folder_in_memory() as folder, set_up(Path(folder)) as scene:
         scene.only = tuple(options.only)
         run.every_door(scene, options.inputs, options.seed, options.short)

@@ -1,4 +1,4 @@
-"""What is looked at from outside after an attack: folders, files, the log, the database."""
+"""Looks from outside, after an attack, at folders, files, the log and the database."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ STATE_FILES = {
 
 def troubles(target: Target, secrets: Iterable[bytes]) -> list[str]:
     """
-    What should not be as it is; empty when all is well.
+    All that is wrong; empty when all is well.
 
-    :param secrets: byte strings that may stand in no log and not in the database.
+    :param secrets: byte strings that must be in no log and not in the database.
     """
     place = target.place
     found = [*_keys(place), *_state(place), *_elsewhere(place), *said(target, secrets)]
@@ -51,7 +51,7 @@ def troubles(target: Target, secrets: Iterable[bytes]) -> list[str]:
 
 
 def said(target: Target, secrets: Iterable[bytes]) -> Iterator[str]:
-    """What should not stand in the log of *target*."""
+    """What is in the log of *target* and should not be."""
     log = target.log.read_bytes()
     name = target.log.name
     if any(secret in log for secret in secrets):
@@ -108,7 +108,7 @@ def _state(place: Place) -> Iterator[str]:
 
 
 def _elsewhere(place: Place) -> Iterator[str]:
-    """Outside of the folders nothing was made, and the canary was not so much as opened."""
+    """What was made outside of the folders, and whether the canary was so much as opened."""
     canary = place.root / "canary"
     if canary.read_text() != CANARY if not was_read(canary) else True:
         yield f"{canary}: was read or written"

@@ -1,4 +1,4 @@
-"""Sends inputs as fast as they are taken, and counts what became of each."""
+"""Sends inputs as fast as they are taken, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from proving.hostile.inputs import Input, Source
 
 # A peer that floods the keeper waits for it, as all do.
 TIMEOUT = 60.0
-ENOUGH = 5  # crashes; a door that answers nothing would be waited for at each input
-# A connection that is reset leaves no port behind that cannot be used for a minute.
+ENOUGH = 5  # crashes; if a door does not answer, each further input would wait for it
+# A connection that is reset leaves no port that cannot be used for a minute.
 RESET = struct.pack("ii", 1, 0)
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ Connect = Callable[[], socket.socket]
 
 @dataclass
 class Tally:
-    """What became of the inputs: refusals by reason, how many were accepted, what went wrong."""
+    """The outcomes of inputs: refusals by reason, how many were accepted, what went wrong."""
 
     inputs: int = 0
     accepted: int = 0
@@ -40,7 +40,7 @@ class Tally:
     """Where the engine failed instead of refusing, or gave no answer that was due."""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    """What else was measured, in words."""
+    """Other measurements, in words."""
 
     def add(self, other: Tally) -> None:
         """Count *other* in."""
@@ -58,7 +58,7 @@ def over_tcp(port: int, source: str = "127.0.0.66") -> Connect:
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The port is chosen when it connects: there are more then than without.
+        # The port is chosen when it connects: then there are more to choose from.
         raw.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
         raw.settimeout(TIMEOUT)
         try:
@@ -73,7 +73,7 @@ def over_tcp(port: int, source: str = "127.0.0.66") -> Connect:
 
 
 def over_tls(port: int, context: ssl.SSLContext, source: str = "127.0.0.66") -> Connect:
-    """The same after a handshake."""
+    """Like :func:`over_tcp`, after a TLS handshake."""
     plain = over_tcp(port, source)
 
     def connect() -> socket.socket:
@@ -83,7 +83,6 @@ def over_tls(port: int, context: ssl.SSLContext, source: str = "127.0.0.66") -> 
 
 
 def over_unix(path: str) -> Connect:
-    """Connections to a unix socket."""
 
     def connect() -> socket.socket:
         raw = socket.socket(socket.AF_UNIX)
@@ -107,8 +106,8 @@ def attack(
     """
     Send *inputs* of *source* over several connections at once.
 
-    :param together: requests that are sent before the first of their answers is read.
-    :param secrets: what no answer may contain.
+    :param together: how many requests are sent before the first answer is read.
+    :param secrets: byte strings that no answer may contain.
     """
     tallies = [Tally() for _ in range(lanes)]
     began = time.monotonic()
@@ -139,7 +138,7 @@ class _Lane:
         waiting: list[Input] = []
         while self._tally.inputs < count and len(self._tally.crashes) < ENOUGH:
             waiting += islice(inputs, together - len(waiting))
-            # What may end the connection goes alone.
+            # An input that may end the connection goes alone.
             batch = waiting[:1]
             if batch[0].whole:
                 batch = [*batch, *_while_whole(waiting[1:])]
@@ -149,12 +148,12 @@ class _Lane:
         self._close()
 
     def _send(self, batch: list[Input]) -> int:
-        """Send what belongs together; how many of them are done with."""
+        """Send *batch* together; return how many of its inputs are finished."""
         if self._socket is None:
             try:
                 self._socket = self._connect()
             except OSError as exc:
-                # Turned away at the door: the input counts, as its sender would say.
+                # Turned away at the door: for its sender, the input was refused.
                 self._refuse(f"not let in: {_why(exc)}")
                 return 1
         try:
@@ -162,7 +161,7 @@ class _Lane:
             if not batch[0].whole:
                 _half_close(self._socket)
         except OSError as exc:
-            # Hung up on before all was sent; there may be an answer to the first still.
+            # The engine hung up before all was sent; the first input may still have an answer.
             if not self._buffer and len(batch) == 1 and batch[0].whole:
                 self._answers(1, str(_why(exc)))
                 self._close()
@@ -174,12 +173,12 @@ class _Lane:
         answered, closed = self._answers(len(batch), "hung up")
         if closed:
             self._close()
-            # Those behind the last answer were never looked at: they are sent once more.
+            # The inputs after the last answer were never looked at: they are sent again.
             return max(answered, 1)
         return answered
 
     def _answers(self, due: int | None, ended: str) -> tuple[int, bool]:
-        """Count answers: *due* of them, or with None whatever comes before the end."""
+        """Count *due* answers; with None, all that come before the connection ends."""
         seen = 0
         while due is None or seen < due:
             answer = self._read_answer()
@@ -254,7 +253,7 @@ def _while_whole(inputs: list[Input]) -> Iterator[Input]:
 
 
 def _half_close(connection: socket.socket) -> None:
-    """Say that nothing more comes; below TLS, as the attacker cannot be bothered with more."""
+    """Say that nothing more comes; below TLS, as a careless attacker does."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_WR)
 

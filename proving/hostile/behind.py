@@ -1,9 +1,9 @@
 """
-What stands behind the doors, called in this process: bytes in, and out only what is documented.
+The functions behind the doors, called in this process: bytes in, and only documented results out.
 
-``guided.py`` calls these with inputs that coverage chooses, a test with others. An input is a head,
-an empty line and a body: which function is meant or which request is made, and what that is given.
-Bodies are msgpack or JSON as they travel, so that they can be bent as such (:func:`bent`).
+``guided.py`` calls them with inputs that coverage chooses, a test with others. An input is a head,
+an empty line and a body: the head names the function or request, the body is its argument. Bodies
+are msgpack or JSON as they travel, so that they can be bent as such (:func:`bent`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from saltext_ha.transport.peer import make_peer
 
 PARTING = b"\n\n"
 LONGEST, MOST = 64 * 1024, 16 * 1024
-"""Bytes that a server sends at once, and that the body of an answer may have."""
+"""Bytes that a server sends at once, and bytes that the body of an answer may have."""
 SAMPLES = 8
 """Bodies of each kind to begin with."""
 
@@ -56,7 +56,7 @@ SAMPLES = 8
 @dataclass(frozen=True)
 class Door:
     """
-    :param take: carries one input out; whether it was accepted. What it raises is a finding.
+    :param take: carries one input out, and returns whether it was accepted. An error is a finding.
     :param seeds: proper inputs, to begin with.
     """
 
@@ -65,12 +65,12 @@ class Door:
 
 
 Function = Callable[[bytes], object]
-"""Of a body. Asserts what is to hold of what it accepts."""
+"""Takes a body; asserts what must hold for a body that it accepts."""
 Refusal = type[Exception]
 
 
 def door(functions: Mapping[str, tuple[Function, Refusal]], seeds: list[bytes]) -> Door:
-    """Of *functions* by their names, each with the one error that it may raise."""
+    """The door of *functions*: name → the function, and the one error that it may raise."""
 
     def take(data: bytes) -> bool:
         head, _, body = data.partition(PARTING)
@@ -87,7 +87,7 @@ def door(functions: Mapping[str, tuple[Function, Refusal]], seeds: list[bytes]) 
 
 
 def _told(body: bytes, refusal: Refusal = InvalidRecord) -> defaultdict[str, Any]:
-    """A message, and None for what it does not say; one that is none is refused before."""
+    """A message, with None for what it does not say; nonsense is refused before that."""
     try:
         return defaultdict(lambda: None, wire.unpack(body, wire.MAX_JOIN_ITEMS))
     except ValueError as exc:
@@ -95,14 +95,14 @@ def _told(body: bytes, refusal: Refusal = InvalidRecord) -> defaultdict[str, Any
 
 
 def seed(head: str, body: Any) -> bytes:
-    """An input; *body* as bytes, as text, or as what is packed."""
+    """An input; *body* is bytes, text, or a value to pack."""
     if isinstance(body, str):
         body = body.encode()
     return head.encode() + PARTING + (body if isinstance(body, bytes) else payloads.packed(body))
 
 
 def bent(rng: Random, data: bytes) -> bytes:
-    """*data* with something wrong in it: as what its body says, or else in its bytes."""
+    """*data* with something wrong in it: in the values of its body, or else in its bytes."""
     head, parting, body = data.partition(PARTING)
     if rng.random() < 0.1:
         return bent_bytes(rng, data)
@@ -115,7 +115,7 @@ def bent(rng: Random, data: bytes) -> bytes:
 
 
 def attacker(folder: Path) -> Known:
-    """What an attacker may know: see :class:`Known`."""
+    """The knowledge of an attacker: see :class:`Known`."""
     stranger = identity.load_or_create(folder / "stranger", "m9")
     peer = make_peer("m9", "https://127.0.0.1:2", stranger.certificate)
     keys = tuple(islice(key_folders.public_keys(7), SAMPLES))
@@ -124,7 +124,7 @@ def attacker(folder: Path) -> Known:
 
 @contextmanager
 def records(folder: Path) -> Iterator[Door]:
-    """Messages of peers, and all that is read from them before anything is stored."""
+    """Messages of peers, and all that the engine reads from them before it stores anything."""
 
     def message(body: bytes) -> None:
         packed = wire.pack(wire.unpack(body, wire.MAX_JOIN_ITEMS))
@@ -191,7 +191,7 @@ def records(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def tokens(folder: Path) -> Iterator[Door]:
-    """Join tokens: as they are pasted, and what one says to a sender that can make the checksum."""
+    """Join tokens: as people paste them, and with any content under a right checksum."""
 
     def pasted(body: bytes) -> None:
         text = body.decode(errors="surrogateescape")
@@ -230,7 +230,7 @@ def tokens(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def names(folder: Path) -> Iterator[Door]:
-    """What is given one text or a few: ids, keys, globs, addresses, and who a peer says it is."""
+    """Functions of one text or a few: ids, keys, globs, addresses, and a peer's own description."""
 
     def minion_id(body: bytes) -> None:
         found = minion_key.check_id(body.decode(errors="surrogateescape"))
@@ -280,7 +280,7 @@ def names(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def api(folder: Path) -> Iterator[Door]:
-    """What a salt-api answers to the pool: bytes on a connection, and what is read from them."""
+    """Answers of a salt-api to the pool: bytes on a connection, and what the pool reads in them."""
 
     def response(body: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -309,7 +309,7 @@ def api(folder: Path) -> Iterator[Door]:
             raise ValueError("no token")
         assert math.isfinite(found.until), "a token without an end"
         assert found.text.isprintable(), "a token that is no header"
-        # A short one is in any text.
+        # A short token is in any text.
         assert len(found.text) < 20 or found.text not in repr(found), "a repr with the token"
 
     def call(low: Mapping[str, Any], body: bytes) -> None:

@@ -1,8 +1,8 @@
 """
-The event bus of a master that is not there: what an accepted minion can have Salt fire.
+The event bus of a master that is not there: the events that an accepted minion can make Salt fire.
 
-Under any tag, with any data (``pretag`` of ``_minion_event``). Salt's own processes are left out:
-the engine is handed each event as Salt's bus client would hand it on.
+They have any tag and any data (``pretag`` of ``_minion_event``). Salt's own processes are left out:
+the engine gets each event as Salt's bus client would hand it on.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from saltext_ha.salt_bus.events import EventBus
 SOCKET = "hostile_bus.sock"
 DONE = b"done"
 LARGE = 800_000  # characters; Salt lets an event of 1 MB through
-EVERY = 400  # one of so many events is large: that is 200 MB in 100 000
+EVERY = 400  # one of so many events is large: 200 MB in 100 000 events
 NAMES = 50_000
 Sample = Callable[[Random], tuple[str, dict[str, Any]]]
 
 
 def serve(bus: EventBus, stop: threading.Event) -> None:
-    """Instead of :meth:`EventBus.listen`: tell the events that come over a socket."""
+    """In place of :meth:`EventBus.listen`: tell *bus* the events that come over a socket."""
     path = Path(bus.opts["sock_dir"]) / SOCKET
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as door:
@@ -49,7 +49,7 @@ def serve(bus: EventBus, stop: threading.Event) -> None:
 
 
 def samples() -> Mapping[str, Sample]:
-    """What Salt and honest minions fire, of each kind that the engine listens to."""
+    """Events of Salt and honest minions, of each kind that the engine listens to."""
 
     def name(rng: Random) -> str:
         return f"hostile{rng.randrange(NAMES)}"
@@ -96,7 +96,7 @@ def samples() -> Mapping[str, Sample]:
 
 
 def events(rng: Random) -> Iterator[tuple[Any, Any]]:
-    """Honest ones, bent in tag and data; every so often a very large one."""
+    """Honest events, bent in tag and data; every so often a very large one."""
     kinds = samples()
     number = 0
     while True:
@@ -116,7 +116,7 @@ def events(rng: Random) -> Iterator[tuple[Any, Any]]:
 
 
 def attack(place: Place, count: int, seed: int) -> Tally:
-    """Fire *count* events on the bus of the engine at *place*, and wait until it was told all."""
+    """Fire *count* events on the bus of the engine at *place*, and wait until it has got all."""
     tally = Tally()
     began = time.monotonic()
     with socket.socket(socket.AF_UNIX) as bus:
@@ -127,7 +127,7 @@ def attack(place: Place, count: int, seed: int) -> Tally:
             try:
                 raw = msgpack.packb(event, unicode_errors="surrogatepass")
             except ValueError:
-                continue  # deeper than it can be written
+                continue  # nested too deep to be packed
             bus.sendall(raw)
             tally.inputs += 1
         bus.shutdown(socket.SHUT_WR)

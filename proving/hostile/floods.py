@@ -1,7 +1,7 @@
 """
 Attacks by number and by time: idle connections, slow ones, large ones, many at one token, guesses.
 
-What the honest peer does not use has somebody else honest beside it (:class:`Beside`).
+Where the honest peer does not go, another honest caller works beside the attack (:func:`_beside`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ THREADS = 50
 LARGE = "8 MB that unpack to more"
 AGAIN = 0.1
 ARRIVED = 30.0  # seconds; no event bus tells this engine where to look
-ELSEWHERE = "127.0.0.67"  # the address of who is honest; the attacker has another
+ELSEWHERE = "127.0.0.67"  # the address of an honest caller; the attacker has another
 COMMAND = b"POST /keys HTTP/1.1\r\nHost: x\r\n"
 PAGE = b"GET /status.json HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 def all_of(scene: Scene, short: bool) -> Iterator[tuple[str, Flood]]:
-    """Name and work of each."""
+    """Name and work of each attack."""
     port = scene.target.place.port
     bare, stranger = over_tcp(port), over_tls(port, tls.joining_context())
     peer = over_tls(port, scene.attacker)
@@ -100,8 +100,8 @@ def _on_the_control_socket(
 
 def _knocks(scene: Scene, number: int, seconds: float) -> Tally:
     """
-    As many minions as like knock, under ids of 255 bytes; meanwhile an operator accepts and deletes
-    keys, and these have to reach the other master, which hears of some of the strangers only.
+    Very many minions knock, under ids of 255 bytes. Meanwhile an operator accepts and deletes keys,
+    which have to reach the other master; that master hears of only some of the strangers.
     """
     here = scene.target.place.pki_dir
     there = scene.target.place.root / "honest" / "pki"
@@ -134,9 +134,9 @@ def _knocks(scene: Scene, number: int, seconds: float) -> Tally:
 
 def _beside(who: str, ask: Callable[[], None], flood: Flood) -> Tally:
     """
-    Do *flood* while somebody honest asks again and again, from the time on that it has begun.
+    Do *flood*; once it has begun, an honest caller asks again and again.
 
-    :param ask: raises OSError or HaError when it is not served; that is counted as a crash.
+    :param ask: raises OSError or HaError when it is not served; that counts as a crash.
     """
     times: list[float] = []
     failed: list[str] = []
@@ -167,9 +167,9 @@ def _beside(who: str, ask: Callable[[], None], flood: Flood) -> Tally:
 
 def _ask(connect: Connect, request: bytes) -> bytes:
     """
-    The answer to *request*, which is to be 200.
+    The answer to *request*, which must be 200.
 
-    :raises OSError: it is another one, or none.
+    :raises OSError: it is another one, or missing.
     """
     with connect() as one:
         one.sendall(request)
@@ -185,7 +185,7 @@ def _ask(connect: Connect, request: bytes) -> bytes:
 
 
 def rest(seconds: float) -> None:
-    """Let the honest peer work undisturbed, to compare with."""
+    """Let the honest peer work undisturbed, for comparison."""
     threading.Event().wait(seconds)
 
 
@@ -193,7 +193,7 @@ def _idle(connect: Connect, number: int, seconds: float, first: bytes = b"") -> 
     """
     *number* connections that do nothing; the engine ends those that are too many.
 
-    :param first: what they say before; the answer is not read.
+    :param first: what they send first; the answer is not read.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 20_000)), hard))
@@ -252,7 +252,7 @@ def _slow(connect: Connect, data: bytes, number: int, seconds: float) -> Tally:
 
 
 def _handshakes(bare: Connect, stranger: Connect, seconds: float) -> Tally:
-    """New handshakes as fast as they go, most of them left unfinished."""
+    """New handshakes as fast as possible, most of them left unfinished."""
     tally, began = Tally(), time.monotonic()
 
     def run() -> None:
@@ -313,7 +313,7 @@ def _endless(connect: Connect, head: bytes, number: int) -> Tally:
         try:
             with connect() as one:
                 one.settimeout(20)
-                with contextlib.suppress(OSError):  # it hangs up, or says why before
+                with contextlib.suppress(OSError):  # the engine hangs up, or first says why
                     one.sendall(head + first)
                     for _ in range(64):
                         one.sendall(rest)
@@ -325,7 +325,7 @@ def _endless(connect: Connect, head: bytes, number: int) -> Tally:
 
 
 def _bombs(connect: Connect, number: int) -> Tally:
-    """Bodies that are small beside what they unpack to, or what they ask for."""
+    """Bodies that are small compared with what they unpack to, or ask for."""
     size = wire.MAX_BODY
     lists = b"\x81\xa7records\xdd" + (999_999).to_bytes(4, "big") + b"\x90" * 999_999
     nested = (
@@ -366,7 +366,7 @@ def _bombs(connect: Connect, number: int) -> Tally:
 
 
 def _one_token(scene: Scene) -> Tally:
-    """A token that got about: all of them try it at once, each under another name."""
+    """A token that many know: all try it at once, each under another name."""
     state, known = scene.target.place.config.state_dir, scene.known
     secret = b"s" * 32
     made = Invites(state).create(mac_key(secret), known.group, 600, False)
@@ -393,7 +393,7 @@ def _one_token(scene: Scene) -> Tally:
                 one.sendall(post("join", payloads.packed(payload)))
                 status = one.recv(65536)[9:12].decode() or "hung up"
             if status != "hung up":
-                break  # else: more than the engine keeps of strangers; try again
+                break  # otherwise there are more strangers than the engine keeps; try again
         tally.inputs += 1
         if status == "200":
             tally.accepted += 1
@@ -409,7 +409,7 @@ def _one_token(scene: Scene) -> Tally:
 
 
 def _guessed_tokens(scene: Scene, seconds: float) -> Tally:
-    """Invitations that do not exist, as fast as they are taken; a joiner asks beside, elsewhere."""
+    """Invitations that do not exist, as fast as possible; an honest joiner asks from elsewhere."""
     known, port = scene.known, scene.target.place.port
     secret = b"h" * 32
     made = Invites(scene.target.place.config.state_dir).create(

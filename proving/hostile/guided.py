@@ -39,7 +39,7 @@ DOORS = {
     "status": "inside",
     "answers": "inside",
 }
-"""Name of the function that opens it → its module, which is not imported before it is asked for."""
+"""Name of the function that opens a door → its module, which is imported when it is needed."""
 LONGEST = 16 * 1024
 HANGS = 60  # seconds
 HEAD = ("door", "inputs", "accepted", "edges: seeds", "at the end", "findings", "seconds")
@@ -48,7 +48,7 @@ EDGES = re.compile(r"cov: (\d+)")
 
 @dataclass
 class Tally:
-    """What became of the inputs of one door."""
+    """The outcomes of the inputs of one door."""
 
     inputs: int = 0
     accepted: int = 0
@@ -65,7 +65,7 @@ def opened(name: str, folder: Path) -> AbstractContextManager[Any]:
 
 
 def place(error: BaseException) -> str:
-    """What is one finding, and not two: kind of error, and the last line of ours before it."""
+    """The key of a finding, the same for equal ones: kind of error, and our last line before it."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/saltext_ha/" in f.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}, {last.name}"
@@ -89,7 +89,7 @@ def attack(name: str, inputs: int, seed: int, findings: Path) -> None:
         return changed if 0 < len(changed) <= longest else bytes(atheris.Mutate(data, longest))
 
     with (
-        tempfile.TemporaryDirectory() as folder,  # never left: the caller clears up
+        tempfile.TemporaryDirectory() as folder,  # the block never ends: the caller clears up
         opened(name, Path(folder)) as door,
     ):
 
@@ -119,7 +119,7 @@ def attack(name: str, inputs: int, seed: int, findings: Path) -> None:
             "seed": seed,
             "max_len": LONGEST,
             "len_control": 0,
-            "mutate_depth": 1,  # what is bent at many places is refused at the first
+            "mutate_depth": 1,  # an input that is bent at many places is refused at the first
             "timeout": HANGS,
             "rss_limit_mb": 2048,
             "artifact_prefix": f"{findings}/{name}-",
@@ -164,7 +164,7 @@ def row(name: str, inputs: int, seed: int, findings: Path) -> tuple[tuple[str, .
 
 
 def repeat(file: Path) -> None:
-    """Give an input of a finding to its door once more; what it raises is for all to see."""
+    """Give the input of a finding to its door once more, and let its error through."""
     with (
         harness.folder_in_memory() as folder,
         opened(file.name.partition("-")[0], Path(folder)) as door,

@@ -1,5 +1,5 @@
 """
-An honest peer in a process of its own: a whole engine, and calls whose time is taken.
+An honest peer in a process of its own: a whole engine, and calls whose times are measured.
 
 It starts with ``start()`` and works on until ``stop()``; in between, :meth:`Honest.served` says
 how its calls went since the last time.
@@ -24,8 +24,8 @@ from saltext_ha.transport.client import PeerClient, call_once
 from saltext_ha.transport.peer import Peer
 
 EVERY = 0.05
-PATIENCE = 30.0  # what is slow shows in the times; failed is who was turned away
-FRESH = 5  # every so many calls one over a new connection, handshake and all
+PATIENCE = 30.0  # slowness shows in the times; a call fails only if it is turned away
+FRESH = 5  # of so many calls one goes over a new connection, handshake and all
 TRIFLE = {"tree": "records", "root": bytes(16)}
 
 
@@ -38,7 +38,7 @@ class Served:
     median: float
     p99: float
     reason: str = ""
-    """Of the last that failed."""
+    """The reason of the last failure."""
 
     def __str__(self) -> str:
         return f"{self.median:.1f} / {self.p99:.1f}"
@@ -53,7 +53,7 @@ class Honest:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Return when it calls."""
+        """Start it; return when it calls."""
         arguments = [self._place.data(), self._target.data()]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "proving.hostile.honest", json.dumps(arguments)],
@@ -65,14 +65,13 @@ class Honest:
         self._line()
 
     def served(self) -> Served:
-        """Since the last time it was asked."""
+        """How its calls went since this was asked last."""
         assert self._process is not None
         assert self._process.stdin is not None
         print("served", file=self._process.stdin, flush=True)
         return Served(**json.loads(self._line()))
 
     def stop(self) -> None:
-        """End it."""
         if self._process is not None:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -97,7 +96,7 @@ class _Caller:
         self.reason = ""
 
     async def call(self, engine: Engine, peer: Peer) -> None:
-        """Without end: calls one after the other, by a connection that is kept or a new one."""
+        """Call without end, one call after the other, over a kept connection or a new one."""
         identity = engine.parts.identity
         kept, number = PeerClient(identity, peer, PATIENCE), 0
         try:

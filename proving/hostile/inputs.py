@@ -1,4 +1,4 @@
-"""What is sent through each door: endless, the same again for the same seed."""
+"""The inputs for each door: endless, the same again for the same seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proving.hostile.values import TEXTS, bent_bytes, junk, mutated
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import OPEN
 
-# What takes no arguments is soon known, and what takes the master long would be most of the time.
+# Without arguments a method has few inputs; a method that is slow would take most of the time.
 WEIGHTS = {
     "consistency": 0.2,
     "facts": 0.2,
@@ -46,8 +46,8 @@ WEIGHTS = {
 @dataclass(frozen=True)
 class Input:
     """
-    Bytes to send, and how many inputs they are. *whole*: an answer is due to them; otherwise the
-    other side may wait for more, and is told that nothing comes.
+    Bytes to send, and how many inputs they are. *whole*: an answer is due; otherwise the other side
+    may wait for more, and is told that nothing comes.
     """
 
     data: bytes
@@ -84,7 +84,7 @@ def not_tls(rng: Random) -> Iterator[Input]:
 
 
 def anonymous(known: Known) -> Source:
-    """After the handshake, without a certificate: bytes, broken HTTP, all that strangers may."""
+    """After a handshake without a certificate: bytes, broken HTTP, all that strangers may send."""
     samples = payloads.methods(known)
 
     def source(rng: Random) -> Iterator[Input]:
@@ -107,7 +107,7 @@ def anonymous(known: Known) -> Source:
 
 
 def http(known: Known) -> Source:
-    """Broken framing, and what HTTP knows beside the one kind of request that is spoken."""
+    """Broken framing, and everything in HTTP besides the one kind of request that peers use."""
     body = wire.pack({"tree": "records", "root": bytes(16)})
 
     def source(rng: Random) -> Iterator[Input]:
@@ -125,7 +125,7 @@ def http(known: Known) -> Source:
                 path = rng.choice(TEXTS)[:5000].encode("utf-8", "surrogateescape")
                 yield Input(post("digest", body).replace(b"/v1/digest", path, 1), whole=False)
             else:
-                # Well framed, and still not to be carried out; the connection stays.
+                # Well framed, and still to be refused; the connection stays.
                 yield Input(_refused(rng, body))
 
     return source
@@ -203,9 +203,9 @@ def records(known: Known, at_once: int = 100) -> Source:
 
 def control(samples: Mapping[str, Sample], names: list[str], test: bool = True) -> Source:
     """
-    What a process of the master's own user may send to the control socket.
+    Requests of a process of the master's own user to the control socket.
 
-    :param test: nothing is to be done, so that the engine can go on being attacked.
+    :param test: carry nothing out, so that the engine can be attacked further.
     """
 
     def source(rng: Random) -> Iterator[Input]:
@@ -218,7 +218,7 @@ def control(samples: Mapping[str, Sample], names: list[str], test: bool = True) 
             if isinstance(bent, dict):
                 bent["test"] = test
             body = _json(bent)
-            # What this user may do is not at stake, so nothing loses its "test" that could leave.
+            # This user may do anything: commands by which the engine would leave keep their "test".
             if rng.random() < 0.2 and (not test or name not in ("leave", "remove_peer", "renew")):
                 body = bent_bytes(rng, body)[:200_000]
             if rng.random() < 0.05:
@@ -235,7 +235,7 @@ PAGES = [
     *("/", "/live", "/ready", "/status.json", "/api/saltstack/status", "/minions.json"),
     *("/metrics", "/openapi.json", "/page.js", "/page.css", "/icon.svg"),
 ]
-# Its answer has no end: followed by a flood of its own (:mod:`.floods`).
+# Its answer has no end, so it has a flood of its own (:mod:`.floods`).
 ENDLESS = "/events"
 HOSTS = ("127.0.0.1", "localhost", "localhost:80", "[::1]", "evil.example.com", "", "a b", "\x7f")
 
@@ -301,7 +301,7 @@ def _json(value: object) -> bytes:
 def post(
     method: str, body: bytes, headers: Mapping[str, str] | None = None, length: bool = True
 ) -> bytes:
-    """A call as peers make it; *headers* replace those that it has."""
+    """A call as peers make it; *headers* replace its own."""
     shown = {
         "Host": "x",
         "Content-Type": wire.CONTENT_TYPE,

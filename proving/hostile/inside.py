@@ -1,7 +1,7 @@
 """
-An engine in this process, whose callers are not there: what one would send is handed to what
-answers connections, behind TLS. From there to the database and the key folders it is the real one;
-only the peers that it calls are none, and answer what they are told to.
+An engine in this process, without real callers: each request is handed to the code that answers
+connections, behind TLS. From there to the database and the key folders the engine is real; only the
+peers that it calls are not, and answer what they are told to.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from saltext_ha.transport.listener import OPEN
 PATIENCE = 10.0
 """Seconds until an answer is due."""
 UNFRAMED = (b"content-length", b"transfer-encoding", b"connection", b"expect", b"upgrade")
-"""Headers that are left out: framing is aiohttp's, in C, and is attacked over sockets."""
+"""Headers that are left out: aiohttp does the framing, in C; it is attacked over sockets."""
 RIGHT = b"the right proof"
-"""In a question for a plan: what makes it one is put there."""
+"""Stands in a question for a plan where the right proof is to be put."""
 CALL = "POST /v1/{} HTTP/1.1\nHost: x\nContent-Type: application/msgpack\nX-HA-Protocol: 1"
 COMMAND = "POST /{} HTTP/1.1\nHost: x"
 OCCASIONS = ("exchange", "pull", "members")
@@ -90,7 +90,7 @@ class Pipe(asyncio.Transport):
 
 
 class Inside:
-    """The engine of ``m1``, which knows ``m2``: who attacks, and is told what to answer."""
+    """The engine of ``m1``, which knows ``m2``: the attacker, which is told what to answer."""
 
     def __init__(self, folder: Path) -> None:
         shown = {"host": "127.0.0.1", "port": free_port()}
@@ -103,7 +103,7 @@ class Inside:
             key_folders.plant(place.pki_dir, names, state)
         self.attacker, self.peer = attacker(folder), beside.peer
         self.told: Mapping[str, Any] = {}
-        """Method → what a peer answers to it."""
+        """Method → the answer of a peer."""
         self.asked: set[str] = set()
         self._caught = Caught()
         self._loop = asyncio.new_event_loop()
@@ -111,7 +111,7 @@ class Inside:
         self.service = self._engine.service
 
     def start(self) -> None:
-        """Return when it listens, and has a link to its peer."""
+        """Start it; return when it listens, and has a link to its peer."""
         logger = logging.getLogger("saltext_ha")
         logger.addHandler(self._caught)
         logger.propagate = False
@@ -126,40 +126,40 @@ class Inside:
             lambda: self.peer.name in service.parts.links and listener._http._server is not None,
             "is ready",
         )
-        # Nothing is recorded before the peer was asked what it knows.
+        # The engine records nothing before it has asked the peer what it knows.
         self.told = {"hello": {}, "horizon": {}, "signature": {}, "digest": {"same": True}}
         await service.parts.links[self.peer.name].exchange()
         await self._engine._until(lambda: not service.parts.core.mode.lost, "knows its keys")
         self.told = {}
-        # Each failure is to be seen, also the thousandth.
+        # Show each failure, also the thousandth.
         service.listener._failures = listener._failures = Allowance(2**63)
-        # No end, no answer.
+        # A page without end has no answer.
         del listener._pages["/events"]
         # There is no salt-master.
         service.made.jobs.here.publish = lambda opts, order, jid: []
-        # Nothing is to be done for good: the engine is needed for the next input.
+        # Do nothing for good: the next input needs the engine.
         for name, sample in payloads.commands().items():
             if "test" in sample(Random(0)):
                 command = service.control._commands[name]
                 service.control._commands[name] = _trial(command)  # type: ignore[index]
 
     async def answer(self, method: str, body: bytes) -> tuple[int, bytes]:
-        """In place of :meth:`Exchange._post`: what :attr:`told` says, for every peer."""
+        """In place of :meth:`Exchange._post`: the answer in :attr:`told`, for every peer."""
         self.asked.add(method)
         answer = self.told.get(method)
         if isinstance(answer, dict):
             children = answer.get("children")
             if method == "branches" and isinstance(children, list) and len(children) == 1:
-                # For as many as are asked for, which what was learnt before has changed.
+                # As many as are asked for: earlier inputs have changed the number.
                 answer = {"children": children * len(wire.unpack(body)["branches"])}
             return 200, payloads.packed(answer)
         return 409, wire.pack({"message": "no"})
 
     def run(self, work: Awaitable[Any]) -> Any:
         """
-        Do *work* in the event loop, and put right afterwards who is trusted.
+        Do *work* in the event loop, and afterwards restore which peers are trusted.
 
-        :raises Exception: one that was logged with its traceback meanwhile, whatever came of it.
+        :raises Exception: one that was logged with its traceback meanwhile, whatever *work* did.
         """
         self._caught.errors.clear()
         try:
@@ -171,7 +171,7 @@ class Inside:
         return found
 
     def request(self, acceptor: Acceptor, data: bytes, certificate: bytes | None = None) -> int:
-        """Send a request to what *acceptor* lets in; the status of the answer."""
+        """Send a request over *acceptor*; return the status of the answer."""
         head, _, body = data.partition(PARTING)
         lines = [line.strip() for line in head.split(b"\n")]
         kept = [line for line in lines if not line.lower().startswith(UNFRAMED)]
@@ -206,7 +206,6 @@ class Inside:
         self._pins = trust.generation()
 
     def stop(self) -> None:
-        """As an engine is stopped."""
         self._loop.run_until_complete(self._engine.stop())
         self._loop.close()
         logger = logging.getLogger("saltext_ha")
@@ -219,7 +218,7 @@ def _trial(command: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> An
 
 
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but each name is looked at once; without one, all is."""
+    """*function*, but it is called only once for each name, and once without a name."""
     found: dict[str, Any] = {}
 
     def remembered(what: Any, *more: Any) -> Any:
@@ -233,11 +232,11 @@ def _once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _inside(folder: Path) -> Iterator[Inside]:
-    """Start one; what it would send to its peers stays here from the first moment on."""
+    """Start an engine; from the first moment on, its messages to peers stay here."""
     engine = Inside(folder)
     with (
         patch.object(Exchange, "_post", engine.answer),
-        # What takes long and is no input: what this master says of itself.
+        # Slow, and not an input: what this master says of itself.
         patch.object(consistency_check, "_facts", _once(consistency_check._facts)),
         patch.object(collect, "of_master", _once(collect.of_master)),
         patch.object(master_key, "describe", _once(master_key.describe)),
@@ -264,14 +263,14 @@ def peer(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def strangers(folder: Path) -> Iterator[Door]:
-    """All that a stranger may ask, the throttle off; some with a token."""
+    """All that a stranger may ask, without the throttle; sometimes with a token."""
     with _inside(folder) as engine:
         service, joiner = engine.service, engine.attacker.stranger
         own, config = service.parts.identity, service.parts.config
         ticket = make_token(config.state_dir, own, (config.url,), config.group, 10**6)
 
         def proven(body: bytes) -> bytes:
-            """With the proof of somebody who has the token, where it is to be the right one."""
+            """*body* with the proof of somebody who has the token, if it asks for the right one."""
             with suppress(ValueError, TypeError):
                 asked = wire.unpack(body, wire.MAX_JOIN_ITEMS)
                 if asked.get("mac") == RIGHT:
@@ -304,7 +303,7 @@ def strangers(folder: Path) -> Iterator[Door]:
 
 @contextmanager
 def control(folder: Path) -> Iterator[Door]:
-    """All that the runner may ask for; nothing of it is done for good."""
+    """All that the runner may ask for; nothing is done for good."""
     with _inside(folder) as engine:
         shown = minion_key.fingerprint(next(key_folders.public_keys(1))).hex()
 
@@ -355,8 +354,8 @@ def status(folder: Path) -> Iterator[Door]:
 @contextmanager
 def answers(folder: Path) -> Iterator[Door]:
     """
-    What a peer answers to all that it is asked: while a command is carried out, in anti-entropy,
-    when a lost replica is read from it. Inputs name the occasion, and have an answer a method.
+    The answers of a peer to all questions: during a command, in anti-entropy, when a lost replica
+    is read from it. Inputs name the occasion, and have an answer for each method.
     """
     with _inside(folder) as engine:
         service = engine.service
@@ -399,7 +398,7 @@ def answers(folder: Path) -> Iterator[Door]:
 
 
 def _honest(engine: Inside) -> dict[str, Any]:
-    """Method → what this engine itself answers to it, as a peer of its own would; and more."""
+    """Method → the answer of this engine itself, like that of an honest peer; and more."""
     methods = payloads.methods(engine.attacker) | {
         "consistency": lambda rng: {"nonce": NONCE, "sections": ["access", "keys", "options"]},
         "facts": lambda rng: {"nonce": NONCE, "buckets": {"access": bytes(2048)}},

@@ -1,7 +1,7 @@
 """
-Joining, attacked behind the throttle: after twenty failures a minute the engine looks at nothing
-any more, and a fuzzer would see only that. So the same handler is called here, its memory of
-failures emptied each time.
+Joining, attacked behind the throttle. After twenty failures a minute the engine looks at no request
+any more, and a fuzzer would see only that. So this calls the same handler, and empties its memory
+of failures each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from saltext_ha.transport.trust import Trust
 
 
 def attack(known: Known, inputs: int, seed: int) -> Tally:
-    """Call the join handler of a master of its own *inputs* times; nobody may be let in."""
+    """Call the join handler of a new master *inputs* times; nobody may be let in."""
     with TemporaryDirectory(prefix="ha-join-") as folder:
         return asyncio.run(_attack(Path(folder), known, inputs, seed))
 
@@ -72,7 +72,7 @@ async def _attack(state: Path, known: Known, inputs: int, seed: int) -> Tally:
 
 
 def _requests(rng: Random, known: Known, server: str, token: JoinToken) -> Iterator[dict[str, Any]]:
-    """Join requests as they come out of a body; some by a real token with one thing wrong."""
+    """Join requests, as read from a body; some with a real token and one thing wrong."""
     while True:
         payload = payloads.join(rng, known)
         if rng.random() < 0.3:
@@ -91,7 +91,7 @@ def _requests(rng: Random, known: Known, server: str, token: JoinToken) -> Itera
 
 
 def _nearly(rng: Random, known: Known, server: str, token: JoinToken) -> bytes:
-    """A proof by the right secret, of something else than what is asked."""
+    """A proof by the right secret, of another request than this one."""
     joiner = known.stranger
     parts = [server, joiner.fingerprint, joiner.name, joiner.url, known.group]
     parts[rng.randrange(5)] += "x"

@@ -1,8 +1,8 @@
 """
 What honest callers send: one sample or more of every method and command, to be bent out of shape.
 
-Which methods there are says the engine itself (``doors`` in ``target.py``); a test compares, so
-that a new one cannot be forgotten here. One without a sample is attacked all the same, blindly.
+The engine itself says which methods there are (``doors`` in ``target.py``); a test compares, so
+that a new one cannot be forgotten here. A method without a sample is attacked, too, but blindly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sample = Callable[[Random], dict[str, Any]]
 @dataclass(frozen=True)
 class Known:
     """
-    What an attacker who was let in may know: minions' public keys, a certificate that is nobody's,
+    The knowledge of an attacker who was let in: minions' public keys, a certificate of no member,
     the target's fingerprint and group; for joins, a secret that may be right.
     """
 
@@ -48,7 +48,7 @@ def methods(known: Known) -> dict[str, Sample]:
         return [f"hostile{rng.randrange(2000)}" for _ in range(count)]
 
     def nonce(rng: Random) -> bytes:
-        # A good one makes the master look at all of itself.
+        # A valid one makes the master look at all of itself.
         return rng.randbytes(16 if rng.random() < 0.01 else 8)
 
     def digest(rng: Random) -> dict[str, Any]:
@@ -170,13 +170,13 @@ def methods(known: Known) -> dict[str, Sample]:
 
 
 def lock(rng: Random) -> dict[str, Any]:
-    """A lock that is wanted, or prolonged."""
+    """A request to get or to prolong a lock."""
     token = rng.choice(("", rng.randbytes(16).hex()))
     return {"name": f"lock{rng.randrange(2000)}", "by": "evil", "token": token}
 
 
 def tree(rng: Random) -> dict[str, Any]:
-    """Which version of which tree is meant."""
+    """A version of a tree, as a question names it."""
     return {"tree": rng.choice(("states", "states", "none")), "version": rng.randbytes(32)}
 
 
@@ -294,7 +294,7 @@ def record(rng: Random, known: Known) -> list[Any]:
 
 
 def join(rng: Random, known: Known) -> dict[str, Any]:
-    """A request to join: by a token that is guessed, or by the secret of the group."""
+    """A request to join, with a guessed token or with the secret of the group."""
     joiner = known.stranger
     request: dict[str, Any] = {
         "invite": rng.randbytes(16).hex(),
@@ -313,7 +313,7 @@ def join(rng: Random, known: Known) -> dict[str, Any]:
 
 
 def packed(payload: Mapping[str, Any]) -> bytes:
-    """*payload* as a body; what msgpack cannot say becomes what it can."""
+    """*payload* as a body; a broken body if msgpack cannot express it."""
     try:
         return wire.pack(payload)
     except (ValueError, TypeError, OverflowError, RecursionError, UnicodeEncodeError):

@@ -26,7 +26,7 @@ REASONS = 8
 
 @dataclass(frozen=True)
 class Row:
-    """One door: what was sent, what it did to the engine, and how the honest peer fared."""
+    """One door: what was sent, its effect on the engine, and how the honest peer was served."""
 
     door: str
     tally: Tally
@@ -59,7 +59,7 @@ class Row:
 
 
 def table(rows: Sequence[Row], quiet: Served) -> str:
-    """All of it; *quiet*: how the honest peer was served before."""
+    """The whole report; *quiet*: how the honest peer was served before."""
     text = [harness.aligned([HEAD, *(row.cells() for row in rows)])]
     text += ["", f"honest peer, nobody attacking: {quiet} ms", "", "refused:"]
     return "\n".join([*text, *(f"  {row.reasons()}" for row in rows)])

@@ -44,7 +44,7 @@ def every_door(scene: Scene, count: int, seed: int, short: bool = False) -> None
 
 
 def _guarded_doors(scene: Scene, count: int, seed: int) -> None:
-    """The same doors where they are shut better, and where commands are carried out."""
+    """The doors of the guarded engine: better shut, and commands are really carried out."""
     guarded = scene.guarded
     listener = guarded.place.config.status
     assert listener is not None
@@ -58,7 +58,7 @@ def _guarded_doors(scene: Scene, count: int, seed: int) -> None:
 
 
 def tls_of_browsers() -> ssl.SSLContext:
-    """What a browser or a balancer that was told to trust whatever it is shown begins with."""
+    """The TLS of a browser or balancer that is told to trust any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -66,7 +66,7 @@ def tls_of_browsers() -> ssl.SSLContext:
 
 
 def look_after(scene: Scene) -> None:
-    """Whether everything is as it should be once it is over; what is not is in the troubles."""
+    """Check that all is well once the attack is over; add what is wrong to the troubles."""
     target, guarded = scene.target, scene.guarded
     if guarded.alive:
         guarded.stop()
@@ -76,12 +76,12 @@ def look_after(scene: Scene) -> None:
     target.control("resume", {"by": "root"})
     _still_works(scene)
     scene.honest.stop()
-    target.stop()  # which is also when replica.db may be looked into
+    target.stop()  # only then may replica.db be read
     scene.troubles += aftermath.troubles(target, scene.secrets)
 
 
 def _still_works(scene: Scene) -> None:
-    """A key that is accepted on the honest peer's side arrives at the target."""
+    """Check that a key that is accepted on the honest peer's side arrives at the target."""
     honest, place = scene.target.place.root / "honest" / "pki", scene.target.place
     key_folders.plant(honest, ["web1.example.com"], seed=99)
     try:

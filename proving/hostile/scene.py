@@ -25,7 +25,7 @@ from saltext_ha.transport.trust import Trust
 
 SECRET = b"0123456789abcdef-the-secret-of-the-group"
 TOKEN = "fedcba9876543210-what-the-status-page-is-shown-for"
-# Bytes of memory that the engine may have, and that one door may add; docs/security.md says why.
+# Bytes of memory that the engine may use, and that one door may add; docs/security.md says why.
 MEMORY = 400_000_000
 GROWTH = 100_000_000
 
@@ -33,8 +33,8 @@ GROWTH = 100_000_000
 @dataclass
 class Scene:
     """
-    What a run takes place on, and what it found. *guarded* is a second engine that nothing else
-    needs: its status listener takes TLS and a token, and it may be ruined.
+    The place of a run, and its findings. *guarded* is a second engine that nothing else needs: its
+    status listener takes TLS and a token, and it may be ruined.
     """
 
     target: Target
@@ -61,7 +61,7 @@ class Scene:
         """
         Do *work*, and measure what it does to *target* and to the honest peer.
 
-        :param growth: bytes of memory that *target* may take besides.
+        :param growth: bytes of memory that *target* may add.
         """
         target = target or self.target
         if self.only and name not in self.only:
@@ -100,7 +100,7 @@ class Scene:
         target: Target | None = None,
         **how: int,
     ) -> None:
-        """A door that inputs of *source* are sent to."""
+        """Send inputs of *source* to a door."""
         self.door(
             name,
             lambda: attack(connect, source, count, seed, secrets=self.secrets, **how),
@@ -109,7 +109,7 @@ class Scene:
 
 
 def trees(folder: Path) -> dict[str, Any]:
-    """One tree below *folder*, of which nothing was deployed."""
+    """One tree below *folder*, without any deployment."""
     (folder / "trees" / "source").mkdir(parents=True)
     return {
         "states": {

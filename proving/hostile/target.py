@@ -42,8 +42,8 @@ def doors(place: Place) -> tuple[list[str], list[str], list[str]]:
 
 def furnish(place: Place) -> bytes:
     """
-    What a master has beside the engine: its key pair. And what is to be left alone: a file outside
-    of all folders, with links to it in the key folders. Returns the private key.
+    Make what a master has beside the engine: its key pair; and what the engine must leave alone: a
+    file outside of all folders, with links to it in the key folders. Returns the private key.
     """
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
@@ -58,7 +58,7 @@ def furnish(place: Place) -> bytes:
         there.mkdir(mode=0o700, exist_ok=True)
         (there / f"linked-{folder}").symlink_to(canary)
         (there / f"master-{folder}").symlink_to(place.pki_dir / "master.pem")
-    # Read before it was written: the first reading from now on shows, also with relatime.
+    # It counts as read before it was written: the next reading shows, also with relatime.
     os.utime(canary, (1.0, 1.0))
     return private
 
@@ -70,7 +70,7 @@ def was_read(canary: Path) -> bool:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the process: bytes of memory (PSS) before, at the most, after; open files; log."""
+    """Figures of the process: bytes of memory (PSS) before, at most and after; open files; log."""
 
     before: int
     peak: int
@@ -80,12 +80,12 @@ class Figures:
 
     @property
     def growth(self) -> int:
-        """Bytes that stayed."""
+        """Bytes of memory that stayed."""
         return self.after - self.before
 
 
 class Target(EngineProcess):
-    """An engine that logs to a file as salt-master does by default, and its measure."""
+    """An engine that logs to a file as salt-master does by default, and can be measured."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -93,7 +93,7 @@ class Target(EngineProcess):
         self._born = 0.0
 
     def launch(self) -> None:
-        """As an engine process, with its log kept."""
+        """Start the engine's process, with its log in the file."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "proving.hostile.target", json.dumps(self.place.data())],
@@ -154,7 +154,7 @@ def _main() -> None:
 
     EventBus.listen = bus.serve  # type: ignore[assignment,method-assign]
     reading.NO_TRACE = 0  # was_read is to see it
-    # What a master logs by default, and everything of the engine's own.
+    # The log of a master by default, and everything of the engine.
     form = "%(asctime)s [%(name)s:%(lineno)d][%(levelname)s] %(message)s"
     # Salt has put a handler there that keeps everything until the end.
     logging.basicConfig(level=logging.WARNING, format=form, force=True)

@@ -1,4 +1,4 @@
-"""Nonsense: values that no honest caller sends, and ways to put them into what one does send."""
+"""Nonsense: values that no honest caller sends, and ways to put them into honest messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 from random import Random
 from typing import Any
 
-# Ids that want out of their folder, into the middle of a line, or to pass for another one.
+# Ids that try to leave their folder, to break a line, or to pass for another id.
 IDS = (
     "..",
     ".",
@@ -88,7 +88,7 @@ def mutated(rng: Random, value: Any, most: int = 3) -> Any:
     """
     A copy of *value* with one to three things wrong somewhere in it; *value* may be a list.
 
-    :param most: what is bent again and again is to grow by one thing at a time.
+    :param most: 1 for a value that is bent again and again, so that it grows slowly.
     """
     value = copy.deepcopy(value)
     for _ in range(min(most, rng.choice((1, 1, 2, 3)))):
@@ -129,7 +129,7 @@ def _mutate(rng: Random, value: Any) -> Any:
 
 
 def _bend(rng: Random, value: Any) -> Any:
-    """The same kind of thing, nearly right."""
+    """A value of the same kind, nearly right."""
     at = rng.randrange(len(value))
     how = rng.randrange(4)
     if how == 0:

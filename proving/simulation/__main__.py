@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw them there")
     parser.add_argument("--from", dest="source", type=Path, metavar="JSON", help="draw these again")
     options = parser.parse_args(argv)
-    logging.disable(logging.CRITICAL)  # of links that go up and down as they should
+    logging.disable(logging.CRITICAL)  # links go up and down on purpose
     data = json.loads(options.source.read_text()) if options.source else _simulate(options)
     print(f"\n{table(data)}\n\n{markdown(data)}")
     if options.json:
@@ -54,7 +54,7 @@ def _simulate(options: argparse.Namespace) -> dict[str, object]:
     outcomes: list[Outcome] = []
     if "steady" in wanted:
         for masters in GROWTH:
-            # How many keys there are makes no difference while all is the same.
+            # The number of keys makes no difference while all is the same.
             keys = Keys(options.seed, 1_000, masters)
             for interval in INTERVALS:
                 case = dataclasses.replace(settings, masters=masters, interval=interval)

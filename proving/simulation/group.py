@@ -1,4 +1,4 @@
-"""A group of masters: their engines as far as they talk to each other, and when all are level."""
+"""A group of masters: the part of their engines that talks to peers, and when all are level."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ CERTIFICATE = "x" * 729  # as many characters as the PEM of a real one
 @dataclass(frozen=True)
 class Settings:
     """
-    What a group is like.
+    The properties of a group.
 
     :param learn: seconds that a master works on a peer's record: check, merge, commit, key file.
-    :param known: the same of a record that says nothing new.
-    :param look: seconds that it works on a bucket that is compared, or a record looked up.
+    :param known: the same for a record that says nothing new.
+    :param look: seconds that it works to compare a bucket, or to look up a record.
     """
 
     masters: int = 50
@@ -59,7 +59,7 @@ class MemoryCore:
         self._worker = Worker(master.kernel)
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """As :meth:`Core.run`."""
+        """Like :meth:`Core.run`."""
         async with self._worker:
             before = self.replica.looks
             result = function(*arguments)
@@ -74,7 +74,7 @@ class MemoryCore:
     async def learn(
         self, records: Sequence[Record], sender: str = "", *, vouched: Sequence[Vouch] = ()
     ) -> Merged:
-        """As :meth:`Core.learn`: merged, durable, and in the key store when this returns."""
+        """Like :meth:`Core.learn`: merged, durable, and in the key store when this returns."""
         async with self._worker:
             settings = self._master.group.settings
             news = self._master.news(records)
@@ -88,7 +88,7 @@ class MemoryCore:
 
 
 class Trustful:
-    """As :class:`.Vouching`, of a master that takes everything."""
+    """Like :class:`.Vouching`, for a master that takes everything."""
 
     def read(self, raw: Any, records: Sequence[Record] | None = None) -> list[Vouch]:
         """Nobody vouches for anything."""
@@ -122,7 +122,7 @@ class Master:
         self.replica = replica
         self.links: dict[str, Link] = {}
         self.reached: dict[str, float] = {}
-        """When it got to know of a write, by minion id."""
+        """Minion id → when it learned of the write."""
         self.level_since: float | None = 0.0
         """Since when it knows all that there is to know."""
         self._counter = group.keys.count + 1
@@ -144,7 +144,7 @@ class Master:
         self._process(self._follow_members())
 
     def stop(self) -> None:
-        """As killed."""
+        """Stop it like ``kill -9``."""
         self.is_up = False
         self._life += 1
         processes, self._processes = self._processes, set()
@@ -153,7 +153,7 @@ class Master:
         self.links = {}
 
     def link_to_new(self, peer: Master) -> None:
-        """*peer* has joined."""
+        """Link to *peer*, which has joined."""
         self.links[peer.name] = self._link(peer)
         self._process(self.links[peer.name].run())
 
@@ -184,7 +184,7 @@ class Master:
         return False  # nobody renews a certificate here
 
     async def _follow_members(self) -> None:
-        # As engine.service does every minute, each time over connections of its own.
+        # Like engine.service, every minute and each time over new connections.
         await self.kernel.sleep(MEMBERS_INTERVAL * self.group.random.random())
         while True:
             for link in list(self.links.values()):
@@ -268,7 +268,7 @@ class Master:
     # -- what it knows
 
     def news(self, records: Iterable[Record]) -> list[Record]:
-        """What comes of *records* of a peer that say something new, merged with what is known."""
+        """The *records* of a peer that say something new, merged with what is known."""
         found = []
         for theirs in records:
             ours = self.replica.get(theirs.minion_id).get(theirs.fingerprint)
@@ -286,7 +286,7 @@ class Master:
         self.group.note(self)
 
     def decide(self, changes: Iterable[tuple[int, str]], push: bool = True) -> None:
-        """An operator at this master: (key, its new state) each, found by one look at the store."""
+        """An operator here makes *changes* (key, new state); one look at the store finds all."""
         records = []
         for index, state in changes:
             keys = self.group.keys
@@ -320,14 +320,14 @@ class Group:
         self.pool = Pool()
         self.watched: set[str] = set()
         self.truth = MemoryReplica(keys, self.pool)
-        """What all know in the end: every write merged at once."""
+        """What all masters know in the end: every write is merged into it at once."""
         self.masters: list[Master] = []
         self._behind: dict[Master, None] = {}
         for _ in range(settings.masters):
             self.add()
 
     def add(self, empty: bool = False) -> Master:
-        """One more master, which is down; *empty*: it knows nothing."""
+        """Add a master, which is down; *empty*: it knows nothing."""
         replica = MemoryReplica(self.keys, self.pool, empty)
         master = Master(self, len(self.masters), replica)
         self.masters.append(master)
@@ -336,23 +336,23 @@ class Group:
         return master
 
     def sketch(self) -> Payload:
-        """What masters tell each other about the members, who are the same for all here."""
+        """What masters tell each other about the members, which all know here."""
         me = {"name": "m1", "url": "https://m1.example.com:4530"}
         return {"self": me, "group": "prod", "digest": b"x" * 16}
 
     def start(self) -> None:
-        """All masters up, connected and level; what that took is not counted."""
+        """Start all masters, until they are connected and level; its cost is not counted."""
         for master in self.masters:
             master.start(self.settings.interval)
         self.run(max(15.0, 2 * self.settings.interval))
         self.network.traffic = Traffic()
 
     def run(self, seconds: float, over: Callable[[], bool] = lambda: False) -> bool:
-        """Let time pass; whether *over* came true."""
+        """Let time pass; return whether *over* came true."""
         return self.kernel.run(self.kernel.now + seconds, over)
 
     def written(self, writer: Master, records: Iterable[Record]) -> None:
-        """*writer* wrote *records*: nobody else is level until they have come."""
+        """Note that *writer* wrote *records*: no other master is level until they arrive there."""
         for record in records:
             ours = self.truth.get(record.minion_id).get(record.fingerprint)
             self.truth.put(merge(ours, record) if ours else record)
@@ -360,7 +360,7 @@ class Group:
             self.note(master)
 
     def note(self, master: Master) -> None:
-        """Whether *master* knows all now."""
+        """Note whether *master* knows all now."""
         if master.replica.records.root != self.truth.records.root:
             master.level_since = None
             self._behind[master] = None
@@ -369,7 +369,7 @@ class Group:
             self._behind.pop(master, None)
 
     def level(self) -> bool:
-        """Whether all that are up know all."""
+        """Whether all masters that are up know all."""
         return not any(master.is_up for master in self._behind)
 
     def until_level(self, limit: float) -> None:

@@ -1,4 +1,4 @@
-"""Coroutines in simulated time: a heap of what happens next, and no loop, thread or clock."""
+"""Coroutines in simulated time: a heap of future events, and no loop, thread or clock."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ Arm = Callable[[Resume], None]
 
 @types.coroutine
 def suspend(arm: Arm) -> Generator[Arm, Any, Any]:
-    """Wait until the function that *arm* is given is called, and return what it was called with."""
+    """Give *arm* a function; wait until that is called, and return its argument."""
     return (yield arm)
 
 
 class Kernel:
-    """The simulated time, ``now`` in seconds, and what is to happen in it."""
+    """The simulated time, ``now`` in seconds, and the events to come."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        # Of two events at one time the one that was planned first comes first: the same seed
-        # gives the same run.
+        # Of two events at the same time the one planned first comes first: the same seed gives the
+        # same run.
         self._number = itertools.count()
 
     def at(self, when: float, function: Callable[..., None], *arguments: Any) -> None:
-        """Call *function* at that time."""
         heapq.heappush(self._heap, (when, next(self._number), function, arguments))
 
     async def sleep(self, seconds: float) -> None:
-        """Let *seconds* pass."""
         await suspend(lambda resume: self.at(self.now + seconds, resume, None))
 
     def run(self, until: float, over: Callable[[], bool] = lambda: False) -> bool:
-        """Let time pass to *until*, or until *over* says so; which of them it was."""
+        """Let time pass to *until*, or until *over* is true; return whether it was *over*."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, function, arguments = heapq.heappop(heap)
@@ -77,7 +75,7 @@ class Process:
         arm(self._step)
 
     def stop(self) -> None:
-        """As killed: nothing of it happens any more."""
+        """Kill it: nothing of it happens any more."""
         if not self.over:
             self.over = True
             # Before Python 3.13 close() would leave an asynchronous generator that it waits for.
@@ -93,7 +91,7 @@ class Event:
         self._waiter: Callable[[], None] | None = None
 
     def set(self) -> None:
-        """Wake who waits, and let the next one pass."""
+        """Wake the waiter, and let the next one pass."""
         self._is_set = True
         if self._waiter:
             waiter, self._waiter = self._waiter, None
@@ -104,7 +102,7 @@ class Event:
         self._is_set = False
 
     def wait(self) -> Event:
-        """What :meth:`wait_for` takes."""
+        """The event itself, for :meth:`wait_for`."""
         return self
 
     async def wait_for(self, kernel: Kernel, seconds: float) -> bool:
@@ -117,7 +115,7 @@ class Event:
                 kernel.at(kernel.now, resume, True)
 
             def late() -> None:
-                # A later wait has another waiter: this one's time does not concern it.
+                # A later wait has another waiter, which this timeout does not concern.
                 if self._waiter is woken:
                     self._waiter = None
                     resume(False)
@@ -129,7 +127,7 @@ class Event:
 
 
 class Worker:
-    """One thread: what it is given is done one after the other, and takes its time."""
+    """One thread: it does its work one after the other, and that takes time."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -143,7 +141,7 @@ class Worker:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._queue:
-            # It stays busy: for the next one.
+            # It stays busy, with the next work.
             self._kernel.at(self._kernel.now, self._queue.popleft(), None)
         else:
             self._busy = False

@@ -35,9 +35,9 @@ def node(number: int) -> str:
 
 class Keys:
     """
-    *count* records that are made whenever one is looked at; only digests are kept.
+    *count* records. A record is made whenever it is looked at; only digests are kept.
 
-    :param masters: how many wrote them.
+    :param masters: how many masters wrote them.
     """
 
     def __init__(self, seed: int, count: int, masters: int) -> None:
@@ -62,21 +62,19 @@ class Keys:
         self.tree = DigestTree((bucket, self.digest(i)) for i, bucket in enumerate(buckets))
 
     def minion_id(self, index: int) -> str:
-        """The id of key *index*."""
         return f"web{index:08}.prod.example.com"
 
     def index(self, minion_id: str) -> int | None:
-        """Which key has that id."""
+        """The index of the key with that id."""
         number = minion_id[3:11]
         index = int(number) if number.isdigit() else self.count
         return index if index < self.count and self.minion_id(index) == minion_id else None
 
     def digest(self, index: int) -> bytes:
-        """Of its record."""
+        """The digest of its record."""
         return bytes(self._digests[16 * index : 16 * index + 16])
 
     def fingerprint(self, index: int) -> bytes:
-        """Of the key."""
         return bytes(self._fingerprints[32 * index : 32 * index + 32])
 
     def in_bucket(self, bucket: int) -> Iterator[int]:

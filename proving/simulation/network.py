@@ -1,4 +1,4 @@
-"""Calls between masters: how long they take, which are lost, and how many bytes they are."""
+"""Calls between masters: how long they take, which are lost, and how many bytes they have."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ HANDSHAKE_TRIPS = 2  # round trips: TCP, then TLS
 @dataclass(frozen=True)
 class Conditions:
     """
-    What the network is like.
+    The properties of the network.
 
-    :param loss: of how many messages, requests and answers alike, nothing is ever heard. TCP sends
+    :param loss: the share of messages, requests and answers alike, that never arrive. TCP sends
         lost packets again; this is what remains: connections that die without a word.
-    :param bandwidth: bytes a second that a master can send, and as many that it can receive.
+    :param bandwidth: bytes a second that a master can send, and that it can receive.
     """
 
     loss: float = 0.0001
@@ -49,7 +49,7 @@ class Conditions:
 
 @dataclass
 class Traffic:
-    """What was sent so far: requests by method, and bytes in both directions by method."""
+    """The traffic so far: requests by method, and bytes in both directions by method."""
 
     requests: Counter[str] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
@@ -78,7 +78,7 @@ class Network:
     def __init__(self, kernel: Kernel, source: random.Random, conditions: Conditions) -> None:
         self.hosts: list[Any] = []
         self.cut: frozenset[int] = frozenset()
-        """Regions that reach nobody outside of them."""
+        """Regions that reach no master outside of them."""
         self.traffic = Traffic()
         self._kernel = kernel
         self._random = source
@@ -100,10 +100,10 @@ class Network:
         connected: bool,
     ) -> Payload:
         """
-        What *target* answers.
+        The answer of *target*.
 
         :param limit: seconds after which no answer counts any more.
-        :param connected: over a connection that was there, or one that is made for it.
+        :param connected: whether there is a connection; otherwise one is made.
         :raises PeerUnreachable: no answer within *limit*.
         """
         body = wire.pack(payload)
@@ -173,7 +173,7 @@ class Network:
 
 
 class _Call:
-    """A call that is waited for: ends once, with an answer or with None when it is late."""
+    """A call under way: it ends once, with an answer, or with None when it is late."""
 
     def __init__(self, kernel: Kernel, deadline: float, resume: Resume) -> None:
         self._kernel = kernel

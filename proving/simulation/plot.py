@@ -1,7 +1,7 @@
 """
 The numbers of a simulation as one SVG, readable on light and on dark pages.
 
-Above, a row a scenario: time, messages and bytes, each on a logarithmic scale. Below, what a
+Above, a row for each scenario: time, messages and bytes, each on a logarithmic scale. Below, what a
 master sends and receives while nothing happens, by the size of the group.
 """
 
@@ -84,7 +84,7 @@ def _scenarios(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) 
         for tick in scale.ticks():
             x = scale.at(tick)
             parts.append(_line(x, top + 18, x, bottom))
-            # The first leaves room for the last of the panel before it.
+            # The first label leaves room for the last one of the panel before.
             anchor = "start" if tick == 10.0**scale.low else "middle"
             parts.append(_text(x, bottom + 16, show(tick), "small", anchor))
     for index, row in enumerate(rows):
@@ -138,7 +138,7 @@ def _steady(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) -> 
         for field in fields:
             for index, interval in enumerate(intervals):
                 if field.startswith("membership") and index:
-                    continue  # it goes by the minute, whatever the interval is
+                    continue  # these go by the minute, whatever the interval is
                 kind = "b" if field.startswith("membership") else "a"
                 points = [
                     (across.at(row["masters"]), base - up.at(row[field]))

@@ -1,8 +1,8 @@
 """
-What one master knows, in memory: the keys that all have in common, and where this one differs.
+The replica of one master, in memory: the keys that all have in common, and where this one differs.
 
-It stands in for :class:`saltext_ha.replica.replica.Replica` where anti-entropy looks at it. Fifty
-SQLite files of a million records each would be 40 GB; the difference between two masters is small.
+It stands in for :class:`saltext_ha.replica.replica.Replica` in anti-entropy. Fifty SQLite files of
+a million records each would be 40 GB; the difference between two masters is small.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Entry = tuple[bytes, Record]
 
 
 class Pool:
-    """Records that were written since the start: one object for all masters that have the same."""
+    """Records that were written since the start: masters with the same record share one object."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, Entry] = {}
 
     def entry(self, digest: bytes, record: Record) -> Entry:
-        """Its digest and itself, or its twin that was there before."""
+        """The digest and the record, or the equal record that was there before."""
         return self._entries.setdefault(digest, (digest, record))
 
 
 class MemoryReplica:
     """
-    :param keys: what is known at the start.
-    :param empty: nothing of that is known yet.
+    :param keys: the keys that are known at the start.
+    :param empty: none of them is known yet.
     """
 
     placements = DigestTree()
@@ -39,7 +39,7 @@ class MemoryReplica:
     def __init__(self, keys: Keys, pool: Pool, empty: bool = False) -> None:
         self.records = DigestTree() if empty else copy.deepcopy(keys.tree)
         self.looks = 0
-        """How often it was searched; that takes a real one its time."""
+        """How often it was searched, which takes time in a real replica."""
         self._keys = keys
         self._pool = pool
         self._lacks = bytearray(b"\1") * keys.count if empty else None
@@ -47,7 +47,7 @@ class MemoryReplica:
         self._buckets: dict[int, list[str]] = {}
 
     def get(self, minion_id: str) -> dict[bytes, Record]:
-        """As :meth:`Replica.get`."""
+        """Like :meth:`Replica.get`."""
         self.looks += 1
         changed = self._changed.get(minion_id, ())
         found = {record.fingerprint: record for _, record in changed}
@@ -57,7 +57,7 @@ class MemoryReplica:
         return found
 
     def digests_in(self, bucket: int) -> dict[tuple[str, bytes], bytes]:
-        """As :meth:`Replica.digests_in`."""
+        """Like :meth:`Replica.digests_in`."""
         self.looks += 1
         keys = self._keys
         found = {
@@ -71,14 +71,14 @@ class MemoryReplica:
         return found
 
     def in_bucket(self, bucket: int, after: tuple[str, bytes] = ("", b"")) -> Iterator[Record]:
-        """As :meth:`Replica.in_bucket`."""
+        """Like :meth:`Replica.in_bucket`."""
         for minion_id in sorted({minion_id for minion_id, _ in self.digests_in(bucket)}):
             for key, record in sorted(self.get(minion_id).items()):
                 if (minion_id, key) > after:
                     yield record
 
     def put(self, record: Record) -> None:
-        """As :meth:`Replica.put`, without a transaction."""
+        """Like :meth:`Replica.put`, without a transaction."""
         minion_id, key = record.minion_id, record.fingerprint
         bucket = bucket_of(minion_id)
         digest = record_digest(record)
@@ -93,7 +93,7 @@ class MemoryReplica:
         digest, record = self._pool.entry(digest, record)
         others = self._changed.get(minion_id)
         if others is None:
-            minion_id = record.minion_id  # the one that all share
+            minion_id = record.minion_id  # the object that all share
             self._buckets.setdefault(bucket, []).append(minion_id)
         kept = tuple(entry for entry in others or () if entry[1].fingerprint != key)
         self._changed[minion_id] = (*kept, (digest, record))

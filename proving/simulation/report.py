@@ -26,7 +26,7 @@ STEADY = (
 
 
 def table(data: Mapping[str, Any]) -> str:
-    """Aligned, for people at a terminal."""
+    """The tables, aligned for a terminal."""
     return "\n\n".join(harness.aligned(rows) for rows in _tables(data))
 
 
@@ -37,7 +37,7 @@ def markdown(data: Mapping[str, Any]) -> str:
 
 
 def seconds(value: float) -> str:
-    """For people."""
+    """A time, for people."""
     if value < 1:
         return f"{value * 1000:.3g} ms"
     if value < 120:

@@ -1,4 +1,4 @@
-"""What happens to a group, and what it costs until all masters know all again."""
+"""What happens to a group, and the cost until all masters know all again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from proving.simulation.network import Conditions, Traffic
 from proving.simulation.stage import on
 from saltext_ha.replication.record import ACCEPTED, REJECTED
 
-# The rest goes on whatever happens: looking whether all is the same, and who the members are.
+# All other requests go on whatever happens: they compare digests, and tell who the members are.
 CAUSED = ("hello", "branches", "compare", "push", "dropped")
 LIMIT = 86_400.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """The group that everything happens to, anew each time."""
+    """The group of a scenario, made anew each time."""
 
     keys: Keys
     settings: Settings
@@ -44,11 +44,11 @@ class Case:
 @dataclass
 class Outcome:
     """
-    What became of it.
+    The result of a scenario.
 
     :param each: seconds until a master knew, one for every master (and change).
     :param last: seconds until all knew, one for every repetition.
-    :param messages: requests because of it; ``bytes`` of them and their answers.
+    :param messages: requests that it caused; ``bytes`` of these and their answers.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Steady:
-    """What a master sends and receives while nothing happens, in a second."""
+    """What a master sends and receives in a second while nothing happens."""
 
     masters: int
     interval: float
@@ -83,7 +83,6 @@ class Steady:
     member_bytes: float
 
     def data(self) -> dict[str, float]:
-        """Plain data."""
         return {
             "masters": self.masters,
             "sync_interval": self.interval,
@@ -99,7 +98,7 @@ def steady(case: Case, seconds: float = 60.0) -> Steady:
         group.run(seconds)
         traffic = group.network.traffic
     parts = case.settings.masters * seconds
-    # Each byte is sent by one and received by another.
+    # Each byte is sent by one master and received by another.
     digest = 2 * traffic.bytes["digest"] / parts
     members = 2 * (sum(traffic.bytes.values()) - traffic.bytes["digest"]) / parts
     made = sum(traffic.requests.values()) / parts
@@ -184,7 +183,7 @@ def away(case: Case, changes: int = 2_000) -> Outcome:
             record = writer.replica.get(case.keys.minion_id(index))[case.keys.fingerprint(index)]
             for master in others:
                 master.learn([record])
-        group.run(120.0)  # the others have lost patience with it
+        group.run(120.0)  # until the others have lost patience with it
         return _returns("away", f"a master back after a day, {len(keys)} changes", group, gone)
 
 
@@ -242,7 +241,7 @@ def churn(case: Case, seconds: float = 600.0, share: float = 0.1) -> Outcome:
                 for master in group.masters
                 if master is not writer and started[master] <= began
             ]
-            # Who was down then, or since, is no measure of how fast news travel.
+            # Masters that were down then, or since, do not tell how fast news travels.
             outcome.each += times
             outcome.last.append(max(times, default=0.0))
     return outcome
@@ -264,7 +263,7 @@ def p99(values: list[float]) -> float:
 
 
 def rounded(value: float) -> float:
-    """*value* with four digits that count."""
+    """*value* with four significant digits."""
     return float(f"{value:.4g}")
 
 

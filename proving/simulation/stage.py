@@ -1,7 +1,6 @@
 """
-Has :class:`saltext_ha.sync.link.Link` run, as it is, in simulated time and on the simulated
-network: what its module knows as ``time``, ``asyncio``, ``random``, ``ahead`` and
-``PeerClient`` is replaced meanwhile.
+Runs :class:`saltext_ha.sync.link.Link`, unchanged, in simulated time and on the simulated network:
+it replaces ``time``, ``asyncio``, ``random``, ``ahead`` and ``PeerClient`` in its module.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from saltext_ha.keystore import minion_key
 from saltext_ha.sync import link
 from saltext_ha.transport.peer import Peer
 
-KEEPALIVE = 60.0  # as saltext_ha.transport.client has it
+KEEPALIVE = 60.0  # as in saltext_ha.transport.client
 
 
 class Client:
-    """As ``PeerClient``. What it takes for an identity is the calling :class:`Host`."""
+    """Like ``PeerClient``. In place of an identity it takes the calling :class:`Host`."""
 
     bytes_sent = bytes_received = 0  # the network counts them
 
@@ -41,9 +40,8 @@ class Client:
     async def call(
         self, method: str, payload: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
-        """The peer's answer."""
         connected = self._kernel.now - self._used < KEEPALIVE
-        self._used = float("-inf")  # a call that fails takes its connection along
+        self._used = float("-inf")  # a call that fails ends its connection
         answer = await self._network.call(
             self._caller,
             self._target,
@@ -60,7 +58,7 @@ class Client:
 
 
 class Lock:
-    """A lock that nobody else wants: one link, one round."""
+    """A lock without rivals: one link, one round."""
 
     async def __aenter__(self) -> None:
         pass
@@ -89,7 +87,7 @@ class Coming:
         self._resume = resume
 
     async def get(self) -> Any:
-        """It; :data:`END` if there is none."""
+        """The item; :data:`END` if there is none."""
         if self._made is None:
             await suspend(self._wait)
         assert self._made
@@ -105,7 +103,7 @@ class Coming:
 
 
 async def ahead(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """As ``saltext_ha.common.ahead`` has it."""
+    """Like the function in ``saltext_ha.common.ahead``."""
     coming = Coming(items)
     try:
         while (item := await coming.get()) is not END:
@@ -117,7 +115,7 @@ async def ahead(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
 
 @contextlib.contextmanager
 def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
-    """Inside, links are made and run in the time of *kernel*, and what they draw is of *source*."""
+    """Inside, links run in the time of *kernel*, and draw random numbers from *source*."""
 
     async def wait_for(event: Event, seconds: float) -> None:
         if not await event.wait_for(kernel, seconds):
@@ -127,7 +125,7 @@ def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
         Event=Event, Lock=Lock, TimeoutError=asyncio.TimeoutError, wait_for=wait_for
     )
     clock = SimpleNamespace(monotonic=lambda: kernel.now)
-    # That a text is an RSA key is found out once, not by each of fifty masters.
+    # Whether a text is an RSA key is checked once, not by each of fifty masters.
     check = functools.lru_cache(maxsize=50_000)(minion_key.check)
     with (
         patch.multiple(

@@ -29,7 +29,7 @@ SUITES = ("tests/pytests/scenarios/failover", "tests/pytests/scenarios/multimast
 REQUIREMENTS = "requirements/pytest.txt"
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # where Salt's suites start their masters
 LIMIT = 3600.0  # seconds for all of them
-HANGS = 900  # seconds after which one of them is given up; on a busy machine some take 300
+HANGS = 900  # seconds after which a test is given up; on a busy machine some take 300
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     own = run(tree, python, failed, ours=False)
     if own is None:
         return 1
-    # What passes now may do so because other tests were not run before it.
+    # A test may pass now because no other tests were run before it.
     passed = [test for test in failed if test not in own]
     ours = run(tree, python, passed, ours=True) if passed else []
     if ours is None:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verdict(test: str, own: Sequence[str], ours: Sequence[str]) -> str:
-    """Why *test* failed: those of *own* do without ours, those of *ours* by themselves with it."""
+    """Why *test* failed: those in *own* fail without ours; those in *ours* alone, with ours on."""
     if test in own:
         return "without ours, too"
     return "with ours only" if test in ours else "not by itself, with ours or without"
@@ -71,7 +71,7 @@ def verdict(test: str, own: Sequence[str], ours: Sequence[str]) -> str:
 
 def prepare(work: Path, version: str) -> tuple[Path, Path]:
     """
-    Salt's tests, and a Python with that Salt, what its tests need, and us.
+    Salt's tests, and a Python with that Salt, the needs of its tests, and saltext-ha.
 
     :return: the folder that holds ``tests/``, and the interpreter.
     """
@@ -100,9 +100,9 @@ def fetch(work: Path, version: str) -> Path:
 
 def unpack(archive: Path, tree: Path) -> None:
     """
-    The tests out of *archive*, and nothing else: Salt itself is to be the installed one.
+    Unpack the tests from *archive*, and nothing else: Salt itself must be the installed one.
 
-    :raises SystemExit: they are not in it.
+    :raises SystemExit: *archive* has no tests.
     """
     with tarfile.open(archive) as source:
         # By hand: the Python of Debian 12 has no filters for extractall yet.
@@ -123,7 +123,6 @@ def unpack(archive: Path, tree: Path) -> None:
 
 
 def pip(python: Path, *arguments: str) -> None:
-    """Run pip of *python*."""
     subprocess.run([str(python), "-m", "pip", "--quiet", *arguments], check=True)
 
 
@@ -131,7 +130,7 @@ def run(tree: Path, python: Path, tests: Sequence[str], ours: bool) -> list[str]
     """
     Run *tests*; show what pytest shows.
 
-    :return: the names of those that failed, or None when there is no telling.
+    :return: the names of those that failed, or None if they are unknown.
     """
     # Short, for the sake of the sockets in it: their paths must fit into 108 bytes.
     scratch = Path(tempfile.mkdtemp(prefix="ss-"))
@@ -148,7 +147,7 @@ def run(tree: Path, python: Path, tests: Sequence[str], ours: bool) -> list[str]
     }
     command = [
         *(str(python), "-m", "pytest", "-p", "saltext_ha_on", "-p", "no:cacheprovider"),
-        # Not the settings of the repository around it, which leave out what Salt's suites need.
+        # Not the settings of the repository around it, which lack what Salt's suites need.
         *("-c", os.devnull, "--rootdir", str(tree), "--timeout", str(HANGS)),
         *("-v", "--core", "--run-slow", "-o", "junit_family=xunit1", f"--junitxml={report}"),
         *tests,

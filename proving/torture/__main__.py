@@ -21,7 +21,7 @@ from proving.torture.run import Setting, alike, broken, run
 from proving.torture.shrink import shortest_prefix, without_idle_steps
 
 TRIES = 3
-"""How often a part of a failing history is tried before it is taken to pass."""
+"""How often a part of a failing history must pass before it counts as passing."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +95,7 @@ class _Setting:
 
 
 def _histories(options: argparse.Namespace) -> Iterator[History]:
-    """As many as were asked for, of those that tell something of the mutant that was."""
+    """As many histories as were asked for; with a mutant, only those that can show it."""
     all_of_them = (schedule.history(seed) for seed in count(options.seed))
     mutant = MUTANTS.get(options.mutant)
     return islice(filter(mutant.wanted if mutant else None, all_of_them), options.histories)
@@ -154,7 +154,7 @@ def _parallel(options: argparse.Namespace, mutant: str) -> Iterator[dict[str, ob
         ) as folder,
     ):
         for command in commands:
-            command += ["--folder", folder]  # of our own: a worker that is ended leaves it behind
+            command += ["--folder", folder]  # ours to remove: a worker that is killed leaves it
         workers = [
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
             for command in commands

@@ -1,8 +1,8 @@
 """
-A peer that asks and never decides: every master has pinned it, and it goes round the relays.
+A peer that asks and never decides: every master has pinned it, and its calls bypass the relays.
 
-It sees what each engine believes its key store shows, and it can say again what an engine said:
-later, twice, and in another order. TLS keeps messages in order, so no network could.
+It sees what each engine believes its key store shows, and it can repeat what an engine said: later,
+twice, and in another order. No network could, because TLS keeps messages in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT = 6.0
 
 @dataclass
 class Report:
-    """What one engine says of itself."""
+    """What one engine tells about itself."""
 
     root: bytes
     held: int
@@ -41,8 +41,8 @@ class Report:
 
 class Auditor:
     """
-    :param loop: where its connections live.
-    :param state_dir: for its identity.
+    :param loop: runs its connections.
+    :param state_dir: has its identity.
     """
 
     def __init__(self, loop: Loop, state_dir: Path, address: str, port: int) -> None:
@@ -52,7 +52,6 @@ class Auditor:
         self._clients: dict[str, PeerClient] = {}
 
     def introduce(self, member: Member) -> None:
-        """Have *member* trust the auditor."""
         Trust(member.place.config.state_dir).pin(self._peer)
 
     def ask(self, member: Member, method: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +66,7 @@ class Auditor:
         return self._loop.run(ask())
 
     def report(self, member: Member) -> Report | None:
-        """What its engine believes; None when it does not say."""
+        """What the engine of *member* believes; None when it does not answer."""
         try:
             summary = self.ask(member, "summary", {})
             shown = self.ask(member, "keys", {"glob": "*"})["keys"]
@@ -95,7 +94,7 @@ class Auditor:
         return list(self.ask(member, "compare", question)["records"])
 
     def replay(self, member: Member, records: list[Any], seed: int) -> int:
-        """Push *records* twice, in another order, one message each; how many messages."""
+        """Push *records* twice, in another order, one message each; return how many messages."""
         again = [*records, *records]
         random.Random(seed).shuffle(again)
         for record in again:
@@ -103,7 +102,6 @@ class Auditor:
         return len(again)
 
     def close(self) -> None:
-        """Close its connections."""
 
         async def close() -> None:
             for client in self._clients.values():

@@ -1,11 +1,11 @@
 """
 The bus of one master of a history, and the reactor of its salt-master.
 
-Events of others come as datagrams, as JSON; the engine's own come by :class:`Announcer`. All of
-them have one order. The reactor has the switch of Salt's (``salt/utils/reactor.py``, the same on
-3006 to 3008): on when it starts, set by an event that bears the key of the master. It reacts by
-telling the judge before the next event comes, so that nothing is on its way when its master is
-killed.
+Events of others come as datagrams of JSON; the engine's own come by :class:`Announcer`. All of them
+have one order. The reactor has the same switch as Salt's (``salt/utils/reactor.py``, the same on
+3006 to 3008): it is on at the start, and an event with the key of the master sets it. The reactor
+reacts by telling the judge before the next event comes, so that nothing is on its way when its
+master is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from saltext_ha.salt_bus.events import EventBus
 SOCKET = "bus.sock"
 EVENTS = "events.jsonl"
 TAG = "torture/"
-"""The events that its reactor is configured for begin with it; their number follows."""
+"""The beginning of events that the reactor is configured for; their number follows."""
 OF_SALT = "salt/"
 KEY = "the key of this master"
 
@@ -48,7 +48,7 @@ class Bus:
         (Path(opts["cachedir"]) / ".root_key").write_text(KEY, encoding="utf-8")
 
     def publish(self, tag: str, data: Mapping[str, Any]) -> None:
-        """The next event; returns when the reactor has reacted."""
+        """Pass on the next event; return when the reactor has reacted."""
         with self._lock:
             for listener in self._listening:
                 listener.put((tag, data))
@@ -64,10 +64,10 @@ class Bus:
         elif self._reacts and tag.startswith(TAG):
             number = int(tag.removeprefix(TAG))
             reaction = [number, self._name, time.monotonic()]
-            self._judge.send(json.dumps(reaction).encode())  # waits while it has no room
+            self._judge.send(json.dumps(reaction).encode())  # waits while the judge has no room
 
     def receive(self, events: EventBus, stop: threading.Event) -> None:
-        """As :meth:`.EventBus.listen`."""
+        """Like :meth:`.EventBus.listen`."""
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
@@ -81,7 +81,7 @@ class Bus:
                         events.tell(event["tag"], event["data"])
 
     def follow(self, follower: reactor.Reactor) -> None:
-        """As :meth:`.Reactor._listen`: hears what the reactor of this master hears."""
+        """Like :meth:`.Reactor._listen`: hear what the reactor of this master hears."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         with self._lock:
             self._listening.append(events)
@@ -90,7 +90,7 @@ class Bus:
 
 
 class Announcer:
-    """Writes the engine's events to a file, one JSON line each; what it fires is on *bus*."""
+    """Writes the engine's events to a file, one JSON line each, and fires on *bus*."""
 
     def __init__(self, opts: Mapping[str, Any], bus: Bus) -> None:
         self._path, self.fire = Path(opts["root_dir"]) / EVENTS, bus.publish

@@ -1,9 +1,8 @@
 """
 What Salt's master keeps of a minion that it has accepted: grains and pillar, in ``cachedir``.
 
-``salt-key -d`` clears that for an id that has no key any more, so revoking for it
-must, too.
-Salt 3006 and 3007 have a folder for each minion, 3008 a file in each of two banks.
+``salt-key -d`` clears this for an id without any key left, so the engine must, too, when it revokes
+the last key. Salt 3006 and 3007 have a folder for each minion, 3008 a file in each of two banks.
 """
 
 from __future__ import annotations
@@ -28,20 +27,18 @@ class Caches:
         self._by_minion = release.split(".")[0] in ("3006", "3007")
 
     def fill(self, minion_id: str) -> None:
-        """Its grains came; unless the disk is full."""
+        """Cache the grains of *minion_id*, unless the disk is full."""
         for path in self._paths(minion_id):
             with contextlib.suppress(OSError):
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.write_bytes(EMPTY)
 
     def clear(self, minion_id: str) -> None:
-        """Nothing of it is kept."""
         for path in self._paths(minion_id):
             with contextlib.suppress(OSError):
                 path.unlink()
 
     def has(self, minion_id: str) -> bool:
-        """Whether anything of it is kept."""
         return any(path.exists() for path in self._paths(minion_id))
 
     def _paths(self, minion_id: str) -> list[Path]:

@@ -1,6 +1,6 @@
 """
-The invariants, from outside: what the key folders show, what the ledger allows, which AES keys
-rotated. :func:`verdict` is pure; the rest asks a world that has settled.
+Checks the invariants from outside: what the key folders show, what the ledger allows, which AES
+keys rotated. :func:`verdict` is pure; the other functions ask a world that has settled.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from saltext_ha.common.errors import HaError
 ROTATED = 10.0
 ABOUT_KEYS = ("key/", "conflict", "held")
 IDLE = 0.5
-"""Seconds in which an engine that had something to do would do it: it looks every 0.1 s."""
+"""Seconds within which an engine would do any remaining work: it looks every 0.1 s."""
 
 
 def verdict(
     ledger: Ledger, shown: Mapping[str, Mapping[str, Slot]], conflicts: Iterable[str]
 ) -> list[str]:
     """
-    What is wrong with what the masters show in the end; nothing is the best.
+    What is wrong in what the masters show in the end; empty if nothing is.
 
     :param shown: master → id → slot, of masters that have settled.
     :param conflicts: ids that the masters say are in conflict.
@@ -70,14 +70,14 @@ def _slot_flaws(
 
 
 def replaced(ledger: Ledger, changes: Iterable[Change]) -> list[str]:
-    """I4: accepted keys that another took the place of, though nobody ever revoked them."""
+    """I4: accepted keys that another key replaced, though nobody ever revoked them."""
     flaws = []
     for change in changes:
         old, new = change.before.get(ACCEPTED), change.after.get(ACCEPTED)
         if not old or not new or old == new or UNKNOWN in (old, new):
             continue
         pair = (change.minion_id, old)
-        # Taken in as a knock, as it may have been deleted and forgotten.
+        # Taken in as a knock, because it may have been deleted and forgotten.
         demoted = any(act.on == change.on and not act.certain for act in ledger.about(pair, KNOCK))
         if not demoted and not ledger.about(pair, *REVOCATIONS):
             where = f"{change.minion_id} on {change.on}"
@@ -89,7 +89,7 @@ def check(world: World, seed: int) -> list[str]:
     """
     All that is wrong with a world that was healed and has settled.
 
-    :param seed: chooses whom to restart.
+    :param seed: chooses the masters to restart.
     """
     reports = world.settle(world.group())
     shown = {
@@ -102,16 +102,16 @@ def check(world: World, seed: int) -> list[str]:
     }
     conflicts = {minion_id for report in reports.values() for minion_id in report.conflicts}
     flaws = verdict(world.ledger, shown, conflicts)
-    # A backup that is put back may show what another key had replaced since.
+    # A restored backup may show a key that another key had replaced since.
     flaws += replaced(world.ledger, by_engines(world.watcher.changes, (), world.hands))
-    # Caches are cleared after the rotation: who waited for that in vain need not wait again.
+    # Caches are cleared after the rotation: after waiting for that in vain, do not wait again.
     flaws += _revoked_really(world) or _caches_kept(world)
     flaws += _failed_parts(world)
     return flaws or _idle(world, seed)
 
 
 def _failed_parts(world: World) -> list[str]:
-    """Whatever happens, no part of an engine ends by an exception that nobody expected."""
+    """Whatever happens, no part of an engine ends with an unexpected exception."""
     return [
         f"{name}: its log has a traceback"
         for name, member in world.members.items()
@@ -120,7 +120,7 @@ def _failed_parts(world: World) -> list[str]:
 
 
 def _revoked_really(world: World) -> list[str]:
-    """I9: where an engine took an accepted key away, the AES key rotates."""
+    """I9: when an engine took an accepted key away, the AES key rotates."""
     flaws = []
     changes = by_engines(world.watcher.changes, world.operations, world.hands)
     for name, member in world.members.items():
@@ -138,8 +138,8 @@ def _revoked_really(world: World) -> list[str]:
 
 
 def _caches_kept(world: World) -> list[str]:
-    """I9: where an engine took the last key of an id away, nothing is kept of that minion."""
-    # The last time that each accepted key went.
+    """I9: when an engine took the last key of an id away, nothing is kept of that minion."""
+    # The last time that each accepted key went away.
     went = {
         (change.on, change.minion_id): change
         for change in world.watcher.changes
@@ -169,7 +169,7 @@ def _rotated(world: World, name: str, since: float) -> bool:
 
 
 def _idle(world: World, seed: int) -> list[str]:
-    """I7: what was done is done once, after a restart, a sync and messages that come again."""
+    """I7: a restart, a sync and repeated messages do nothing a second time."""
     rng = random.Random(seed)
     group = world.group()
     time.sleep(IDLE)
@@ -212,6 +212,6 @@ def _marks(world: World, name: str) -> tuple[object, object, object]:
                 if not entry.name.startswith("."):
                     info = entry.stat()
                     files[f"{folder}/{entry.name}"] = (info.st_ino, info.st_mtime_ns)
-    # Those about peers and configurations come when they come.
+    # Events about peers and configurations may come at any time.
     events = [e for e in member.announced() if e["tag"].startswith(ABOUT_KEYS)]
     return files, len(world.watcher.rotations[name]), len(events)

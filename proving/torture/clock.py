@@ -1,10 +1,10 @@
 """
 A wall clock that can be wrong by hours.
 
-Set up before the product is imported, so that all of it looks at this clock; ``time.monotonic``
-stays right, as it does on a machine whose date was set wrong. Files bear the time of the kernel,
-which nobody here deceives: to an engine they come from hours ago, or from hours ahead, as those of
-a file server with another clock do.
+It is set up before the product is imported, so that all of the product reads this clock;
+``time.monotonic`` stays right, as on a machine whose date was set wrong. Files have the right time
+of the kernel: to an engine they are hours old, or hours ahead, like those of a file server with
+another clock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _AnyDatetime(type):
 
 
 class _Datetime(datetime.datetime, metaclass=_AnyDatetime):
-    """The class that everybody finds, and whose instances libraries in C and Rust ask for."""
+    """The class that all code finds as ``datetime``; libraries in C and Rust take its instances."""
 
     __slots__ = ()  # they compare its size, too
 
@@ -54,7 +54,7 @@ class _Datetime(datetime.datetime, metaclass=_AnyDatetime):
 
 
 def set_up() -> None:
-    """Have all that this process imports from now on look at this clock."""
+    """Make all modules that this process imports from now on read this clock."""
     vars(time)["time"] = _shown
     vars(time)["time_ns"] = _shown_ns
     vars(datetime)["datetime"] = _Datetime

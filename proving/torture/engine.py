@@ -1,8 +1,8 @@
 """
-What runs in the process of one engine: the product as salt-master would start it.
+The process of one engine: the product as salt-master would start it.
 
-Put in place of what a salt-master gives it are its bus and its reactor (:mod:`.bus`); and the clock
-may be wrong. A mutant, when one is asked for, takes a guard out of the product.
+Its bus and its reactor are replacements for those of a salt-master (:mod:`.bus`), and its clock may
+be wrong. A mutant, if one is asked for, takes a guard out of the product.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from saltext_ha.sync import retention
 
 AUDITOR = "auditor"
 LEGACY = "legacy"
-"""The key store of 3006 and 3007; on 3008 it is what its file driver keeps, read otherwise."""
+"""The key store of 3006 and 3007; the file driver of 3008 keeps the same, and reads otherwise."""
 DRIVER_OPTION = "keys.cache_driver"
 FRESH = 1.5
-"""Seconds for which a master counts as there; a busy machine must not take that for a fault."""
+"""Seconds for which a master counts as there; slowness of a busy machine must not be a fault."""
 
 
 def run(spec: Mapping[str, Any]) -> None:
@@ -57,11 +57,11 @@ def run(spec: Mapping[str, Any]) -> None:
     clock.put_off(spec["offset"])
     place = Place.of(spec["place"])
     with contextlib.suppress(FileNotFoundError):
-        place.config.control_socket.unlink()  # a killed one leaves it behind
+        place.config.control_socket.unlink()  # a killed engine leaves it behind
     _put_in_place(place, spec["layout"])
     mutants.take_out(spec["mutant"])
     vars(ha)["__opts__"] = place.opts
-    # Until it runs there is nothing to finish; an engine that waits to try again ends at once.
+    # Before it runs it has nothing to finish; an engine that waits to try again ends at once.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ha.start()
 
@@ -78,14 +78,14 @@ def _put_in_place(place: Place, layout: str) -> None:
     vars(service)["Announcer"] = lambda opts, proofs: Announcer(opts, bus)
     vars_of(EventBus)("listen", lambda self, stop: bus.receive(self, stop))
     vars_of(Reactor)("_listen", lambda self: bus.follow(self))
-    # A history has many silences to wait for; these are seconds in production.
+    # A history waits for many silences; in production these take seconds.
     vars(scanner)["FOLDER_INTERVAL"] = 0.1
     vars(work_queue)["SETTLE"] = 0.15
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
     for module in (election, group_leader, view_rows):
         vars(module)["FRESH"] = FRESH
     vars(group_leader)["TURN"], vars(group_leader)["PATIENCE"] = FRESH / 4, FRESH / 2
-    # The judge's own certificate is pinned, so that it can ask; it is no master that could agree.
+    # The judge's certificate is pinned, so that it can ask; but it is no master that could agree.
     others = retention.Retention.others
     vars_of(retention.Retention)(
         "others", lambda self: [name for name in others(self) if name != AUDITOR]

@@ -1,9 +1,9 @@
 """
-What can happen to a master's disk, made with the kernel's means where it lets us, else imitated.
+Faults of a master's disk, made by the kernel where it lets us, else imitated.
 
-As root (in a mount namespace of our own, which nothing outlives) every master lives on a small
+As root (in a mount namespace of our own, which ends with the run) every master lives on a small
 tmpfs that can really be full, and its key folder can really be read-only. Otherwise the engine may
-write no byte more (RLIMIT_FSIZE), and the folders lose their write permission.
+not write a byte more (RLIMIT_FSIZE), and the folders lose their write permission.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def own_mounts() -> bool:
 
 class Disk:
     """
-    Where one master lives: *home*, with its key folder *pki_dir* in it.
+    The disk of one master: *home*, with its key folder *pki_dir* in it.
 
     :param mounting: whether :func:`own_mounts` succeeded.
     """
@@ -64,14 +64,14 @@ class Disk:
         return self.away or self.wiped
 
     def limit(self, pid: int) -> None:
-        """Have a full disk be full for the engine *pid*, too, where there is no real one."""
+        """Without a real disk, make a full one full for the engine *pid*, too."""
         if not self._mounted:
             soft = 0 if self.full else resource.RLIM_INFINITY
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
 
     def fill(self, pid: int | None) -> None:
-        """Not a byte is left."""
+        """Fill the disk: not a byte is left."""
         self.full = True
         if pid:
             self.limit(pid)
@@ -85,7 +85,7 @@ class Disk:
                         size //= 2
 
     def free(self, pid: int | None) -> None:
-        """There is room again."""
+        """Make room again."""
         self.full = False
         if pid:
             self.limit(pid)
@@ -93,7 +93,6 @@ class Disk:
             (self.home / BALLOON).unlink()
 
     def protect(self) -> None:
-        """The key folder is read-only."""
         self.read_only = True
         path = str(self.pki_dir)
         if self._mounted and _run("mount", "--bind", path, path):
@@ -102,7 +101,6 @@ class Disk:
         self._permit(0o500)
 
     def unprotect(self) -> None:
-        """It can be written again."""
         if self.read_only and self._mounted:
             _run("umount", "-l", str(self.pki_dir))
         elif self.read_only:
@@ -110,13 +108,13 @@ class Disk:
         self.read_only = False
 
     def unmount(self) -> None:
-        """The key folder is empty, as when what was mounted there is not."""
+        """Empty the key folder, as when its file system is not mounted."""
         self.away = True
         self.pki_dir.rename(self._away)
         self.pki_dir.mkdir(mode=0o700)
 
     def mount(self) -> None:
-        """It is back; what was put there meanwhile is hidden."""
+        """Bring the key folder back; what was put there meanwhile is hidden."""
         if self.away:
             self.pki_dir.rename(self.home / f"pki.hidden-{os.urandom(3).hex()}")
             self._away.rename(self.pki_dir)
@@ -131,7 +129,7 @@ class Disk:
                 path.rename(self._aside / path.name)
 
     def put_back(self) -> None:
-        """What :meth:`wipe` removed is there again, but for ids that have a key by now."""
+        """Put back what :meth:`wipe` removed, except for ids that have a key by now."""
         if self.wiped:
             for path in self._aside.iterdir():
                 slots = (self.pki_dir / FOLDERS[state] / path.name for state in SLOT_STATES)
@@ -140,12 +138,11 @@ class Disk:
             self.fill_up()
 
     def fill_up(self) -> None:
-        """It was filled again by other means."""
+        """Note that the folder was filled again by other means."""
         shutil.rmtree(self._aside, ignore_errors=True)
         self.wiped = False
 
     def close(self) -> None:
-        """Take the mounts away."""
         self.unprotect()
         if self._mounted:
             _run("umount", "-l", str(self.home))
@@ -160,14 +157,14 @@ class Disk:
 
 
 def disks(mounting: bool) -> str:
-    """What becomes of disks, for people."""
+    """How disks are broken, for people."""
     if mounting:
         return "with mounts, as root: disks are really full and read-only"
     return "without mounts: full and read-only disks are imitated"
 
 
 def can_protect(mounting: bool) -> bool:
-    """Whether a key folder can be made read-only: for root without mounts, nothing is."""
+    """Whether a key folder can be made read-only: without mounts root can write everything."""
     return mounting or os.geteuid() != 0
 
 

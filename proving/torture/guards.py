@@ -42,7 +42,7 @@ def sizes() -> None:
 
 
 def fields() -> None:
-    """All that an event has is let in, under whatever name or id."""
+    """All fields of an event are let in, under any name or id."""
     vars(intake)["take"] = lambda tag, data: dict(data) if isinstance(data, Mapping) else None
 
 
@@ -68,7 +68,7 @@ def claims_before() -> None:
 
 
 def proofs() -> None:
-    """Anybody who says how far a master has written is believed."""
+    """Every peer that says how far a master has written is believed."""
     vars(proving)["_proves"] = lambda key, vouch: True
 
 
@@ -98,7 +98,7 @@ def spoilt_again() -> None:
 
 
 def receipts() -> None:
-    """History does not say from whom a line came, and when it came."""
+    """History does not say from which peer a line came, nor when."""
     vars_of(Replica)("received", lambda self, receipt: None)
 
 
@@ -146,13 +146,13 @@ def deployments() -> None:
 
 
 def salts() -> None:
-    """How ids are divided, where many fall into one bucket, is known beforehand."""
+    """The division of ids, where many fall into one bucket, can be known beforehand."""
     vars(antientropy)["secrets"] = SimpleNamespace(token_bytes=bytes)
 
 
 @dataclass(frozen=True)
 class Guard:
-    """:param take_out: takes it out of this process. :param test: as pytest calls it, red then."""
+    """:param take_out: takes it out of this process. :param test: goes red then."""
 
     take_out: Callable[[], None]
     test: str
@@ -254,7 +254,7 @@ def tried(guard: Guard, *, without: bool) -> tuple[int, str]:
     :return: the exit status of pytest, and which test failed, or its last line.
     """
     with tempfile.TemporaryFile("w+") as output:
-        # All that takes long to import is there already.
+        # Modules that take long to import are loaded already.
         child = os.fork()
         if child == 0:
             status = int(pytest.ExitCode.INTERNAL_ERROR)

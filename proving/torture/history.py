@@ -10,9 +10,9 @@ from typing import Any
 Step = dict[str, Any]
 
 HOT = ("web1", "web2", "db1")
-"""Few ids, so that what happens to them collides."""
+"""Few ids, so that acts on them collide."""
 BULK = tuple(f"node{number:02}" for number in range(14))
-"""Accepted on all masters from the start: more than what is believed to be gone at once."""
+"""Accepted on all masters from the start: if all vanish at once, that is not believed."""
 KEY_NAMES = ("k0", "k1", "k2")
 MAX_OFFSET = 6 * 3600
 
@@ -22,8 +22,8 @@ class MasterSpec:
     """
     One master.
 
-    ``offset``: seconds that its clock is ahead. ``layout``: how keys lie and are read, ``legacy``
-    or ``3008``. ``salt``: which of the releases that take part, counted round.
+    ``offset``: seconds that its clock is ahead. ``layout``: how keys are stored and read,
+    ``legacy`` or ``3008``. ``salt``: the number of its release among those that take part, modulo.
     """
 
     name: str

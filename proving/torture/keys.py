@@ -1,4 +1,4 @@
-"""The public keys of a history, by short names, and how they lie in key folders."""
+"""The public keys of a history, by short names, and how key folders hold them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FOLDERS = {
     DENIED: "minions_denied",
 }
 KEYS = dict(zip(("k0", "k1", "k2"), islice(public_keys(7), 3), strict=True))
-"""Name → PEM. Any id may knock with any of them: records are of (id, key)."""
+"""Name → PEM. Any id may knock with any of them: records are about (id, key)."""
 FINGERPRINTS = {minion_key.fingerprint(text): name for name, text in KEYS.items()}
 UNKNOWN = "?"
 """A file that is no key, or is being written."""
 
 Entry = dict[str, str]
-"""What the folders hold for one id: state → name of the key."""
+"""The content of the folders for one id: state → name of the key."""
 Slot = tuple[str, str]
 
 
@@ -34,14 +34,13 @@ def slot_of(entry: Entry, legacy: bool) -> Slot | None:
 
 
 class Folders:
-    """The key folders below *pki_dir*, read as often as one likes: a file is read when new."""
+    """The key folders below *pki_dir*; reading them is cheap: only new files are read."""
 
     def __init__(self, pki_dir: Path) -> None:
         self.pki_dir = pki_dir
         self._read: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def path(self, state: str, minion_id: str) -> Path:
-        """Where a key of that state lies."""
         return self.pki_dir / FOLDERS[state] / minion_id
 
     def look(self) -> dict[str, Entry]:
@@ -62,12 +61,10 @@ class Folders:
         return found
 
     def entry(self, minion_id: str) -> Entry:
-        """What they hold for one id."""
         found = {state: self._name(str(self.path(state, minion_id))) for state in FOLDERS}
         return {state: name for state, name in found.items() if name}
 
     def accepts(self, minion_id: str) -> bool:
-        """Whether there is an accepted key of that id."""
         return self.path(ACCEPTED, minion_id).exists()
 
     def _name(self, path: str) -> str | None:

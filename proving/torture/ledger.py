@@ -1,10 +1,10 @@
 """
-Who did what to which key, what each of them could know, and what may follow from it.
+Who did what to which key, what each of them could know, and what may follow from that.
 
-Pure: no processes, no files. An act knows another *surely* when both masters had settled between
-them (or it was made on the same master after the first was noticed), *perhaps* when there was any
-way at all on which word of it may have come. What lies between is open, and both outcomes are
-allowed; nothing else is.
+Pure: no processes, no files. An act knows an earlier one *surely* if both masters had settled in
+between (or if it was made on the same master after the earlier one was noticed), and *perhaps* if
+news of it may have come in any way at all. Between the two it is open, and both outcomes are
+allowed; no others are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Act:
     """
     One act about one pair.
 
-    ``certain``: it must count. Otherwise it may have left no trace, or may not have happened.
+    ``certain``: it must count. Otherwise it may have left no trace, or not have happened.
     """
 
     number: int
@@ -59,15 +59,15 @@ class Ledger:
     # -- what happens
 
     def begin(self) -> None:
-        """What is entered next, until the next call, is one operation."""
+        """Begin an operation: all entries until the next call belong to it."""
         self._operation += 1
 
     def act(self, on: str, kind: str, pair: Pair, certain: bool = True) -> Act:
         """
-        Something was done on master *on*.
+        Enter what was done on master *on*.
 
-        What came and went between two looks of the engine leaves no trace: where an operation on
-        the same id was not noticed yet, neither need count. A minion that knocked in between
+        What comes and goes between two looks of the engine leaves no trace: if an earlier operation
+        on the same id was not noticed yet, neither of the two need count. A knock in between
         changes only what a deletion leaves behind.
         """
         earlier = [a for a in self._unnoticed[on, pair[0]] if a.operation != self._operation]
@@ -92,7 +92,7 @@ class Ledger:
         return act
 
     def ghost(self, on: str, kind: str, pair: Pair, known: Iterable[int] = ()) -> None:
-        """The engine of *on* may take what it finds for such an act, made knowing *known*."""
+        """Note that the engine of *on* may take what it finds for an act made knowing *known*."""
         act = Act(
             len(self.acts),
             self.step,
@@ -108,39 +108,39 @@ class Ledger:
         self._perhaps[on].add(act.number)
 
     def raced(self, acts: Sequence[Act], can_reach: Iterable[Sequence[str]]) -> None:
-        """*acts* were made at the same time: masters that reach each other may know all of them."""
+        """Note that *acts* happened at once: masters that reach each other may know all of them."""
         for group in can_reach:
             among = [act for act in acts if act.on in group]
             for act in among:
                 act.perhaps.update(other.number for other in among if other.on != act.on)
 
     def can_flow(self, groups: Iterable[Sequence[str]]) -> None:
-        """Within each group everything that one knows may have come to all."""
+        """Note that within each group, all masters may have heard what one of them knows."""
         for group in groups:
             known = set().union(*(self._perhaps[name] for name in group))
             for name in group:
                 self._perhaps[name] |= known
 
     def carried(self, known: set[int], to: str) -> None:
-        """Somebody brought what was known elsewhere, by another way than the network."""
+        """Note that *known* was brought from elsewhere, by another way than the network."""
         self._perhaps[to] |= known
 
     def known_to(self, name: str) -> set[int]:
-        """What master *name* perhaps knows."""
+        """The acts that master *name* perhaps knows."""
         return set(self._perhaps[name])
 
     def unsettled(self, on: str, minion_id: str) -> bool:
-        """Whether word of what others did to *minion_id* may be arriving at *on* just now."""
+        """Whether news of what others did to *minion_id* may be arriving at *on* just now."""
         coming = self._perhaps[on] - self._surely[on]
         return any(self.acts[n].on != on and self.acts[n].pair[0] == minion_id for n in coming)
 
     def noticed(self, on: str, minion_id: str) -> None:
-        """The engine of *on* has recorded what was done there to *minion_id*."""
+        """Note that the engine of *on* has recorded what was done there to *minion_id*."""
         acts = self._unnoticed.pop((on, minion_id), [])
         self._surely[on].update(act.number for act in acts)
 
     def settled(self, group: Sequence[str]) -> None:
-        """The masters of *group* have noticed everything, and know the same."""
+        """Note that the masters of *group* have noticed everything, and know the same."""
         for on, minion_id in list(self._unnoticed):
             if on in group:
                 self.noticed(on, minion_id)
@@ -154,7 +154,7 @@ class Ledger:
 
     def forgot(self, on: str) -> None:
         """
-        What only *on* knows may be lost: its replica is gone, or an older one.
+        Note that what only *on* knows may be lost: its replica is gone, or an older one.
 
         Until it has settled with others, what is done there need not count.
         """
@@ -167,11 +167,10 @@ class Ledger:
     # -- what may follow
 
     def about(self, pair: Pair, *kinds: str) -> list[Act]:
-        """The acts about *pair*, of these kinds."""
         return [act for act in self.acts if act.pair == pair and act.kind in kinds]
 
     def standing(self, pair: Pair) -> list[Act]:
-        """Revocations of *pair* that must count and that no grant can have known."""
+        """The revocations of *pair* that must count, and that no grant can have known."""
         grants = self.about(pair, GRANT)
         return [
             act
@@ -180,11 +179,10 @@ class Ledger:
         ]
 
     def may_be_accepted(self, pair: Pair) -> bool:
-        """Whether there is any way in which *pair* ends accepted."""
         return bool(self.about(pair, GRANT)) and not self.standing(pair)
 
     def must_be_accepted(self, pair: Pair) -> bool:
-        """Whether *pair* ends accepted in every way: somebody knew all that was against it."""
+        """Whether *pair* must end accepted: for every revocation, a grant surely knew of it."""
         grants = [act for act in self.about(pair, GRANT) if act.certain]
         return bool(grants) and all(
             any(act.number in grant.surely for grant in grants)
@@ -192,7 +190,7 @@ class Ledger:
         )
 
     def must_be_rejected(self, pair: Pair) -> bool:
-        """Whether a rejection of *pair* stands that nobody can have known who decided otherwise."""
+        """Whether a rejection of *pair* stands that no other decision about it can have known."""
         decisions = self.about(pair, GRANT, DELETE)
         return any(
             act.certain and not any(act.number in other.perhaps for other in decisions)
@@ -200,7 +198,7 @@ class Ledger:
         )
 
     def may_be_pending(self, pair: Pair) -> bool:
-        """Whether *pair* knocked at all since it was deleted, as far as anybody can tell."""
+        """Whether *pair* may have knocked since it was deleted."""
         deletions = [act for act in self.about(pair, DELETE) if act.certain]
         return any(
             not any(knock.number in deletion.surely for deletion in deletions)

@@ -30,7 +30,7 @@ STARTING = 30.0
 
 @dataclass
 class Copy:
-    """A backup: of what, where it lies, and what the master perhaps knew then."""
+    """A backup: its path, what the master perhaps knew then, and what its key folders showed."""
 
     path: Path
     known: set[int]
@@ -43,7 +43,7 @@ class Member:
 
     :param place: as :class:`Place` takes it; ``root`` as text.
     :param offset: seconds that its clock is ahead.
-    :param layout: ``legacy`` or ``3008``; how keys lie and are read.
+    :param layout: ``legacy`` or ``3008``: how keys are stored and read.
     """
 
     def __init__(
@@ -100,16 +100,16 @@ class Member:
         self.await_listening()
 
     def await_listening(self) -> None:
-        """An engine that was started on a bad disk may need a moment once that is good again."""
+        """Wait until it listens: if it was started on a bad disk, it may need a moment now."""
         if self.healthy:
             wait_for(self._listens, STARTING, f"{self.name} listens; see {self.log}")
 
     def kill(self) -> bool:
-        """``kill -9``; whether it ran."""
+        """``kill -9``; return whether it ran."""
         return self._end(signal.SIGKILL)
 
     def stop(self) -> bool:
-        """An orderly end; whether it ran."""
+        """End it in order; return whether it ran."""
         if self.stopped:
             self.cont()
         return self._end(signal.SIGTERM)
@@ -127,7 +127,7 @@ class Member:
         self.stopped = False
 
     def control(self, command: str, **payload: Any) -> dict[str, Any]:
-        """What the runner would be answered."""
+        """The answer that the runner would get."""
         return control_client.request(
             self.place.config.control_socket, command, payload, timeout=30.0
         )
@@ -156,19 +156,17 @@ class Member:
             return []
         found = []
         for line in lines:
-            with contextlib.suppress(ValueError):  # cut off by a full disk or a kill
+            with contextlib.suppress(ValueError):  # a line cut off by a full disk or a kill
                 found.append(json.loads(line))
         return found
 
     def close(self) -> None:
-        """End the engine, take the disk away."""
         self.kill()
         self.disk.close()
 
     # -- what is lost, saved and put back while the engine is down
 
     def lose_replica(self) -> None:
-        """replica.db is gone."""
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 self._replica(suffix).unlink()
@@ -179,25 +177,21 @@ class Member:
         self._copy_replica(target)
 
     def restore_replica(self) -> None:
-        """Put the backup in the place of replica.db."""
         self._put_replica(self.copies["replica"].path)
 
     def save_folder(self, known: set[int]) -> None:
-        """Back the key folder up."""
         self._copy_folder(self._backup("folder", known))
 
     def restore_folder(self) -> None:
-        """Put that backup in place of the key folder."""
         self._put_folder(self.copies["folder"].path)
 
     def save_machine(self) -> None:
-        """Back replica.db and the key folder up, as they are in one instant: the engine stands."""
+        """Back replica.db and the key folder up, as of one instant: the engine is stopped."""
         target = self._backup("machine", set())
         self._copy_replica(target)
         self._copy_folder(target)
 
     def restore_machine(self) -> None:
-        """Put both back."""
         path = self.copies["machine"].path
         self._put_replica(path)
         self._put_folder(path)

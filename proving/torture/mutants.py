@@ -54,17 +54,17 @@ def causal_context() -> None:
 
 
 def too_many() -> None:
-    """However many keys are gone from the right folder: it is believed."""
+    """If keys are gone from the right folder, that is believed, however many they are."""
     vars_of(guard.RevocationGuard)("allows", lambda self, ids, accepted, now: True)
 
 
 def signature() -> None:
-    """Whosever folder it is: it is believed."""
+    """A key folder is believed, even if it is another master's."""
     vars_of(provenance.Provenance)("look", lambda self: provenance.OURS)
 
 
 def apply_journal() -> None:
-    """What was still to be applied is forgotten when the engine ends."""
+    """The journal of what is still to be applied is forgotten when the engine ends."""
     begin = Replica.__init__
 
     def begin_afresh(self: Replica, path: Path | None) -> None:
@@ -75,7 +75,7 @@ def apply_journal() -> None:
 
 
 def pull_before_push() -> None:
-    """After a lost replica what the store shows is taken for news, before any peer was asked."""
+    """After a lost replica the store's content counts as news before any peer was asked."""
     begin = WriteMode.__init__
 
     def begin_at_once(self: WriteMode, *arguments: Any, **options: Any) -> None:
@@ -85,7 +85,7 @@ def pull_before_push() -> None:
 
 
 def late_knowledge() -> None:
-    """An operator is taken to have known all that the engine knows by now."""
+    """An operator counts as having known all that the engine knows by now."""
 
     def contexts_of_now(
         self: Observer, minion_id: str, seen: Sighting, records: Records, task: Task
@@ -99,7 +99,7 @@ def late_knowledge() -> None:
 
 
 def horizon() -> None:
-    """Of tombstones that were dropped, nothing is remembered at all."""
+    """Nothing at all is remembered of dropped tombstones."""
     vars_of(Dropped)("horizon", lambda self: {})
 
 
@@ -109,7 +109,7 @@ def rotation() -> None:
 
 
 def caches() -> None:
-    """Of minions whose keys are gone everything is kept."""
+    """Everything is kept of minions whose keys are gone."""
     vars(revoking)["_clean"] = lambda options, gone: None
     vars(revoking)["_clean_all"] = lambda options: None
 
@@ -145,7 +145,7 @@ def every_leader() -> None:
 
 
 def hand_over() -> None:
-    """What a master heard that does not lead counts as handed over, and is not."""
+    """Events heard by a master that does not lead count as handed over, and are not."""
 
     async def taken(self: Reactions, leader: str) -> bool:
         self._pop()
@@ -160,7 +160,7 @@ def same_event() -> None:
 
 
 def remembered_runs() -> None:
-    """What ran is not looked at when something is to run under that name."""
+    """Earlier runs under a name do not keep another one from running under it."""
     vars(runs)["why_not"] = lambda *known: ""
 
 
@@ -170,7 +170,7 @@ class Mutant:
     One guard.
 
     :param take_out: takes it out of this process.
-    :param wanted: whether a history has what only this guard is for; the others tell nothing.
+    :param wanted: whether a history can show that this guard is missing.
     """
 
     take_out: Callable[[], None]

@@ -1,5 +1,5 @@
 """
-Engines in a few milliseconds: one process imports Salt and the product, and forks them.
+Starts engines in a few milliseconds: one process imports Salt and the product, and forks them.
 
 Starting an interpreter takes a second of CPU, and a history starts a dozen engines. There is one
 nursery for each release of Salt that takes part. It answers lines of JSON on stdin; when that ends,
@@ -33,7 +33,7 @@ class Nursery:
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
-            # A Ctrl-C is for the one who acts the history out, who then closes this.
+            # A Ctrl-C is for the process that acts the history out, which then closes this one.
             start_new_session=True,
         )
         line = self._stdout.readline()
@@ -46,19 +46,17 @@ class Nursery:
         return self._process.stdout
 
     def start(self, spec: Mapping[str, Any]) -> int:
-        """Fork an engine, see :func:`proving.torture.engine.run`; its pid."""
+        """Fork an engine, see :func:`proving.torture.engine.run`; return its pid."""
         return int(self._ask({"start": dict(spec)}))
 
     def ended(self, pid: int) -> bool:
-        """Whether that engine has ended; its pid is not given to anybody else before this."""
+        """Whether that engine has ended; no other process gets its pid before this call."""
         return bool(self._ask({"ended": pid}))
 
     def wait(self, pid: int) -> None:
-        """Until that engine has ended."""
         self._ask({"wait": pid})
 
     def close(self) -> None:
-        """End all of it."""
         if self._process.stdin:
             self._process.stdin.close()
         try:

@@ -1,4 +1,4 @@
-"""What must happen once in a history: events for reactors, and what is called on every master."""
+"""What must happen once in a history: events for reactors, and calls of ``ha.once``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WAIT = 6.0
 """Seconds for which a master that does not lead waits until the leader has begun."""
 FUNCTION = "torture.run"
 MINION = "hot1"
-"""It has no key that anybody decides about."""
+"""Nobody decides about a key of this minion."""
 
 
 class OnceActs:
-    """Acts on the masters of *world*, and keeps a book of what came of it."""
+    """Acts on the masters of *world*, and keeps a book of the results."""
 
     def __init__(self, world: World) -> None:
         self._world, self.book = world, OnceBook()
@@ -39,7 +39,7 @@ class OnceActs:
 
     @contextlib.contextmanager
     def trouble(self) -> Iterator[None]:
-        """A fault happens inside."""
+        """Note that a fault happens inside the block."""
         begun = time.monotonic()
         before = {name: member.pid for name, member in self._world.members.items()}
         self.book.calm = []
@@ -55,7 +55,7 @@ class OnceActs:
     # -- acts
 
     def event(self, step: Step) -> bool:
-        """A minion that is connected to the masters ``on`` tells those that listen the same."""
+        """A minion that is connected to the masters ``on`` sends one event to those that listen."""
         self._numbers += 1
         known = {"tag": "salt/auth", "data": {"act": "accept", "id": MINION, "result": True}}
         data = {"cmd": "_minion_event", "id": MINION, "data": {"number": self._numbers}}
@@ -70,7 +70,7 @@ class OnceActs:
 
     def once(self, step: Step) -> bool:
         """
-        Every master calls ``ha.once``, as by its cron; ``kill`` one meanwhile.
+        Every master calls ``ha.once``, as if by cron; ``kill`` names one to kill meanwhile.
 
         :raises Violation: L2.
         """
@@ -141,7 +141,7 @@ class OnceActs:
                     told[name] = self._world.auditor.ask(member, "leading", {})
         calm: list[Half] = []
         if any(self._sees(a, b) is not self._sees(b, a) for a in told for b in told if a != b):
-            return calm, ""  # halves of whom? nothing is promised
+            return calm, ""  # without clear halves nothing is promised
         for names in components(told, self._sees):
             half = {name: told[name] for name in names}
             if flaw := once_book.leading(half):

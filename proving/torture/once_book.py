@@ -1,8 +1,8 @@
 """
 What ran once, and who leads, as seen from outside: each reaction and each run leaves a mark here.
 
-A half is a set of masters that reach each other and, when it was last looked at, were agreed on who
-leads; from then on until the next fault it is *calm*, and there are promises:
+A half is a set of masters that reach each other and that agreed on a leader at the last look. From
+then on until the next fault it is *calm*, and these promises hold:
 
 - L1: exactly one leads in each half, and all of it name that one.
 - L2: what runs by ``ha.once`` runs in each half that calls it: once, and not again under that name.
@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 
 Half = frozenset[str]
 FOLLOWS = 3.0
-"""Seconds after which a change of leaders is told at the latest."""
+"""Most seconds until a change of leaders is told."""
 
 
 @dataclass(frozen=True)
 class Event:
     """
-    What a minion told the masters *heard*.
+    An event that a minion sent to the masters *heard*.
 
-    :ivar halves: those that were calm, among which all of these are; empty: there were others.
-    :ivar since: since when.
+    :ivar halves: the calm halves of these masters; empty if one of them was in none.
+    :ivar since: since when these were calm.
     """
 
     number: int
@@ -51,10 +51,10 @@ class OnceBook:
     """
     :ivar calm: the halves that are calm now. :ivar since: since when.
     :ivar ended: master → when it ended, or was taken out of the group.
-    :ivar due: event → by when it must have been reacted to: all that heard it were calm.
+    :ivar due: event → when a reaction was due: all masters that heard it were calm then.
     :ivar ran: name → the masters on which it ran.
     :ivar troubles: when faults began and were over.
-    :ivar changes: when masters told of another leader. In calm, a busy machine has done that.
+    :ivar changes: when masters told of another leader. In calm, a busy machine causes that.
     """
 
     calm: list[Half] = field(default_factory=list)
@@ -67,7 +67,7 @@ class OnceBook:
     changes: list[float] = field(default_factory=list)
 
     def agreed(self, halves: list[Half], now: float) -> None:
-        """These *halves* are calm from now on, and nothing waits in them."""
+        """Note that *halves* are calm from now on, and that nothing waits in them."""
         self.calm, self.since = halves, now
         names = frozenset[str]().union(*halves)
         for event in self.events:
@@ -87,9 +87,9 @@ class OnceBook:
 
 def leading(told: Mapping[str, Mapping[str, object]]) -> str:
     """
-    What is wrong with who leads in a half; empty when it is as promised (L1).
+    What is wrong with the lead in a half; empty when it is as promised (L1).
 
-    :param told: what each master of it says, see ``ha.leader``.
+    :param told: what each master of the half says, see ``ha.leader``.
     """
     leaders = sorted(name for name, each in told.items() if each["leads"])
     named = {name: each["leader"] for name, each in told.items()}
@@ -103,9 +103,9 @@ def reacting(
     told: Mapping[str, Mapping[str, object]], cut_off: Collection[str] = frozenset()
 ) -> str:
     """
-    Whose reactor is not as it should be in a half that has a leader; empty when none.
+    The reactor that is not as it should be in a half with a leader; empty if all are.
 
-    :param cut_off: masters that reach who leads through others only: their events wait.
+    :param cut_off: masters that reach the leader only through others: their events wait.
     """
     for name, each in told.items():
         reactor = each["reactor"]
@@ -131,7 +131,7 @@ def wrong_runs(name: str, half: Half, ran: Sequence[str], earlier: Iterable[str]
 
 
 def verdict(book: OnceBook, reactions: Iterable[Reaction]) -> list[str]:
-    """What is wrong with how events were reacted to (L3, L4), by the time that none waits."""
+    """What is wrong with the reactions to events (L3, L4), once no event waits."""
     flaws: list[str] = []
     found: dict[int, list[Reaction]] = {event.number: [] for event in book.events}
     for reaction in reactions:

@@ -1,7 +1,7 @@
 """
-Puts what must happen once between the steps of a history; these stay as they are. Pure.
+Puts events and calls that must happen once between the unchanged steps of a history. Pure.
 
-Half of it follows a settling, when there are promises; the rest comes at any time.
+Half of them follow a settling, when promises hold; the rest come at any time.
 """
 
 from __future__ import annotations

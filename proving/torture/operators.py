@@ -1,9 +1,9 @@
 """
-What operators and minions do to key folders, call by call as Salt does it.
+What operators and minions do to key folders, by the same file system calls as Salt.
 
-Read from ``salt/key.py``, ``salt/channel/server.py`` and ``salt/cache/localfs_key.py``: 3006 and
-3007 move and remove files; 3008 removes the id from all folders, then writes the new state under a
-temporary name and renames it. An engine may act between any two of these calls.
+By ``salt/key.py``, ``salt/channel/server.py`` and ``salt/cache/localfs_key.py``: 3006 and 3007 move
+and remove files; 3008 removes the id from all folders, then writes the new state under a temporary
+name and renames it. An engine may act between any two of these calls.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SLOT = (ACCEPTED, PENDING, REJECTED)
 @dataclass
 class Done:
     """
-    What became of it.
+    The result of an act.
 
     ``granted`` and ``rejected`` name a key, ``gone`` are the (state, key) that were taken away,
     ``knocked`` names a key that is pending or denied now. ``broken``: a call failed after another
-    had changed something. ``shadowed``: what was granted is not what Salt reads. ``events`` are
-    what Salt's bus tells.
+    had changed something. ``shadowed``: Salt does not read the granted key. ``events`` are the
+    events on Salt's bus.
     """
 
     granted: str = ""
@@ -60,7 +60,7 @@ class Done:
 
 
 class Operator:
-    """One who works on the key folders of one master, with ``salt-key`` or by hand."""
+    """An operator on the key folders of one master, with ``salt-key`` or by hand."""
 
     def __init__(self, folders: Folders, legacy: bool) -> None:
         self._folders = folders
@@ -76,7 +76,7 @@ class Operator:
             if source in before:
                 self._change(minion_id, source, ACCEPTED, done)
         if done.granted:
-            # 3006 and 3007 leave a rejected key of the id where it is, and read that first.
+            # 3006 and 3007 leave a rejected key of the id in its place, and read it first.
             done.shadowed = self._legacy and REJECTED in before
             ousted = before.get(ACCEPTED)
             if ousted and ousted != done.granted:
@@ -104,7 +104,7 @@ class Operator:
             done.tell("delete", minion_id)
         return done
 
-    # -- by hand, which tells nobody
+    # -- by hand, without events
 
     def put(self, minion_id: str, key: str) -> Done:
         """Copy a key file among the accepted ones, as from another master."""
@@ -130,7 +130,7 @@ class Operator:
 
     def clean(self) -> int:
         """
-        Delete files that are no keys: on a full disk Salt leaves empty ones behind. How many.
+        Delete files that are no keys: on a full disk Salt leaves empty ones. Return how many.
         """
         count = 0
         for minion_id, entry in self._folders.look().items():
@@ -189,7 +189,7 @@ class Operator:
         done.tell(words[target][0 if self._legacy else 1], minion_id)
 
     def _store(self, state: str, minion_id: str, key: str) -> None:
-        """``localfs_key.store``: first away with what there is, then the new."""
+        """``localfs_key.store``: it first removes the old file, then writes the new one."""
         for old in SLOT if state != DENIED else (DENIED,):
             with contextlib.suppress(FileNotFoundError):
                 self._folders.path(old, minion_id).unlink()
@@ -214,6 +214,6 @@ class Operator:
 
 
 def make_folders(folders: Folders) -> None:
-    """As a master makes them when it starts."""
+    """Make *folders* like a master that starts."""
     for name in FOLDERS.values():
         (folders.pki_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)

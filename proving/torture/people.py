@@ -16,11 +16,11 @@ from proving.torture.watch import Operation
 from proving.torture.world import World, pairs_of
 
 MAX_REVOKED = 8
-"""Fewer accepted keys than are held back are taken away on a master in one history."""
+"""Most accepted keys that are taken away on one master in a history; more would be held."""
 
 
 class People:
-    """Acts on the key folders of *world*, and enters in its ledger what came of it."""
+    """Acts on the key folders of *world*, and enters the results in its ledger."""
 
     def __init__(self, world: World) -> None:
         self.world, self.ledger, self.counts = world, world.ledger, world.counts
@@ -37,7 +37,7 @@ class People:
         return bool(done)
 
     def _do(self, member: Member, step: Step) -> dict[str, Done]:
-        """Touch the files; what came of it by id, where anything did."""
+        """Touch the files; return id → result, for ids that changed."""
         did: dict[str, Done] = {}
         for minion_id in self._ids(member, step):
             begun = time.monotonic()
@@ -89,8 +89,8 @@ class People:
             def act(kind: str, key: str, certain: bool = True, i: str = minion_id) -> None:
                 acts.append(self.ledger.act(member.name, kind, (i, key), certain))
 
-            # A key that is gone in the instant in which the engine moves it: who tells nobody
-            # cannot be told from somebody who made the same move.
+            # If a key is removed without an event in the instant in which the engine moves it, the
+            # engine cannot tell this from somebody making the same move.
             vague = silent and (racing or self.ledger.unsettled(member.name, minion_id))
             if done.granted:
                 act(GRANT, done.granted, not done.shadowed)
@@ -101,7 +101,7 @@ class People:
             for _, key in sorted(done.gone):
                 act(DELETE, key, not vague)
             if done.rejected or (done.gone and not done.granted) or done.broken:
-                # salt-key speaks of ids: other keys that the engine knows may be meant, too.
+                # salt-key speaks of ids, so it may mean other keys that the engine knows, too.
                 named = {key for _, key in done.gone} | {done.rejected}
                 for pair in pairs_of(minion_id):
                     if pair[1] not in named:
@@ -113,7 +113,7 @@ class People:
         can_reach = world.may_reach()
         queues: dict[str, list[Step]] = defaultdict(list)
         for act in sorted(step["acts"], key=lambda act: float(act["after"])):
-            # Killing an engine does not wait for the operator there.
+            # A kill does not wait for the operator on that master.
             queues[act["on"] + ("/engine" if act["do"] == "kill" else "")].append(act)
         did: dict[str, list[tuple[Step, dict[str, Done]]]] = defaultdict(list)
         begun = time.monotonic()

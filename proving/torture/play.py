@@ -1,4 +1,4 @@
-"""Acts the steps of a history out, one method a kind of step."""
+"""Acts out the steps of a history, with a method for each kind of step."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 
 LONG = 50_000
-"""Seconds that an invitation holds: longer than any clock is off."""
+"""Seconds that an invitation holds: more than any clock is wrong."""
 HARMLESS = {"event", "once", "settle", "record", "replay", "held", "had", "await_dropping"}
-"""Beside what people do, what is no trouble for who leads."""
+"""Steps, besides acts of people, that are no fault for leading."""
 HELD = 10.0
 DROPPED = 3.0
-"""Seconds in which a group that is level drops its tombstones: it looks every 0.4 s."""
+"""Seconds within which a level group drops its tombstones: it looks every 0.4 s."""
 
 
 class Player(People):
@@ -46,9 +46,9 @@ class Player(People):
 
     def play(self, step: Step, number: int) -> None:
         """
-        One step.
+        Act out *step*.
 
-        :raises Violation: an invariant was broken on the way.
+        :raises Violation: it broke an invariant.
         """
         self.ledger.step = number
         handler: Callable[[Step], bool | None] = getattr(self, f"_{step['do']}", self._act)
@@ -159,7 +159,7 @@ class Player(People):
         member = self._member(step)
         if not self.world.accepted(member.name) or not member.disk.healthy:
             return False
-        # What is done before it is noticed is held with the rest, until somebody releases it.
+        # An act that is not noticed yet is held with the rest, until somebody releases it.
         self.world.notice_all(member.name)
         with _Hands(self.world, member):
             member.disk.unmount()
@@ -175,7 +175,7 @@ class Player(People):
         with _Hands(world, member):
             member.disk.mount()
         if member.healthy:
-            # What is done before it is noticed that the store is back is held with the rest.
+            # An act before the engine notices that the store is back is held with the rest.
             with contextlib.suppress(TimeoutError):
                 wait_for(lambda: self._holds_nothing(member), 5, "it is noticed")
         return True
@@ -184,13 +184,13 @@ class Player(People):
         member, world = self._member(step), self.world
         if not member.healthy or member.gone:
             return False
-        # What its engine does not know yet would not be held, but never have been.
+        # A key that its engine does not know yet would not be held, but count as never there.
         reports = world.settle(next(group for group in world.reach() if member.name in group))
         self._wiped = len(world.accepted(member.name))
         waits = ADOPTING in reports[member.name].notes
         if waits or self._wiped <= member.place.config.hold_minimum:
             return False
-        # So few files go faster than any engine looks: it must not see a part of it.
+        # So few files go faster than any engine looks: it must not see only some of them gone.
         if step["down"]:
             member.stop()
         member.freeze()
@@ -200,7 +200,7 @@ class Player(People):
         return True
 
     def _held(self, step: Step) -> bool:
-        """That many keys gone are not believed, though the folder is the right one."""
+        """So many missing keys must not be believed, though the folder is the right one."""
         member = self._member(step)
         if not member.disk.wiped or not member.pid or member.stopped:
             return False
@@ -232,7 +232,7 @@ class Player(People):
         member.await_listening()
         report = self.world.auditor.report(member)
         if report is not None and not report.held:
-            return False  # all were decided about elsewhere
+            return False  # others have decided about all of them
         member.control("refill")
         return True
 
@@ -246,7 +246,7 @@ class Player(People):
             member.disk.put_back()
         for minion_id, entry in member.folders.look().items():
             if ACCEPTED in entry and ACCEPTED not in there.get(minion_id, {}):
-                # Where it was revoked elsewhere meanwhile, somebody accepts it again by this.
+                # If it was revoked elsewhere meanwhile, this accepts it again.
                 known = self.ledger.known_to(member.name)
                 self.ledger.ghost(member.name, GRANT, (minion_id, entry[ACCEPTED]), known)
         member.await_listening()
@@ -256,7 +256,7 @@ class Player(People):
         self.check_bulk(f"after {member.name} had been wiped", member.name)
 
     def check_bulk(self, when: str, but: str = "") -> None:
-        """:raises Violation: a key that nobody touched is accepted no more on some master."""
+        """:raises Violation: a key that nobody touched is no longer accepted on some master."""
         for name in self.world.group():
             member = self.world.members[name]
             if name == but or member.disk.emptied:
@@ -331,7 +331,7 @@ class Player(People):
         return True
 
     def _await_dropping(self, step: Step) -> bool:
-        """Until no master has a tombstone of the id, where they are dropped."""
+        """If tombstones are dropped, wait until no master has one of the id."""
         group = [self.world.members[name] for name in self.world.group()]
         if not self.world.drops or not all(member.healthy for member in group):
             return False
@@ -342,7 +342,7 @@ class Player(People):
         try:
             wait_for(dropped, DROPPED, "tombstones dropped")
         except (TimeoutError, HaError):
-            return False  # other keys of the id are still known, or somebody is not to be reached
+            return False  # other keys of the id are still known, or a master cannot be reached
         return True
 
     def _forget(self, member: Member, known: set[int]) -> None:
@@ -351,14 +351,14 @@ class Player(People):
 
     def _lose_track(self, member: Member) -> None:
         self.ledger.forgot(member.name)
-        # An AES key that was still to be rotated was written down in what is lost.
+        # What is lost may have recorded that the AES key was still to be rotated.
         now = time.monotonic()
         self.world.hands.setdefault(member.name, []).append(
             Operation(member.name, "", now - 2, now)
         )
 
     def _since(self, member: Member, copy: Copy) -> None:
-        """What changed since the backup is taken for work of now, by one who knew what it has."""
+        """Changes since the backup may count as made now, by somebody who knew the backup."""
         now = member.folders.look()
         for minion_id in now.keys() | copy.shown.keys():
             if now.get(minion_id) != copy.shown.get(minion_id):
@@ -366,14 +366,14 @@ class Player(People):
                     self.ledger.ghost(member.name, DELETE, pair, copy.known)
 
     def _ghosts(self, member: Member, known: set[int]) -> None:
-        """What its folders show is taken in as nobody's work, by one who knew *known*."""
+        """The folders' content may be taken in as acts of nobody in particular, knowing *known*."""
         kinds = {ACCEPTED: GRANT, PENDING: KNOCK, DENIED: KNOCK}
         for minion_id, entry in member.folders.look().items():
             for state, key in entry.items():
                 if state in kinds:
                     self.ledger.ghost(member.name, kinds[state], (minion_id, key), known)
                 if state == ACCEPTED and self.world.drops:
-                    # It may be one that was deleted and forgotten: it is let in as a knock.
+                    # It may be a key that was deleted and forgotten, which is let in as a knock.
                     self.ledger.ghost(member.name, KNOCK, (minion_id, key), known)
 
     # -- members
@@ -389,7 +389,7 @@ class Player(People):
         return True
 
     def _had(self, step: Step) -> bool:
-        """A master that is to join later has keys already."""
+        """Give a key to the master that joins later."""
         member = self._spare()
         if member.pid or member.folders.entry(step["id"]):
             return False
@@ -432,10 +432,10 @@ class Player(People):
         )
         member.gone = False
         if not member.pid:
-            # It starts as one whose replica was lost: it asks its peers first.
+            # It starts like a master whose replica was lost: it asks its peers first.
             self._ghosts(member, self.ledger.known_to(member.name))
             if world.drops:
-                self.ledger.forgot(member.name)  # what it accepted may be but knocks now
+                self.ledger.forgot(member.name)  # keys that it accepted may be only knocks now
             member.start()
         return True
 
@@ -488,7 +488,7 @@ class Player(People):
 
 
 class _Hands:
-    """What changes in the key folder meanwhile is nobody's doing but the fault's."""
+    """Changes of the key folder inside this block are the fault's, and no engine's."""
 
     def __init__(self, world: World, member: Member) -> None:
         self._world, self._name = world, member.name

@@ -1,10 +1,10 @@
 """
 The network between masters: one TCP relay for each ordered pair of them.
 
-What masters say is TLS, so a relay cannot lose or reorder messages without breaking the stream, as
-no real network can. It can refuse, fall silent in one or both directions and go on later with what
-it kept, break off, and be slow. Messages that come twice, late and in another order are made by
-:mod:`proving.torture.auditor`, who is a peer.
+Masters speak TLS, so a relay, like any real network, cannot lose or reorder messages without
+breaking the stream. It can refuse, fall silent in one or both directions and go on later with what
+it kept, break off, and be slow. Messages that come twice, late and in another order come from
+:mod:`proving.torture.auditor`, which is a peer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPEN = "open"
 REFUSE = "refuse"
 SILENT = "silent"
 DEAF = "deaf"
-"""What is asked arrives, what is answered does not: one-way."""
+"""One-way: questions arrive, answers do not."""
 SLOW = "slow"
 CHUNK = 65536
 SLOW_CHUNK = 400
@@ -37,11 +37,11 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
-        """Have *work* done there, and wait for it."""
+        """Run *work* there, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
     def close(self) -> None:
-        """End the thread; what still runs there is cancelled."""
+        """End the thread, and cancel what still runs there."""
 
         async def cancel() -> None:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -57,7 +57,7 @@ class Loop:
 
 
 class Relay:
-    """From *address* to *target*, both (host, port)."""
+    """A relay from *address* to *target*, both (host, port)."""
 
     def __init__(self, loop: Loop, address: tuple[str, int], target: tuple[str, int]) -> None:
         self.address, self.target = address, target
@@ -71,15 +71,14 @@ class Relay:
 
     def set(self, mode: str, break_off: bool = False) -> None:
         """
-        Be *mode* from when this returns.
+        Switch to *mode*; it holds when this returns.
 
-        :param break_off: end all connections; otherwise those that were silent go on with all that
-            they kept, however late that is.
+        :param break_off: end all connections; otherwise silent ones go on with all that they kept,
+            however late that is.
         """
         self._loop.run(self._set(mode, break_off))
 
     def close(self) -> None:
-        """Stop listening, break everything off."""
         self._loop.run(self._close())
 
     async def _start(self) -> None:

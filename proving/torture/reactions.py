@@ -1,4 +1,4 @@
-"""Hears from outside what the reactors of all masters did; see :mod:`.bus`."""
+"""Hears from outside the reactions of all masters' reactors; see :mod:`.bus`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ class Reactions(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """See :class:`threading.Thread`."""
         with contextlib.suppress(OSError):
             while told := self._socket.recv(1000):
                 self.all.append(Reaction(*json.loads(told)))
 
     def close(self) -> None:
-        """End."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.join(5)

@@ -1,4 +1,4 @@
-"""What a run of torture tells: each failure with how to repeat it, and what really happened."""
+"""The report of a torture run: each failure with how to repeat it, and what really happened."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def failure(
     result: Result, setting: str, prefix: int | None = None, shortest: History | None = None
 ) -> str:
     """
-    All that one needs to look into a failure.
+    All that is needed to examine a failure.
 
     :param setting: what the seed depends on (:meth:`Setting.told`).
-    :param prefix: how many of its first steps fail alike, when that was looked for.
-    :param shortest: those of them that matter.
+    :param prefix: how many of its first steps fail alike, if that was looked for.
+    :param shortest: the steps of these that matter.
     """
     lines = [f"seed {result.history.seed} FAILED", *(f"  {flaw}" for flaw in result.flaws)]
     lines.append(f"  with {setting}")

@@ -1,4 +1,4 @@
-"""One history from beginning to end, and what came of it."""
+"""One history from beginning to end, and its result."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Setting:
 
 
 def broken(flaws: Iterable[str]) -> set[str]:
-    """The invariants that *flaws* begin with; none where torture itself, or an engine, failed."""
+    """The invariants that *flaws* begin with; none if torture itself, or an engine, failed."""
     found = (INVARIANT.match(flaw) for flaw in flaws)
     return {number for match in found if match for number in match[0].split("/")}
 
 
 def alike(flaws: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether both break an invariant in common; or neither any, and something else is wrong."""
+    """Whether both break a common invariant; or neither breaks one, and both have other flaws."""
     ours, theirs = broken(flaws), broken(others)
     return bool(ours & theirs if ours or theirs else flaws and others)
 
@@ -77,7 +77,7 @@ def run(history: History, setting: Setting) -> Result:
     """Act *history* out, heal, and check."""
     result = Result(history)
     begun = time.monotonic()
-    # A short name: unix sockets lie below, and their paths have at most 108 bytes.
+    # A short name: unix sockets are below it, and their paths have at most 108 bytes.
     root = Path(tempfile.mkdtemp(prefix="t-", dir=setting.folder))
     world: World | None = None
     try:

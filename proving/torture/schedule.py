@@ -1,5 +1,5 @@
 """
-From a seed to a history. Pure; no step knows what came of the one before it.
+Makes a history from a seed. Pure; no step depends on the result of an earlier one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ UNDONE_BY = {
     "unmount": "mount",
     "lose_replica": "start",
 }
-"""No two of one kind at a time: what only two masters know, and both lose, is lost."""
+"""Never two of one kind at a time: what two masters alone know is gone if both lose it."""
 
 
 def history(seed: int) -> History:
-    """The history of *seed*."""
     return once_schedule.woven(_Author(seed).write())
 
 
@@ -111,7 +110,7 @@ class _Author:
             self.steps.append(step)
 
     def contested(self, names: Sequence[str], about: str = "") -> None:
-        """Two masters that decide differently about one key, which may be accepted before."""
+        """Two masters decide differently about one key, which may be accepted before."""
         minion_id, rng = about or self.rng.choice(HOT), self.rng
         for name in rng.sample(list(names), min(2, len(names))):
             what = rng.choice(("accept", "accept", "delete", "delete", "reject_accepted", "reject"))
@@ -125,7 +124,7 @@ class _Author:
         return f"new{self.ids}"
 
     def known(self, chance: float = 1.0) -> str:
-        """With that *chance* an id that is accepted, and all know it; else one of the hot ones."""
+        """With that *chance* an id that is accepted, as all know; otherwise one of :data:`HOT`."""
         rng = self.rng
         if rng.random() >= chance:
             return rng.choice(HOT)
@@ -293,7 +292,7 @@ class _Author:
         name, rng = self.one(), self.rng
         others = self.others(name)
         if rng.random() < 0.7:
-            # What the master shows is older than what the others decide meanwhile.
+            # The content of this master is older than what the others decide meanwhile.
             minion_id = self.fresh()
             self.add("knock", on=name, id=minion_id, key="k0", wait=True)
             self.add(rng.choice(("reject", "reject", "accept")), on=name, id=minion_id, wait=True)

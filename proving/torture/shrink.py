@@ -26,7 +26,7 @@ def shortest_prefix(history: History, fails: Fails) -> History:
 
 
 def without_idle_steps(history: History, fails: Fails, tries: int = 60) -> History:
-    """*history* without the steps that it fails without; at most *tries* attempts."""
+    """*history* without the steps that it does not need to fail; at most *tries* attempts."""
     steps: list[Step] = list(history.steps)
     size = max(1, len(steps) // 2)
     while tries > 0:

@@ -1,8 +1,8 @@
 """
 Watches all key folders and rotate files of a history from outside, as often as it can.
 
-The rotate file stands for a salt-master that sees it, makes a new AES key and removes the file; and
-the grains of minions that are accepted are kept, as by one.
+It acts like a salt-master: it removes a rotate file, as after making a new AES key, and caches the
+grains of accepted minions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Watcher(threading.Thread):
         self._lock = threading.Lock()
 
     def add(self, member: Member) -> None:
-        """Watch *member*, too."""
         watched = _Watched(member, Folders(member.place.pki_dir), {}, time.monotonic())
         watched.shown = watched.folders.look()
         with self._lock:
@@ -66,14 +65,12 @@ class Watcher(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """See :class:`threading.Thread`."""
         while not self._over.wait(PAUSE):
             with self._lock:
                 for watched in self._watched:
                     self.look(watched)
 
     def look(self, watched: _Watched) -> None:
-        """One look at one master."""
         member, begun = watched.member, time.monotonic()
         rotate = member.place.folder / "cache" / ROTATE
         if rotate.exists():
@@ -113,7 +110,7 @@ class Operation:
 def by_engines(
     changes: Iterable[Change], operations: Iterable[Operation], blind: dict[str, list[Operation]]
 ) -> list[Change]:
-    """The changes that nobody's hands explain."""
+    """The changes that no operation of people or faults explains."""
     hands: dict[tuple[str, str], list[Operation]] = {}
     for operation in operations:
         hands.setdefault((operation.on, operation.minion_id), []).append(operation)

@@ -56,7 +56,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.operations: list[Operation] = []
         self.hands: dict[str, list[Operation]] = {}
-        """By master, when a fault changed its key folder as a whole."""
+        """Master → when a fault changed its key folder as a whole."""
         self.mounting = mounting
         self.members: dict[str, Member] = {}
         self.relays: dict[tuple[str, str], Relay] = {}
@@ -98,7 +98,7 @@ class World:
         self.settle(self.group())
 
     def add(self, spec: MasterSpec) -> Member:
-        """A master that is not started and in no group."""
+        """Add a master that is not started, and in no group."""
         nursery = self._nurseries[spec.salt % len(self._nurseries)]
         native = nursery.salt.split(".")[0]
         member = Member(
@@ -138,11 +138,10 @@ class World:
         return member
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have *work* done in the event loop of the relays."""
+        """Run *work* in the event loop of the relays."""
         return self._loop.run(work)
 
     def close(self) -> None:
-        """End everything."""
         if self.watcher.is_alive():
             self.watcher.stop()
         for member in self.members.values():
@@ -157,29 +156,29 @@ class World:
     # -- who reaches whom
 
     def group(self) -> list[str]:
-        """The names of those that belong together."""
+        """The names of the masters in the group."""
         return [name for name, member in self.members.items() if not member.gone]
 
     def may_reach(self) -> list[list[str]]:
-        """Groups of masters among which word may get about by any way."""
+        """Groups of masters among which news may spread in any way."""
         alive = [name for name, member in self.members.items() if member.pid]
         return list(components(alive, lambda a, b: self.relays[a, b].mode not in (REFUSE, SILENT)))
 
     def reach(self) -> list[list[str]]:
-        """Groups of healthy members among which word gets about."""
+        """Groups of healthy members among which news spreads."""
         healthy = [name for name in self.group() if self.members[name].healthy]
         return list(components(healthy, lambda a, b: self.relays[a, b].mode in (OPEN, SLOW)))
 
     def flow(self) -> None:
-        """Enter in the ledger what may be known where by now."""
+        """Enter in the ledger what each master may know by now."""
         self.ledger.can_flow(self.may_reach())
 
     # -- what they agree on
 
     def settle(self, group: Sequence[str], deadline: float = SETTLED) -> dict[str, Report]:
         """
-        Wait until the masters of *group* have noticed everything and show the same. One that lost
-        its replica and is alone waits for a peer, and says so: that is not waited for.
+        Wait until the masters of *group* have noticed everything and show the same. Do not wait for
+        a master that lost its replica and is alone: it waits for a peer, and says so.
 
         :raises Violation: they do not, in *deadline* seconds.
         """
@@ -242,14 +241,14 @@ class World:
         self.counts["not noticed in time"] += 1
 
     def notice_all(self, name: str) -> None:
-        """:meth:`notice` for every id that stands in the folders of *name*, or is gone."""
+        """:meth:`notice` every id that is in the folders of *name*, or has gone from them."""
         member = self.members[name]
         report = self.auditor.report(member) if member.healthy else None
         for minion_id in member.folders.look().keys() | (report.shown if report else {}).keys():
             self.notice(name, minion_id)
 
     def slot(self, name: str, entry: Entry) -> Slot | None:
-        """What the Salt of master *name* takes from *entry*."""
+        """The slot that the Salt of master *name* reads from *entry*."""
         return slot_of(entry, self.members[name].legacy)
 
     def view(self, name: str, entry: Entry) -> tuple[Slot | None, str | None]:

@@ -49,7 +49,7 @@ def timed(step: Callable[[], None]) -> None:
 
 def environments(folder: Path, commit: str, count: int) -> list[Path]:
     """
-    The interpreters of so many venvs in *folder*, with this Salt and the project of that *commit*.
+    Make *count* venvs in *folder* with this Salt and the project of *commit*; return their Pythons.
     """
     run(["git", "clone", "--quiet", str(CHECKOUT), str(folder / "before")], CLONING)
     run(["git", "-C", str(folder / "before"), "checkout", "--quiet", commit], CLONING)

@@ -1,4 +1,4 @@
-"""What masters of two releases do together, a method for each step."""
+"""What masters of two releases do together, with a method for each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Scene:
     """
     Three masters; m1 and m3 are older.
 
-    :param old: the interpreters of these two. :param upgrade: installs this release in one.
+    :param old: the interpreters of m1 and m3. :param upgrade: installs this release in one.
     """
 
     def __init__(self, lab: Lab, old: Sequence[Path], upgrade: Callable[[Path], None]) -> None:
@@ -27,11 +27,11 @@ class Scene:
         self._m3 = lab.add_master("m3", ha=ha, python=old[1])
         self._m1.share_master_key(self._m2, self._m3)
         self._wanted: dict[str, str] = {}
-        """In which folder each id's key is to be; empty: in none."""
+        """Id → the folder in which its key must be; empty: in none."""
         self._told: dict[str, list[Any]] = {}
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """In their order."""
+        """The steps in their order."""
         yield self.start
         yield self.join
         yield self.change
@@ -114,14 +114,14 @@ class Scene:
         return [self._m1, self._m2, self._m3]
 
     def _level(self) -> bool:
-        """Whether each says that all run and have the same keys."""
+        """Whether each master says that all run and have the same keys."""
         rows = [row for each in self._masters() for row in each.control("status")["masters"]]
         return len(rows) == 9 and all(
             row["state"] == "running" and row["behind"] == 0 for row in rows
         )
 
     def _knocked(self, master: Master) -> str:
-        """A new minion's key is pending there; its id."""
+        """Put the pending key of a new minion there; return its id."""
         minion_id = f"minion-{len(self._wanted)}"
         master.plant("minions_pre", minion_id, self._lab.key_pair()[1])
         self._wanted[minion_id] = "minions_pre"
@@ -133,7 +133,7 @@ class Scene:
         self._wanted[minion_id] = folder
 
     def _shown(self) -> None:
-        """Wait until all that run have each key in the folder where it is to be."""
+        """Wait until all masters that run have each key in the folder where it must be."""
 
         def differing() -> list[str]:
             return [
@@ -150,6 +150,6 @@ class Scene:
             raise AssertionError(f"not as they are to be: {differing()}") from None
 
     def _history(self, master: Master, minion_id: str) -> list[Any]:
-        """What a master tells of the decisions about an id."""
+        """What a master tells about the decisions on an id."""
         answer = master.salt_run("ha.history", minion_id).check().data
         return [(each["state"], each["by"], each["on"]) for each in answer["writes"]]

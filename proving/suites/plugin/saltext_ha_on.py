@@ -1,9 +1,9 @@
 """
-A pytest plugin beside pytest-salt-factories: whatever master or minion a suite starts runs with the
-engine ``ha`` or ``ha_watchdog`` as well, and the masters of a suite form a group.
+A pytest plugin beside pytest-salt-factories: each master that a suite starts also runs the engine
+``ha``, each minion ``ha_watchdog``, and the masters of a suite form a group.
 
-Environment: ``SALTEXT_HA_ON`` (``1``: on; else all is as the suite has it), ``SALTEXT_HA_PORT``
-(that and the next TCP port are free), ``SALTEXT_HA_SECRET_FILE``.
+Environment: ``SALTEXT_HA_ON`` (``1``: on; otherwise the suite runs as it is), ``SALTEXT_HA_PORT``
+(this and the next TCP port are free), ``SALTEXT_HA_SECRET_FILE``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def group_of(master_id: str) -> tuple[str, str]:
 
 def master_settings(config: dict[str, Any]) -> dict[str, Any]:
     """
-    What stands under ``ha:`` of a master.
+    The settings under ``ha:`` of a master.
 
     Salt's suites start their masters on 127.0.0.1 and 127.0.0.2, both or one at a time, in any
-    order; so they are told where the others may be, and join each other when they meet.
+    order; so each is told where the others may be, and they join each other when they meet.
     """
     port = int(os.environ["SALTEXT_HA_PORT"])
     group, name = group_of(config["id"])
@@ -79,7 +79,7 @@ def _minion(config: dict[str, Any]) -> None:
 
 
 def _on_loopback() -> None:
-    """These two of pytest-salt-factories listen on all addresses of the machine otherwise."""
+    """Keep two servers of pytest-salt-factories from listening on all addresses of the machine."""
     create, prepare = LogServer.__init__, EventListener.__attrs_post_init__
 
     def log_server(self: Any, **kwargs: Any) -> None:
@@ -103,7 +103,7 @@ if ON:
 
 
 def missing() -> list[str]:
-    """Which daemon ran without ours after all, as its own files show it."""
+    """The daemons that ran without ours after all, as their own files show."""
     found = []
     for config in _masters:
         peers = Path(config["root_dir"], config["pki_dir"], "ha", "peers")
@@ -119,7 +119,7 @@ def missing() -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A suite that is green because ours never ran is not green."""
+    """Fail a suite that is green only because ours never ran."""
     if session.config.option.collectonly or not ON:
         return
     report: Any = session.config.pluginmanager.get_plugin("terminalreporter")

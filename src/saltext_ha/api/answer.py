@@ -1,4 +1,4 @@
-"""What a salt-api answered: decoded within limits, and of the form that its client has."""
+"""The answer of a salt-api: decoded within limits, and checked for the form of its client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 # The returns of a highstate on thousands of minions are some dozen megabytes.
 MAX_BODY = 256 * 1024 * 1024
-# An empty list takes two bytes there, and sixty in memory.
+# An empty list takes two bytes of JSON, and sixty in memory.
 MAX_ITEMS = 10_000_000
 # Well under what Python's own functions for nested values (repr, copy, pickle) bear.
 MAX_DEPTH = 100
@@ -18,7 +18,7 @@ LONGEST = 1000
 
 @dataclass(frozen=True)
 class Answer:
-    """A complete answer of a server. Its repr has no body: that of a login is a token."""
+    """A complete answer of a server. Its repr omits the body: after a login it has a token."""
 
     status: int
     body: bytes = field(repr=False)
@@ -27,9 +27,9 @@ class Answer:
         """
         The body, decoded.
 
-        :raises ValueError: it is not JSON, or has more in it than anybody can use.
+        :raises ValueError: it is not JSON, has too many items, or is nested too deep.
         """
-        # What stands in texts is counted, too: there is room for that.
+        # Commas and brackets within texts count, too: the limit leaves room for them.
         if sum(map(self.body.count, (b",", b"[", b"{"))) > MAX_ITEMS:
             raise ValueError(f"has more than {MAX_ITEMS} items")
         value, problem = None, ""
@@ -37,7 +37,7 @@ class Answer:
             value = json.loads(self.body)
         except (ValueError, RecursionError, MemoryError) as exc:
             problem = type(exc).__name__
-        # Outside of the handler: the exception knows the whole text, and a token may be in it.
+        # Outside of the handler: that exception has the whole text, perhaps with a token in it.
         if problem:
             raise ValueError(f"is not JSON ({problem})")
         _check_depth(value)
@@ -45,7 +45,7 @@ class Answer:
 
     def returned(self) -> Any:
         """
-        What the one call of a request returned.
+        The return of the one call in a request.
 
         :raises ValueError: it is not the answer of a salt-api.
         """
@@ -58,7 +58,7 @@ class Answer:
 
 
 def _check_depth(value: Any) -> None:
-    """How deep Python itself can go depends on its release and on who calls."""
+    """Refuse deep nesting: how deep Python can go depends on its release and on the caller."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -73,15 +73,15 @@ def _check_depth(value: Any) -> None:
 
 
 def are_names(value: Any) -> bool:
-    """Whether *value* is a list of texts, as those of minion ids are."""
+    """Whether *value* is a list of texts, as lists of minion ids are."""
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def check_form(low: Mapping[str, Any], value: Any) -> None:
     """
-    :param low: what was asked.
-    :param value: what salt-api says that it returned.
-    :raises ValueError: no salt-api answers that.
+    :param low: the call.
+    :param value: its return, as salt-api tells it.
+    :raises ValueError: no salt-api answers in this form.
     """
     good = True
     if low["client"] in ("local", "local_async"):

@@ -23,7 +23,7 @@ class Attempts:
     Tries the masters in the order that *selector* gives them.
 
     :param masters: by name.
-    :param prober: looks at those that lost an answer.
+    :param prober: probes masters that lost an answer.
     :param looking: seconds that a look at a master in doubt may take.
     """
 
@@ -39,13 +39,13 @@ class Attempts:
         self._publisher, self._prober, self._looking = publisher, prober, looking
 
     def order(self, deadline: Deadline) -> list[MasterApi]:
-        """The masters in the order in which a call tries them; no call is lost on one twice."""
+        """The masters in the order in which a call tries them; those in doubt are probed first."""
         standings = [master.standing for master in self._masters.values()]
         order = [self._masters[name] for name in self._selector.order(standings)]
         return self.sound(order, deadline)
 
     def sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
-        """Look at those in doubt; who does not work is tried last."""
+        """Probe masters in doubt; those that do not work are tried last."""
         bad = [master for master in order if master.doubted and not self._look(master, deadline)]
         return [master for master in order if master not in bad] + bad
 
@@ -55,11 +55,11 @@ class Attempts:
     def publish(
         self, low: dict[str, Any], order: list[MasterApi], deadline: Deadline, idempotent: bool
     ) -> tuple[MasterApi, Any, JobStatus | None]:
-        """The master that published *low* and its answer; or what it knows of the job instead."""
+        """The master that published *low*, and its answer or else what it knows of the job."""
         reasons, refused = dict[str, str](), dict[str, str]()
         for place, master in enumerate(order):
             last = place == len(order) - 1
-            # A master that is not there uses its share; one that took the job may have it all.
+            # An absent master uses up its share; a master that took the job may use all the time.
             limit = deadline if last or not idempotent else deadline.part(len(order) - place)
             low["jid"] = new_jid()
             try:
@@ -80,8 +80,8 @@ class Attempts:
                 self._prober.suspect(master)
                 if last or not idempotent:
                     raise unknown(master, exc, low["jid"]) from None
-                # Another jid: the other master waits for returns, and minions that saw the first
-                # one would drop it.
+                # The next master gets another jid: it waits for returns, and minions that saw this
+                # jid would drop the job.
                 reasons[master.name] = str(exc)
         none_left(reasons, refused)
 
@@ -89,7 +89,7 @@ class Attempts:
         """
         What the runner or wheel function of *low* returned.
 
-        :param repeatable: a lost answer may be asked for again.
+        :param repeatable: the call may be repeated if its answer is lost.
         :raises CallFailed: it ran and failed.
         """
         master, answer = self._call(low, deadline, repeatable)
@@ -102,7 +102,7 @@ class Attempts:
     def _call(
         self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool
     ) -> tuple[MasterApi, Any]:
-        """The answer to something that has no jid of ours, and the master that gave it."""
+        """The answer to a call that has no jid of ours, and the master that gave it."""
         order, failed = self.order(deadline), None
         if repeatable and len(order) == 1:
             order *= 2
@@ -117,7 +117,7 @@ class Attempts:
             except Refused as exc:
                 refused[master.name] = str(exc)
             except Lost as exc:
-                if not exc.nonsense:  # one that lies may well log in, and is down all the same
+                if not exc.nonsense:  # such a master is down, though a login may succeed
                     master.doubt()
                     self._prober.suspect(master)
                 if not repeatable:

@@ -1,4 +1,4 @@
-"""The shapes of what goes to masters and comes back, and the errors when nobody took a call."""
+"""The forms of calls and their results, and the errors when no master took a call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NONE = "no_return"
 
 @dataclass(frozen=True)
 class Came:
-    """What came of a part of a call: returns by minion, and whom Salt gave up."""
+    """The result of a part of a call: returns by minion, and the minions that Salt gave up."""
 
     master: str
     jid: str
@@ -39,9 +39,9 @@ def publication(
     tgt_type: str,
     timeout: int | None,
 ) -> dict[str, Any]:
-    """The low data of a job; its jid is yet to come."""
+    """The low data of a job, without its jid."""
     if tgt_type == "glob" and not isinstance(tgt, str):
-        tgt_type = "list"  # as a glob, a list matches nobody
+        tgt_type = "list"  # as a glob, a list matches no minion
     low: dict[str, Any] = {"client": client, "tgt": tgt, "fun": fun, "tgt_type": tgt_type}
     if client == "local":
         low["full_return"] = True  # tells a return from what Salt puts in its place
@@ -73,7 +73,7 @@ def _is_none(found: Mapping[str, Any]) -> bool:
 
 
 def summary(masters: Iterable[MasterApi]) -> dict[str, Any]:
-    """What is believed of *masters*, in the form of ``SaltApiPool.status``."""
+    """The presumed health of *masters*, in the form of ``SaltApiPool.status``."""
     listed = []
     for master in masters:
         health, endpoint = master.health, master.endpoint
@@ -87,7 +87,7 @@ def summary(masters: Iterable[MasterApi]) -> dict[str, Any]:
 
 
 def none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoReturn:
-    """Raise what fits: master → why it could not be asked, master → what it refused."""
+    """Raise the error for: master → why it could not be asked, master → what it refused."""
     # Outside of the handlers, whose exceptions would be chained otherwise.
     if refused and not reasons:
         raise NotAuthorised(refused)
@@ -98,11 +98,11 @@ def fail(
     errors: Mapping[str, ApiPoolError], jobs: Mapping[str, str], returned: Mapping[str, Any]
 ) -> NoReturn:
     """
-    Raise what fits a call of which some parts failed.
+    Raise the error for a call whose parts partly failed.
 
-    :param errors: master → what became of the part for its minions.
+    :param errors: master → the error of the part for its minions.
     :param jobs: master → jid of the parts that did not fail.
-    :param returned: minion → return, of those.
+    :param returned: minion → return, of those parts.
     """
     late = [each for each in errors.values() if isinstance(each, TimedOut)]
     lost = [each for each in errors.values() if isinstance(each, OutcomeUnknown)]

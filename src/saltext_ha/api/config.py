@@ -1,13 +1,13 @@
 """
 Which masters a pool uses: from arguments, or from the environment.
 
-The first of these that is set counts, and is right or an error; none falls through to the next:
+The first of these that is set is used; if it is wrong, that is an error, and no other is tried:
 
 1. ``SALT_MASTERS_CONFIG``: JSON, a list of mappings (see :data:`KEYS`)
-2. ``SALT_MASTER_URLS``: URLs with commas in between, the preferred one first
+2. ``SALT_MASTER_URLS``: URLs separated by commas, the preferred one first
 3. ``SALT_MASTER_HOST`` with ``SALT_API_PORT`` (8000) and ``SALT_API_SCHEME`` (https)
 
-What an entry does not say itself comes from ``SALT_API_USERNAME``, ``SALT_API_PASSWORD`` or
+What an entry does not set comes from ``SALT_API_USERNAME``, ``SALT_API_PASSWORD`` or
 ``SALT_API_PASSWORD_FILE``, ``SALT_API_EAUTH`` (pam) and ``SALT_API_VERIFY``.
 """
 
@@ -27,7 +27,7 @@ from saltext_ha.common.addresses import is_loopback
 
 DEFAULT_PORT = 8000
 DEFAULT_EAUTH = "pam"
-# What an entry may say, and of which type it is.
+# The keys that an entry may have, and their types.
 KEYS: dict[str, type | tuple[type, ...]] = {
     "url": str,
     "name": str,
@@ -72,7 +72,7 @@ class Secret:
         return text
 
     def now(self) -> Secret:
-        """What :meth:`read` returns, as a secret that stays what it is."""
+        """The present value, as a secret that does not change with its file."""
         return Secret(self.read())
 
     def same(self, other: Secret) -> bool:
@@ -146,9 +146,9 @@ def endpoints(
     """
     Check *entries* and complete them.
 
-    :param entries: each an :class:`Endpoint`, a mapping with :data:`KEYS`, or only a URL. Entries
-        without a priority have that of their place in the list.
-    :param defaults: for what an entry does not say: username, password or password_file, eauth,
+    :param entries: each an :class:`Endpoint`, a mapping with :data:`KEYS`, or only a URL. The
+        priority of an entry without one is its place in the list.
+    :param defaults: for what an entry does not set: username, password or password_file, eauth,
         verify.
     :param where: what errors call the list.
     :raises BadConfiguration: naming the entry and the key.
@@ -172,7 +172,7 @@ def endpoints(
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
     """
-    :raises BadConfiguration: when one of *numbers* is none, or not above 0.
+    :raises BadConfiguration: one of *numbers* is not a number, or not above 0.
     """
     for key, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
@@ -181,8 +181,8 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
 
 def check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
     """
-    Warn of, or refuse, passwords that would travel unencrypted; *allowed* as ``SaltApiPool`` has
-    it.
+    Warn of, or refuse, passwords that would travel unencrypted; *allowed* is ``allow_insecure`` of
+    ``SaltApiPool``.
     """
     for endpoint in endpoints:
         if not endpoint.insecure or allowed:
@@ -194,7 +194,7 @@ def check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
 
 
 def overlaid(environ: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
-    """*environ*, where arguments win over what it says for all masters."""
+    """*environ*, with its defaults for all masters replaced by *options*."""
     merged = dict(environ)
     if "password" in options or "password_file" in options:
         merged.pop("SALT_API_PASSWORD", None)
@@ -210,7 +210,7 @@ def _entries(text: str) -> Sequence[Any]:
         entries = json.loads(text)
     except json.JSONDecodeError as exc:
         problem = f"{exc.msg} (line {exc.lineno} column {exc.colno})"
-    # Outside of the handler: the exception knows the whole text, with the passwords in it.
+    # Outside of the handler: that exception has the whole text, with the passwords in it.
     if problem:
         raise BadConfiguration(f"SALT_MASTERS_CONFIG: is not JSON: {problem}")
     if not isinstance(entries, list):

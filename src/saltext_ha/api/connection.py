@@ -1,4 +1,4 @@
-"""One connection to a salt-api: plain HTTP with one deadline for all of a request."""
+"""One connection to a salt-api: plain HTTP with one deadline for a whole request."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ FAULTS = (
     RecursionError,
     MemoryError,
 )
-"""What comes of speaking to a server, whatever it answers."""
+"""What a request to a server can raise, whatever the server answers."""
 
 
 class TooMuch(OSError):
-    """The answer has more bytes than anybody can use."""
+    """The answer has more bytes than are allowed."""
 
 
 class BrokenOff(OSError):
-    """The answer ended before its end."""
+    """The answer is shorter than announced."""
 
 
 class _Reader(io.RawIOBase):
-    """What a socket receives before *deadline*, however small the pieces are in which it comes."""
+    """Reads a socket until *deadline* in all, however small the pieces that arrive."""
 
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._sock, self._deadline = sock, deadline
@@ -85,7 +85,7 @@ class ApiConnection(http.client.HTTPConnection):
         """
         Connect: name, TCP, TLS and certificate. No byte of a request is sent.
 
-        :raises OSError: it cannot be connected to. So with ValueError: its name is none.
+        :raises OSError: there is no connection. :raises ValueError: its host name is invalid.
         """
         context = tls_context(self._verify) if self._tls else None
         self.timeout = min(CONNECT_LIMIT, left(deadline))
@@ -96,7 +96,7 @@ class ApiConnection(http.client.HTTPConnection):
 
     @property
     def usable(self) -> bool:
-        """Whether it is open still, and nothing came that nobody asked for."""
+        """Whether it is still open, and no data came without a request."""
         if self.sock is None:
             return False
         poll = select.poll()
@@ -112,10 +112,10 @@ class ApiConnection(http.client.HTTPConnection):
         deadline: Deadline,
     ) -> http.client.HTTPResponse:
         """
-        Send a request; the answer as far as its head.
+        Send a request, and return the answer once its head is here.
 
         :param data: JSON.
-        :raises OSError: no answer, or none in time. So with the others of :data:`FAULTS`.
+        :raises OSError: no answer, or none in time; or another one of :data:`FAULTS`.
         """
         self._deadline = deadline
         self.response_class = partial(_Response, deadline)  # type: ignore[assignment]
@@ -129,7 +129,7 @@ class ApiConnection(http.client.HTTPConnection):
         return self.getresponse()
 
     def send(self, data: Any) -> None:
-        """Send what http.client has put together, in pieces: TLS counts its time for each."""
+        """Send *data* of http.client in pieces: TLS counts the timeout for each."""
         for begin in range(0, len(data), PIECE):
             self.sock.settimeout(left(self._deadline))
             super().send(data[begin : begin + PIECE])
@@ -137,9 +137,9 @@ class ApiConnection(http.client.HTTPConnection):
 
 def read(response: http.client.HTTPResponse, most: int) -> bytes:
     """
-    All of the body.
+    The whole body.
 
-    :param most: bytes.
+    :param most: bytes that it may have.
     :raises OSError: it broke off, is too large, or did not come in time.
     """
     expected, size, pieces = response.length, 0, list[bytes]()
@@ -148,7 +148,7 @@ def read(response: http.client.HTTPResponse, most: int) -> bytes:
         if size > most:
             raise TooMuch(f"its answer has more than {most} bytes")
         pieces.append(piece)
-    # http.client takes an early end for the end.
+    # http.client does not notice an early end.
     if expected is not None and size < expected:
         raise BrokenOff(f"the answer broke off after {size} of {expected} bytes")
     return b"".join(pieces)
@@ -168,9 +168,9 @@ def left(deadline: Deadline) -> float:
 
 def encoded(payload: Any) -> Secret:
     """
-    *payload* as JSON; it may have :class:`Secret` in it, and so is one itself.
+    *payload* as JSON. It may have a :class:`Secret` in it, so it is one itself.
 
-    :raises TypeError: it is nothing that JSON has.
+    :raises TypeError: JSON cannot express it.
     """
 
     def revealed(value: Any) -> Any:
@@ -186,7 +186,7 @@ class _NoAuthorities(OSError):
 
 
 def _usual_authorities() -> str:
-    # All of requests comes with it, also to engines, which import this for its errors.
+    # Not at the top: it loads all of requests, and engines import this module for its errors only.
     from requests.certs import where
 
     return str(where())
@@ -194,7 +194,7 @@ def _usual_authorities() -> str:
 
 def tls_context(verify: bool | str) -> ssl.SSLContext:
     """
-    What is asked of the certificate of a salt-api.
+    The TLS context that checks the certificate of a salt-api.
 
     :raises OSError: the file or folder of *verify* cannot be read.
     """

@@ -1,6 +1,6 @@
 """
-A job on the masters that its minions listen to, as far as the group tells: each part is published
-on one of them, and what comes of the parts is put together.
+Publishes a job on the masters that its minions listen to, as far as the group tells: each part on
+one master; then joins the results.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DividedJobs:
         Publish *low* and wait for the returns.
 
         :param again: run it once more on minions that went to another master.
-        :param reached: as :meth:`GroupLocator.reached`, where that was asked just now.
+        :param reached: the result of :meth:`GroupLocator.reached`, if it was asked just now.
         """
 
         def finish(part: dict[str, Any], order: list[MasterApi]) -> Came:
@@ -77,7 +77,7 @@ class DividedJobs:
         there = self._group.reached(order, sorted(gone), "list", limit, live=True)
         if there is None:
             return Returns(returned, jids, gone)
-        # Whom it could not ask may reach those that no other master does.
+        # Masters that could not be asked may reach minions that no other master reaches.
         unsure = {m for m in gone if there.unasked and not there.get(m)}
         moved = [m for m, each in sorted(gone.items()) if each.master not in there.get(m, ())]
         moved = [minion for minion in moved if there.get(minion)]
@@ -117,16 +117,16 @@ class DividedJobs:
         reached: Mapping[str, Sequence[str]] | None = None,
     ) -> tuple[list[T], dict[str, ApiPoolError]]:
         """
-        Have *run* publish *low* on every master that its minions need: at once, each part with the
-        masters to try in their order. What came of the parts, and the errors by master; the error
-        of a call that is not divided is raised.
+        Publish *low* by *run* on every master that its minions need, at once; each part gets the
+        masters to try, in order. Returns the results of the parts, and the errors by master; raises
+        the error of a call that is not divided.
         """
         tgt, tgt_type = low["tgt"], low["tgt_type"]
         bad = [master for master in order if master.doubted]
         if reached is None:
             reached = self._group.reached(order, tgt, tgt_type, limit)
         if any(master.doubted and master not in bad for master in order):
-            order = self._attempts.sound(order, limit)  # one that did not even answer this
+            order = self._attempts.sound(order, limit)  # a master did not even answer this
         parts = divide(tgt, tgt_type, reached or {}, [master.name for master in order])
         work = [
             (

@@ -1,5 +1,5 @@
 """
-What the salt-api pool raises. No message, no attribute and no chained exception has a secret in it.
+The errors of the salt-api pool. No message, attribute or chained exception has a secret in it.
 
 ::
 
@@ -21,7 +21,7 @@ from typing import Any
 
 
 class ApiPoolError(Exception):
-    """Root of the errors of the salt-api pool; no error of Salt, which is not needed here."""
+    """Root of the errors of the salt-api pool; no error of Salt, which the pool does not need."""
 
 
 class BadConfiguration(ApiPoolError):
@@ -95,9 +95,9 @@ class OutcomeUnknown(ApiPoolError):
     :ivar jid: of the job, to look it up later (``SaltApiPool.lookup``); ``None`` for runners and
         wheel functions, whose jid only the master knows.
     :ivar master: the master that it was sent to.
-    :ivar known: what became of the sending and of looking it up.
+    :ivar known: what is known about sending it and looking it up.
     :ivar returned: minion → its return, of those that did return.
-    :ivar missing: the minions of which it is unknown, where they can be named.
+    :ivar missing: the minions whose result is unknown, if they can be named.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the group tells of its minions: which masters reach them."""
+"""Asks the group which masters reach its minions."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ FUNCTION = "ha.where"
 LIMIT = 20.0
 # Seconds for which an answer is good.
 LASTS = 10.0
-# Seconds until masters that could not tell (no right, no saltext-ha) are asked again; that did not.
+# Seconds until masters are asked again: those that could not tell (no right, no saltext-ha); those
+# that did not answer.
 PAUSE, SHORT_PAUSE = 60.0, 10.0
 MOST_KEPT = 64
 # Questions at once: each is a process on a master, and fifty threads may begin together.
 AT_ONCE = 4
-# What ha.where takes; of other targets all minions are asked for.
+# The globs that ha.where takes; for other targets the question is about all minions.
 GLOB = re.compile(r"(?!.@)(?!(.*\*){5})[\w.*?\[\]!@:+-]{1,256}", re.ASCII)
 
 
 class Reached(dict[str, tuple[str, ...]]):
     """
-    Minion → the masters that reach it, names of this pool.
+    Minion → the masters that reach it, by their names in this pool.
 
-    :ivar unasked: the masters that none who told could ask, names of the group: they may reach
-        minions that are not known to be reached by any.
+    :ivar unasked: masters, by their names in the group, that no answering master could ask: they
+        may reach minions that no master is known to reach.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class GroupLocator:
         self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def forget(self) -> None:
-        """What was told turned out to be old."""
+        """Forget the kept answers: they turned out to be old."""
         with self._lock:
             self._kept.clear()
 
@@ -78,11 +79,11 @@ class GroupLocator:
         live: bool = False,
     ) -> Reached | None:
         """
-        Minion → the masters that reach it (names of this pool), for those that not every master
-        reaches; of a target that is no glob and no list, of all minions.
+        Minion → the masters that reach it (names in this pool), for minions that not every master
+        reaches. If the target is neither a glob nor a list, it is about all minions.
 
-        :param live: have the minions pinged now.
-        :return: None where nobody tells.
+        :param live: ping the minions now.
+        :return: None if no master tells.
         """
         if len(self._masters) == 1:
             return None
@@ -152,8 +153,8 @@ class GroupLocator:
         self, order: Iterable[MasterApi], question: Mapping[str, Any], deadline: Deadline
     ) -> tuple[Mapping[str, Collection[str]], frozenset[str]] | None:
         """
-        Minion → the masters that reach it, and the masters that nobody could ask: of the first
-        master that could ask all others, or else of several together.
+        Minion → the masters that reach it, and the masters that could not be asked: from the first
+        master that could ask all others, or else from several together.
         """
         found: dict[str, set[str]] = {}
         unasked: frozenset[str] | None = None
@@ -166,7 +167,7 @@ class GroupLocator:
             unknown = frozenset(answer["unknown"])
             if not unknown:
                 return answer["minions"], unknown
-            # It names every minion: none is reached by a master that it could not ask.
+            # It names every minion: for it, no minion is reached by a master that it could not ask.
             for minion, by in answer["minions"].items():
                 found.setdefault(minion, set()).update(by)
             unasked = unknown if unasked is None else unasked & unknown

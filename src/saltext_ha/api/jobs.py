@@ -13,9 +13,9 @@ from saltext_ha.api.answer import are_names
 
 def new_jid() -> str:
     """
-    A jid of our own: Salt's form with a suffix (that of ``unique_jid``), which here is random.
+    A new jid in Salt's form, with a suffix (that of ``unique_jid``) that is random here.
 
-    It must be nobody else's: a minion drops a job whose jid it has seen already.
+    It must be unique: a minion drops a job whose jid it has seen already.
     """
     return f"{datetime.now(timezone.utc):%Y%m%d%H%M%S%f}_{secrets.randbits(64)}"
 
@@ -27,8 +27,8 @@ class Job:
 
     :ivar jid: as sent by the pool.
     :ivar master: name of the master that published it, and that has its returns.
-    :ivar minions: the minions that the master expects to return; none matched, and nothing was
-        run, when it is empty.
+    :ivar minions: the minions that the master expects to return; if it is empty, none matched, and
+        nothing was run.
     :ivar others: the jobs of the same call on other masters, where its minions listen to several;
         ``minions`` are those of this one alone.
     """
@@ -44,9 +44,8 @@ class Returns(dict[str, Any]):
     What ``local`` returns: minion → return.
 
     :ivar jids: master → jid of the job that it published for this call.
-    :ivar unsure: minions that Salt gave up on the master that was asked, while nobody says whether
-        another one reaches them, or one that could not be asked may; they stand in the mapping
-        with ``False``.
+    :ivar unsure: minions that Salt gave up, while another master may reach them: no master tells,
+        or one could not be asked. They stand in the mapping with ``False``.
     """
 
     def __init__(
@@ -66,9 +65,9 @@ class JobStatus:
 
     :ivar found: whether its job cache has the job at all.
     :ivar returned: minion → what the function returned there; also of a minion that returned to
-        another master than the one that published the job, as it moved meanwhile.
-    :ivar counted: whether ``minions`` are all it was published to. Most job caches other than
-        Salt's own keep only those that have returned (``get_load`` of pgjsonb, mysql, redis, …).
+        another master than the one that published the job, because it moved meanwhile.
+    :ivar counted: whether ``minions`` are all minions of the job. Most job caches other than Salt's
+        own keep only those that have returned (``get_load`` of pgjsonb, mysql, redis, …).
     """
 
     jid: str
@@ -89,12 +88,12 @@ class JobStatus:
         return self.found and self.counted and not self.missing
 
     def with_returns(self, more: Mapping[str, Any]) -> JobStatus:
-        """With what those minions that are missing here have returned elsewhere."""
+        """This status, with what its missing minions have returned elsewhere."""
         came = {minion: more[minion] for minion in self.missing if minion in more}
         return replace(self, returned={**self.returned, **came}) if came else self
 
     def followed_by(self, later: JobStatus) -> JobStatus:
-        """What is known after another look: who was counted once stays counted."""
+        """This status and a *later* one together: what was known once stays known."""
         if not later.found:
             return self
         minions = tuple(sorted({*self.minions, *later.minions}))
@@ -105,9 +104,9 @@ class JobStatus:
 
 def read_status(jid: str, master: str, answer: Any) -> JobStatus:
     """
-    The answer of ``jobs.list_job``.
+    The status in an answer of ``jobs.list_job``.
 
-    :raises ValueError: when it is none.
+    :raises ValueError: it has another form.
     """
     formed = isinstance(answer, dict) and isinstance(answer.get("Result", {}), dict)
     if not formed or not are_names(answer.get("Minions") or []):
@@ -116,8 +115,8 @@ def read_status(jid: str, master: str, answer: Any) -> JobStatus:
         minion: found.get("return") if isinstance(found, dict) else found
         for minion, found in answer.get("Result", {}).items()
     }
-    # Of a job that it did not publish, Salt has an Error or an unknown function, by release; and
-    # what minions have returned of it here.
+    # For a job that this master did not publish, Salt has an Error or an unknown function, by
+    # release; and what minions have returned here.
     if "Error" in answer or answer.get("Function", "unknown-function") == "unknown-function":
         return JobStatus(jid, master, False, returned=returned)
     counted = bool(answer.get("Minions"))

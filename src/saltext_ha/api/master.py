@@ -21,7 +21,7 @@ from saltext_ha.common.hysteresis import Health, Rules
 
 log = logging.getLogger(__name__)
 
-# Looks into a job cache at once: each is a process on the master, and many may be waited for.
+# Looks into a job cache at once: each is a process on the master, and many jobs may have callers.
 LOOKS = 4
 # salt-api says so before it does anything with a call, so nothing was run.
 NOT_RUNNING = b"Salt Master is not available"
@@ -53,7 +53,7 @@ class MasterApi:
 
     @property
     def health(self) -> Health:
-        """What is believed of it now."""
+        """Its presumed health."""
         return self._health
 
     @property
@@ -75,26 +75,26 @@ class MasterApi:
             log.warning("api_pool master=%s state=%s reason=%r", self.name, state, reason)
 
     def doubt(self) -> None:
-        """A call was lost, and what became of it could not be found out."""
+        """Note that a call was lost on it, with an unknown outcome."""
         self.doubted = True
 
     def look(self, limit: float) -> None:
         """
-        Where it is in doubt, probe it before anything else is lost on it.
+        If it is in doubt, probe it before another call is lost on it.
 
-        :raises NotSent: it is of no use.
+        :raises NotSent: it does not work.
         """
         if self.doubted and not self.probe(limit):
             raise NotSent(f"a call was lost on it, and it does not work yet: {self.health.reason}")
 
     def probe(self, limit: float) -> bool:
         """
-        Look whether it is of use, in two layers, and note the result: does salt-api answer, and
-        does a real login succeed? A login takes salt-master's request port; ``GET /`` answers 200
-        while salt-master is dead.
+        Find out in two layers whether it works, and note the result: does salt-api answer, and does
+        a real login succeed? A login needs salt-master's request port; ``GET /`` answers 200 while
+        salt-master is dead.
 
         :param limit: seconds.
-        :return: whether it is.
+        :return: whether it works.
         """
         deadline = Deadline(limit)
         try:
@@ -107,7 +107,7 @@ class MasterApi:
             return False
         self.note(True, "login")
         if not self._tokens.adopt(token):
-            # One a probe, twelve hours each, would pile up on the master.
+            # A token for each probe, good for twelve hours, would pile up on the master.
             self._tokens.logout(token, Deadline(limit))
         return True
 
@@ -117,8 +117,8 @@ class MasterApi:
         """
         What one low data chunk returns.
 
-        :param tries: how many masters may be tried with what is left of the time: a login takes
-            no more than the share of this one.
+        :param tries: how many masters may be tried in the time that is left: a login takes no more
+            than this master's share.
         :raises NotSent: it was certainly not carried out.
         :raises Refused: the same, because of the user.
         :raises Lost: it may have been carried out.
@@ -128,7 +128,7 @@ class MasterApi:
             token = self._tokens.get(deadline.part(tries))
             answer = self._post(low, token, deadline)
             if answer.status == 401:
-                # Ended early: revoked, or salt-api was restarted. 401 comes before anything is run.
+                # The token ended early: revoked, or salt-api was restarted. Nothing was run yet.
                 token = self._tokens.get(deadline.part(tries), instead_of=token)
                 answer = self._post(low, token, deadline)
             value = self._value(low, answer)
@@ -136,7 +136,7 @@ class MasterApi:
             self.note(False, str(exc))
             raise
         except Lost as exc:
-            # A slow call is no sick master; the prober finds out.
+            # A slow call does not prove a sick master; the prober finds out.
             if not exc.slow and not exc.finished:
                 self.note(False, str(exc))
             raise
@@ -145,10 +145,10 @@ class MasterApi:
 
     def job(self, jid: str, deadline: Deadline, limit: float = float("inf")) -> JobStatus:
         """
-        What its job cache has of *jid*. Raises as :meth:`call` does.
+        What its job cache has of *jid*. Raises like :meth:`call`.
 
-        :param limit: seconds for the look itself. Waiting for its turn does not count: who began to
-            look with little time left would give up, and the master go on looking for nobody.
+        :param limit: seconds for the look itself, without waiting for its turn: a look that begins
+            with little time left would be given up, and the master would go on with it for nobody.
         """
         low = {"client": "runner", "fun": "jobs.list_job", "kwarg": {"jid": jid}}
         if not self._looks.acquire(timeout=deadline.remaining()):
@@ -173,7 +173,7 @@ class MasterApi:
     # -- helpers
 
     def _nonsense(self, problem: str) -> Lost:
-        """The error for an answer that no master gives: this one is of no use."""
+        """Note that this master does not work, and return the error for its nonsense answer."""
         self.note(False, problem)
         return Lost(problem, finished=True, nonsense=True)
 

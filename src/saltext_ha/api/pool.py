@@ -1,4 +1,4 @@
-"""The pool: which master a call goes to, and what is done when it does not answer."""
+"""The pool: which master a call goes to, and what happens when it does not answer."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ GOODBYE_LIMIT = 1.0
 
 class SaltApiPool:
     """
-    The salt-api of several masters as one; for any number of threads. Make it after ``fork()``.
+    The salt-api of several masters as one; any number of threads may use it. Create it after
+    ``fork()``.
 
     :param masters: URLs, mappings (``url``, ``name``, ``priority``, ``username``, ``password`` or
         ``password_file``, ``eauth``, ``verify``) or :class:`Endpoint`; by default those of the
         environment (:mod:`saltext_ha.api.config`).
-    :param username: for masters that have none of their own; so with *password*, *password_file*
-        and *eauth*.
+    :param username: for masters without their own, like *password*, *password_file* and *eauth*.
     :param selection: ``priority`` (the healthy master with the lowest number), ``round_robin``, or
         ``sticky`` (the last one until it is down).
     :param deadline: seconds for one call as a whole, whatever it has to try.
@@ -89,7 +89,7 @@ class SaltApiPool:
                 endpoints = config.endpoints(masters, given, "masters")
         except BadConfiguration as exc:
             problem = str(exc)
-        # Passwords are there in clear text, and the frames of an error are for all to see.
+        # They have passwords in clear text, and error reporters show the frames of an error.
         masters = password = None
         options.clear()
         given.clear()
@@ -127,18 +127,17 @@ class SaltApiPool:
         idempotent: bool = False,
     ) -> Returns:
         """
-        Run *fun* on minions and wait for their returns. It goes to the masters that its minions
-        listen to, as far as the group tells (``ha.where``), to each minion once.
+        Run *fun* on minions and wait for their returns. The job goes to the masters that its
+        minions listen to, as far as the group tells (``ha.where``), and to each minion once.
 
-        :param timeout: Salt's: seconds until it asks after silent minions, and gives up those that
-            do not answer that. A very busy minion may not; its return then comes later.
-        :param deadline: seconds for all of it, instead of the pool's.
+        :param timeout: Salt's: seconds until it asks whether silent minions still run it, and gives
+            up those that do not answer. A very busy one may not; its return then comes later.
+        :param deadline: seconds for the whole call, instead of the pool's.
         :param idempotent: running it twice does no harm: when the answer is lost and the master is
-            not there any more, another master runs it again.
+            gone, another master runs it again.
         :return: minion → return; ``False`` for a minion that Salt gave up. Empty when no minion
-            matched. Its ``jids`` say which job it was on which master, and ``unsure`` which of the
-            minions that were given up may listen to another master: nobody tells, or not all
-            masters could be asked.
+            matched. Its ``jids`` has the job on each master; its ``unsure`` the minions that were
+            given up and may listen to another master: no master tells, or not all could be asked.
         :raises TimedOut: it was published; with the returns that came.
         :raises OutcomeUnknown: the answer was lost and could not be looked up; or a minion went to
             another master meanwhile (``missing``; ``returned`` has what came).
@@ -180,10 +179,10 @@ class SaltApiPool:
         idempotent: bool = False,
     ) -> Any:
         """
-        What a runner function returns.
+        Run a runner function, and return what it returns.
 
-        :param idempotent: running it twice does no harm. Known reads (:mod:`saltext_ha.api.reads`)
-            need not say so: a lost answer is asked for again, on another master.
+        :param idempotent: running it twice does no harm: when the answer is lost, another master
+            runs it. Known reads (:mod:`saltext_ha.api.reads`) need not say so.
         :raises CallFailed: it ran and failed.
         :raises OutcomeUnknown: the answer was lost, and it is neither a read nor idempotent.
         """
@@ -201,7 +200,7 @@ class SaltApiPool:
         deadline: float | None = None,
         idempotent: bool = False,
     ) -> Any:
-        """What a wheel function returns. As :meth:`runner`."""
+        """Like :meth:`runner`, for a wheel function."""
         low = {"client": "wheel", "fun": fun, "arg": list(arg), "kwarg": dict(kwarg or {})}
         repeatable = idempotent or is_read("wheel", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)
@@ -213,7 +212,7 @@ class SaltApiPool:
         What the job caches know of *jid*.
 
         :param master: the name of the one to ask, as in ``Job.master``; by default all are asked
-            until one knows it, and the others for what minions that moved meanwhile returned there.
+            until one knows it, then the others for the returns of minions that moved meanwhile.
         :raises NoMasterAvailable: no master that could be asked knows it, and some could not be.
         """
         limit, reasons, refused = self._limit(deadline), dict[str, str](), dict[str, str]()
@@ -258,7 +257,7 @@ class SaltApiPool:
         return dict(self._publisher.collect(master, status, limit, others).returned)
 
     def _others(self, name: str, asked: str | None = None) -> list[MasterApi]:
-        """The masters beside that one; none where only that one is to be asked."""
+        """The masters other than *name*; none if the caller *asked* for one master only."""
         return [] if asked else [each for each in self._masters.values() if each.name != name]
 
     def minions(self, *, timeout: int | None = None, deadline: float | None = None) -> Minions:
@@ -275,7 +274,7 @@ class SaltApiPool:
             low["kwarg"] = {"timeout": timeout, "gather_job_timeout": timeout}
 
         def ask(master: MasterApi) -> Any:
-            # Half of the time for one that is believed down: it delays the answer of all others.
+            # Half of the time for a master that is presumed down: it delays the whole answer.
             return master.call(low, limit if master.health.usable else limit.part(2))
 
         answers, reasons, refused = dict[str, Any](), dict[str, str](), dict[str, str]()
@@ -296,7 +295,7 @@ class SaltApiPool:
 
     def status(self) -> dict[str, Any]:
         """
-        The masters as the pool believes them to be; asks nobody.
+        The presumed health of the masters; asks none of them.
 
         :return: ``status`` (online, degraded, offline), ``master_count``, ``healthy_count`` and
             ``masters``: ``url``, ``name``, ``healthy`` (``None``: not known yet), ``reason``.
@@ -306,7 +305,7 @@ class SaltApiPool:
     # -- ending
 
     def close(self) -> None:
-        """End the background thread, log out, close the connections. Twice does no harm."""
+        """End the background thread, log out, close the connections. It may be called twice."""
         if self._closing.is_set():
             return
         self._closing.set()

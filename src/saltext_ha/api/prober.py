@@ -37,7 +37,7 @@ class Prober:
         """Start the thread, unless it runs."""
         with self._lock:
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
-                # A daemon: an application that forgets to close the pool ends all the same.
+                # A daemon: an application that forgets to close the pool can still end.
                 self._thread = threading.Thread(target=self._run, name="salt-api-pool", daemon=True)
                 self._thread.start()
 
@@ -47,7 +47,7 @@ class Prober:
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread; a probe of a hung master is not waited for."""
+        """End the thread, without waiting for the probe of a hung master."""
         with self._lock:
             self._closed = True
             self._wake.set()
@@ -76,5 +76,5 @@ class Prober:
             return
         try:
             master.probe(self._limit)
-        except Exception:  # the thread must outlive what nobody foresaw
+        except Exception:  # the thread must survive unforeseen errors
             log.exception("api_pool master=%s event=probe_failed", master.name)

@@ -1,9 +1,9 @@
 """
 Publishing a job once, whatever happens to the answer.
 
-The jid is ours and goes along. After a lost answer the same master is asked whether it knows that
-jid; only then, and with the *same* jid, is the job sent again: a minion that did see it drops the
-second one, because it remembers the last jids (``minion_jid_queue_hwm``, 100) of all its masters.
+The pool chooses the jid. After a lost answer it asks the same master whether it knows that jid;
+only if not, it sends the job again, with the *same* jid: a minion that saw the first one drops the
+second, because it remembers the last jids (``minion_jid_queue_hwm``, 100) of all its masters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saltext_ha.api.transport import Lost, NotSent
 
 log = logging.getLogger(__name__)
 
-# A lost job may still be on its way through salt-api: for so long "not there" is not believed.
+# So long "not there" is not believed: a lost job may still be on its way through salt-api.
 GRACE = 1.5
 # Seconds between two looks into the job cache: a runner call is a process on the master.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
@@ -62,11 +62,11 @@ class Publisher:
         self, master: MasterApi, low: Mapping[str, Any], deadline: Deadline, patient: bool
     ) -> Any:
         """
-        The answer to *low*, which has a jid, from *master*.
+        Send *low*, which has a jid, to *master*, and return its answer.
 
         :param patient: look for a lost job until the deadline; otherwise give up as soon as the
             master cannot be asked.
-        :raises NotSent: it was certainly not published. So with Refused.
+        :raises NotSent, Refused: it was certainly not published.
         :raises Settled: the answer was lost, the job is there.
         :raises Unsettled: the answer was lost, and the master tells nothing.
         :raises CallFailed: it was not published, and would not be the next time.
@@ -90,7 +90,7 @@ class Publisher:
             try:
                 answer, lost = self._try(master, low, deadline.part(2))
             except (NotSent, Refused) as exc:
-                # Of this sending that is certain, of the one before it was not quite.
+                # This sending certainly failed; the one before may have succeeded.
                 lost = Lost(str(exc))
         return answer
 
@@ -105,7 +105,7 @@ class Publisher:
     def _settle(
         self, master: MasterApi, jid: str, lost: Lost, deadline: Deadline, patient: bool
     ) -> None:
-        """Return when *jid* is surely not there. Raises as :meth:`send` does."""
+        """Return when *jid* is certainly not there. Raises like :meth:`send`."""
         pauses, problem = Pauses(self._closing), ""
         grace: Deadline | None = None
         while not deadline.passed:
@@ -120,7 +120,7 @@ class Publisher:
             else:
                 if status.found:
                     raise Settled(status)
-                # From the first look on: requests of a master that was frozen may overtake another.
+                # From the first look on: requests to a master that was frozen may overtake others.
                 grace = grace or Deadline(GRACE)
                 if grace.passed:
                     return
@@ -139,7 +139,7 @@ class Publisher:
         """
         Wait for the returns of a job that was published.
 
-        :param others: masters to which a minion may have returned that moved meanwhile.
+        :param others: masters to which minions that moved meanwhile may have returned.
         :raises TimedOut: with the returns that came.
         """
         pauses = Pauses(self._closing)

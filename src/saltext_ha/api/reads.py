@@ -1,8 +1,8 @@
 """
-Functions of masters that change nothing: a lost answer is asked for again, on another master.
+Functions of masters that change nothing: when an answer is lost, another master is asked.
 
-Only what is known is listed (``manage.down`` is not: it can remove keys; nor is ``survey.*``, which
-runs anything on minions). For others, callers say ``idempotent=True``.
+Only those are listed that certainly change nothing (not ``manage.down``: it can remove keys; nor
+``survey.*``, which runs anything on minions). For others, callers say ``idempotent=True``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
 class Standing(NamedTuple):
-    """One master, as far as the order goes."""
+    """What the order depends on, of one master."""
 
     name: str
     priority: int
@@ -22,8 +22,8 @@ def ranked(
     masters: Sequence[Standing], policy: Policy, turn: int = 0, held: str | None = None
 ) -> list[str]:
     """
-    The names of all *masters*, the one to try first in front. Those that are down stand behind
-    all others: they are a last resort, because what we believe of them may be old.
+    The names of all *masters*, the one to try first in front. Those that are down come last, and
+    are not left out: they may be up again.
 
     :param turn: for ``round_robin``: how many calls there were before.
     :param held: for ``sticky``: the master of the last call.

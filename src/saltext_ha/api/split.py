@@ -1,9 +1,9 @@
 """
-Which master a job goes to, so that every minion hears it, and hears it once. Pure.
+Which master a job goes to, so that every minion hears it exactly once. Pure.
 
-A minion that is bound to several masters hears all of them, one with failover a single one. What
-the group says of that (``ha.where``) divides a target: each part is published on one master, and
-no minion matches two parts, whatever master it goes to meanwhile.
+A minion that is bound to several masters hears all of them, a minion with failover hears only one.
+By what the group says (``ha.where``) a target is divided: each part is published on one master, and
+no minion matches two parts, whichever master it moves to meanwhile.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def divide(
     """
     The parts of a target.
 
-    :param reached: minion → the masters that reach it, for those that not every master reaches;
-        who is not in *order* does not count.
-    :param order: the masters, the one to be preferred first.
-    :return: at least one; the first is that of the minions that any master reaches, and of those
-        that none does.
+    :param reached: minion → the masters that reach it, for minions that not every master reaches;
+        masters that are not in *order* do not count.
+    :param order: the masters, the preferred one first.
+    :return: at least one; the first is also for the minions that every master reaches, and for
+        those that none reaches.
     :raises TargetNotDivided: one part is not enough, and Salt takes that target only whole.
     """
     homes = {
@@ -78,7 +78,7 @@ def divide(
 
 def _only(word: str, tgt_type: str, master: str, minions: Iterable[str]) -> Part:
     if tgt_type == "list":
-        return Part(master, list(minions), "list")  # of others nothing was asked
+        return Part(master, list(minions), "list")  # the group was asked about no others
     return Part(master, f"( {word} ) and L@{','.join(minions)}", "compound")
 
 

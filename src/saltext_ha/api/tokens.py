@@ -1,8 +1,8 @@
 """
 The token of one user at one master.
 
-A token of salt-api means something to the master that gave it only, so it lives and dies here,
-beside the one transport that it may go out on.
+A token of salt-api is valid only at the master that gave it, so it is kept here, beside the only
+transport that may send it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 LOGIN_LIMIT = 10.0
 # Log in again this long before the token ends, or a tenth of its life if that is shorter.
 MARGIN = 60.0
-# A refused password is not tried again before: accounts are locked after a few.
+# Seconds until a refused password is tried again: accounts are locked after a few failures.
 REFUSED_PAUSE = 60.0
-# Of a login, which lists what the user may do.
+# Bytes of the answer to a login, which lists what the user may do.
 MAX_LOGIN = 1024 * 1024
 LONGEST_TOKEN = 4096
 
@@ -48,7 +48,6 @@ class ApiToken:
 
     @property
     def text(self) -> str:
-        """The token itself."""
         return self.secret.read()
 
     @property
@@ -74,10 +73,10 @@ class Tokens:
 
     def get(self, deadline: Deadline, instead_of: ApiToken | None = None) -> ApiToken:
         """
-        A token: the one that is there, or that of a new login.
+        The token in use, or that of a new login.
 
-        :param instead_of: one that the master does not take any more. When another thread has
-            replaced it already, that one is returned.
+        :param instead_of: a token that the master no longer takes. If another thread has replaced
+            it already, the new one is returned.
         :raises Refused: wrong user or password.
         :raises NotSent: no login before *deadline*.
         """
@@ -112,7 +111,7 @@ class Tokens:
                 "POST", "/login", deadline.part(limit=LOGIN_LIMIT), payload, most=MAX_LOGIN
             )
         except Lost as exc:
-            # A login that took place unseen does no harm. Alive, but the request port is not?
+            # A lost login does no harm. Perhaps salt-api works, but not the request port behind it.
             problem = f"salt-api answers no login: {exc}"
         if problem:
             raise NotSent(problem)
@@ -128,7 +127,7 @@ class Tokens:
         return token
 
     def logout(self, token: ApiToken, deadline: Deadline) -> None:
-        """Have the master forget *token*; when that fails, it ends by itself one day."""
+        """Tell the master to forget *token*; if that fails, the token ends by itself one day."""
         try:
             self._transport.exchange("POST", "/logout", deadline, {}, token.secret, most=MAX_LOGIN)
         except (NotSent, Lost):
@@ -153,7 +152,7 @@ class Tokens:
 
 def read_token(answer: Answer, begun: float) -> ApiToken | None:
     """
-    The token that a login was answered with; ``None`` when it is none that can be used.
+    The token in the answer to a login; ``None`` if it cannot be used.
 
     :param begun: when the login began, monotonic seconds.
     """

@@ -4,12 +4,12 @@ One request to one salt-api, and what is certain about it when it fails.
 :class:`NotSent`: the connection never came to be, so no byte of the request left this machine.
 :class:`Lost`: the request was sent, or may have been; the answer is not here.
 
-Nothing is followed, kept or taken from elsewhere: no redirects, cookies, proxies or ``.netrc``; a
-token goes to the host that gave it, and nowhere else. Whatever the server answers is one of these
-two errors or an :class:`Answer`, and takes no longer than the deadline.
+It follows no redirects, keeps no cookies, and uses no proxies and no ``.netrc``; a token goes only
+to the host that gave it. Whatever the server answers, the result is one of these two errors or an
+:class:`Answer`, and comes before the deadline.
 
-Passwords and tokens are in :class:`Secret` all the way: what is sent is put together in frames that
-no exception leaves this module with.
+Passwords and tokens are always in :class:`Secret`. No exception leaves this module with frames in
+which a request was put together.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lost(Exception):
 
     :ivar finished: the server has ended its work on it: it answered, with an error.
     :ivar slow: there was no answer in time, which need not mean that anything is broken.
-    :ivar nonsense: it answered what no salt-api answers; a login may work all the same.
+    :ivar nonsense: it answered what no salt-api answers; a login may work nevertheless.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Transport:
         :param most: bytes that the answer may have.
         :raises NotSent: nothing reached the server.
         :raises Lost: it may have.
-        :raises TypeError: *payload* is nothing that JSON has.
+        :raises TypeError: JSON cannot express *payload*.
         """
         limit = deadline.remaining()
         if limit <= 0:
@@ -84,8 +84,8 @@ class Transport:
         if problem:
             raise NotSent(problem)
         answer: Answer | None = None
-        # Raised again outside of the handler: what http.client was told stands in the frames of its
-        # exceptions, and would be found in __context__ by error reporters.
+        # Raised again outside of the handler: the frames of http.client's exceptions hold the
+        # request, and error reporters would find it in __context__.
         response, slow, again = None, False, False
         try:
             response = connection.ask(method, path, data, token, deadline)
@@ -111,7 +111,7 @@ class Transport:
         return answer
 
     def _connected(self, deadline: Deadline) -> tuple[ApiConnection, str]:
-        """An open connection, and why it is not open."""
+        """A connection, and why it is not open; empty if it is."""
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
@@ -143,7 +143,7 @@ def _ends_there(response: http.client.HTTPResponse) -> bool:
 
 
 def _forget(exc: BaseException) -> None:
-    """Empty the frames that *exc* and those before it came through: the request stands in them."""
+    """Clear the frames of *exc* and of the exceptions before it: they hold the request."""
     seen: set[int] = set()
     one: BaseException | None = exc
     while one is not None and id(one) not in seen:

@@ -1,4 +1,4 @@
-"""The configuration of a balancer, from what is known of the masters."""
+"""Makes the configuration of a balancer from what is known about the masters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_OF_NGINX = 10
 # Only characters that a shell, haproxy and nginx read as part of a path.
 _PATH = re.compile(r"/[A-Za-z0-9_./@+-]{1,1000}")
 _PREFIX = re.compile(r"/?((?:[A-Za-z0-9_-]{1,100}/)*[A-Za-z0-9_-]{1,100})/?")
-# A place of salt-api's own in nginx's configuration, which can be there once only.
+# Paths of salt-api itself, each of which can be in nginx's configuration only once.
 _TAKEN = ("login", "events", "_salt_token")
 HTTPS, HTTP = "443", "80"
 
@@ -54,7 +54,7 @@ class Wishes:
 
     @property
     def command(self) -> str:
-        """What makes this configuration again."""
+        """The command that makes this configuration again."""
         own = [each for each in fields(self) if getattr(self, each.name) != each.default]
         arguments = (f"{each.name}={getattr(self, each.name)}" for each in own[1:])
         return " ".join(["salt-run ha.proxy_config", self.kind, *arguments])
@@ -141,7 +141,7 @@ def _server(master: Server, wanted: Wishes) -> str:
 
 
 def _clear(wanted: Wishes) -> list[str]:
-    """What the operator should know of plain HTTP."""
+    """What the operator should know about plain HTTP."""
     if wanted.tls:
         return []
     return [
@@ -171,7 +171,7 @@ def _notes(master: Server, kind: str) -> list[str]:
 
 
 def _check(wanted: Wishes, served: Sequence[Server]) -> None:
-    """What this kind of balancer cannot do."""
+    """Refuse what this kind of balancer cannot do."""
     kinds = {master.api.tls: master.name for master in served if master.api}
     if wanted.kind == "nginx" and len(kinds) > 1:
         raise HaError(

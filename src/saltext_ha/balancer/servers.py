@@ -16,8 +16,8 @@ from saltext_ha.config.salt_api import api_of
 
 # These values go into a configuration that a balancer reads as root.
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
-# Without a scope (fe80::1%eth0): it may be any text, line breaks included, and another machine's
-# means nothing here.
+# Without a scope (fe80::1%eth0): a scope may be any text, line breaks included, and that of another
+# machine means nothing here.
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 
 
@@ -36,7 +36,7 @@ class Address:
 
     @property
     def is_ip(self) -> bool:
-        """Whether its host is an IP address: no name, then, that a certificate could be for."""
+        """Whether its host is an IP address, and not a name that a certificate could be for."""
         return _is_address(self.host)
 
 
@@ -67,7 +67,7 @@ def of_master(opts: Mapping[str, Any], config: HaConfig) -> Server:
 
 
 def to_wire(server: Server) -> dict[str, Any]:
-    """For a peer that asks."""
+    """The answer to a peer that asks."""
     return {
         kind: address and {"host": address.host, "port": address.port, "tls": address.tls}
         for kind, address in (("api", server.api), ("status", server.status))
@@ -123,7 +123,7 @@ def _api(opts: Mapping[str, Any], address: str) -> Address | None:
 
 
 def _seen(host: str, address: str) -> str:
-    """Where others find what listens on *host* of the master at *address*."""
+    """The host at which others reach what listens on *host* of the master at *address*."""
     host = host.strip("[]")
     try:
         return address if not host or ipaddress.ip_address(host).is_unspecified else host
@@ -132,7 +132,7 @@ def _seen(host: str, address: str) -> str:
 
 
 def _meet(api: Address | None, status: Address | None) -> bool:
-    """Whether who reaches the one reaches the other."""
+    """Whether a balancer that reaches the salt-api also reaches the status listener."""
     if api is None or status is None:
         return False
     return is_loopback(api.host) or not is_loopback(status.host)

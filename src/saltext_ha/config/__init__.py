@@ -1,1 +1,1 @@
-"""The ``ha:`` mapping of the configuration, all of it, parsed once into frozen values."""
+"""The whole ``ha:`` mapping of the configuration, parsed once into frozen values."""

@@ -25,7 +25,7 @@ class ConsistencySettings:
 
     def ignores(self, section: str, path: str) -> bool:
         """
-        Whether a difference at *path* is ignored: it, or a path above it, is named, alone
+        Whether a difference at *path* is ignored: ``ignore`` has this path or one above it, alone
         (``external_auth:pam``) or after the section (``access:external_auth:pam``).
         """
         return any(

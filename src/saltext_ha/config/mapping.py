@@ -31,7 +31,7 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 @dataclass(frozen=True)
 class PeerAddress:
-    """The URL of a pinned peer, if it differs from what it said on joining."""
+    """The URL of a pinned peer, if it differs from the one that it told on joining."""
 
     name: str
     url: str
@@ -247,7 +247,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     """
     Read the ``ha:`` mapping out of a master's *opts* (Salt's configuration dictionary).
 
-    :raises ConfigError: naming file, key, value (but of a secret) and what the key takes.
+    :raises ConfigError: naming file, key, value (unless it is a secret) and what the key takes.
     """
     source = validators.source(opts, "the master configuration")
     raw = opts.get("ha", {})

@@ -1,4 +1,4 @@
-"""``ha: once:`` — what else than [``ha.once``](once.md) is to happen on one master only."""
+"""``ha: once:`` — what happens on one master only, besides [``ha.once``](once.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 The secret by which masters of one group recognise each other when they join.
 
-From a file (``ha: secret_file``) or the environment (``SALT_HA_SECRET``). It is read with the
-configuration, and never shown: not in an error, not in a ``repr``, not in a log.
+It is in a file (``ha: secret_file``) or in the environment (``SALT_HA_SECRET``), is read with the
+configuration, and is never shown: not in an error, not in a ``repr``, not in a log.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def content(path: Path, if_seen: str = _MAKE_ONE) -> bytes:
 
 def keep_from_core_dumps() -> None:
     """
-    Have the kernel write no core of this process, which knows secrets.
+    Keep the kernel from writing a core dump of this process, which knows secrets.
 
-    A program that takes cores (``kernel.core_pattern`` with a pipe: systemd-coredump, apport) gets
-    them with any limit, even 0, except 1; and no core fits into 1 byte.
+    A program that takes dumps (``kernel.core_pattern`` with a pipe: systemd-coredump, apport) gets
+    them under any limit, even 0, except a limit of 1 byte, into which no dump fits.
     """
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     with contextlib.suppress(ValueError, OSError):  # it may not be set here
@@ -83,7 +83,7 @@ def _usable(content: bytes) -> bytes:
 
 def password(file: Path) -> str:
     """
-    What ``password_file`` names.
+    The password in the file that ``password_file`` names.
 
     :raises ValueError: begins with that key; says what is wrong with it.
     """

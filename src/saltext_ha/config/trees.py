@@ -46,8 +46,8 @@ class Tree:
 
     def shown(self, version: bytes) -> str:
         """
-        A version as shown to people and in events; empty if the tree is secret: it is a hash of the
-        files, and short secrets can be found by trying.
+        A version as shown to people and in events; empty if the tree is secret: the version is a
+        hash of the files, and short secrets can be found by trying.
         """
         return "" if self.secret else version.hex()
 
@@ -112,7 +112,7 @@ def parse(value: Any) -> tuple[Tree, ...]:
 
 
 def _apart(trees: Iterable[Tree]) -> None:
-    """:raises ValueError: two of their folders lie in each other."""
+    """:raises ValueError: one of their folders lies in another."""
     places: list[tuple[str, Path]] = []
     for tree in trees:
         for key, path in (("live", tree.live), ("source", tree.source)):

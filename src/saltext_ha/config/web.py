@@ -32,7 +32,7 @@ class StatusSettings:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the status page."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.certificate else 'http'}://{host}:{self.port}"
 

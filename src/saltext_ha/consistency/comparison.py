@@ -45,7 +45,7 @@ def by_rules(rules: Mapping[str, EqualityRule], parts: Mapping[str, Facts]) -> l
 
 
 def unknown_of(rules: Iterable[EqualityRule], parts: Mapping[str, Facts]) -> dict[str, str]:
-    """Master → the first thing that is unknown of it, and why."""
+    """Master → the first thing that is unknown about it, and why."""
     unknown: dict[str, str] = {}
     for name, facts in parts.items():
         for subject, why in facts.unknown.items():  # "": everything

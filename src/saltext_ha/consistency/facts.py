@@ -39,7 +39,7 @@ class Facts:
     covers: tuple[str, ...] = ()
 
     def buckets(self, nonce: bytes) -> bytes:
-        """:data:`BUCKETS` digests of :data:`SIZE` bytes, in one."""
+        """:data:`BUCKETS` digests of :data:`SIZE` bytes each, joined."""
         hashes = [hashlib.blake2b(key=nonce[:64], digest_size=SIZE) for _ in range(BUCKETS)]
         for path, value in sorted(self.leaves.items()):
             name = path.encode(errors="replace")

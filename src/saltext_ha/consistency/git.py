@@ -1,9 +1,9 @@
 """
 The commits of the git repositories that a master serves states and pillar from.
 
-Their files are read as data, and git is never run: with pygit2 it need not be installed, and it
-would execute what a repository's configuration names (hooks, fsmonitor, filters) as the user of the
-master. Only a URL and what looks like the id of a commit is taken from them.
+Their files are read as data. Git is never run: with pygit2 it need not be installed, and it would
+execute what a repository's configuration names (hooks, fsmonitor, filters) as the user of the
+master. Only URLs and texts that look like the id of a commit are taken from the files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _served(settings: Any) -> dict[str, Any]:
 
 
 def pillars(opts: Mapping[str, Any]) -> dict[str, str]:
-    """The same for git_pillar, for the branches that its remotes name."""
+    """Like :func:`states`, for git_pillar and the branches that its remotes name."""
     wanted: dict[str, set[str] | None] = {}
     for source in opts.get("ext_pillar") or ():
         remotes = source.get("git") if isinstance(source, Mapping) else None
@@ -165,7 +165,7 @@ def _packed(repository: Path) -> Iterable[tuple[str, str]]:
         lines = (repository / "packed-refs").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    # Its header and the lines of what annotated tags lead to name nothing that :func:`_refs` takes.
+    # :func:`_refs` skips its header, and the lines with the commits that annotated tags lead to.
     rows = (line.partition(" ") for line in lines)
     return [(name.strip(), commit) for commit, _, name in rows]
 

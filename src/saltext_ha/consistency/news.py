@@ -22,7 +22,7 @@ class Last:
 
     :param known: whether there ever was a complete answer, or one with differences.
     :param drift: where masters differed, when last known.
-    :param masters: all of the group when they were compared.
+    :param masters: all masters of the group at that time.
     """
 
     at: float = 0.0

@@ -313,7 +313,7 @@ TABLE: tuple[Topic, ...] = (
 _OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
 _HA = EqualityRule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
 
-#: Of options that not every supported release of Salt knows: as if the others had this default.
+#: Options that not every supported release of Salt knows; masters without one count as set to this.
 _DEFAULTS: Mapping[str, Any] = {
     "cluster_pool_port": 4520,
     "disable_aes_with_tls": False,
@@ -336,7 +336,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "use_os_truststore": False,
 }
 
-#: What Salt adds to a running master's configuration, and what is in no table but of this kind.
+#: No options: what Salt adds to a running master's configuration, and the like.
 _NO_OPTIONS = frozenset(
     _words(
         "aes config_dir cluster_port extmods __cli hardcrash lock_role log_config master_uri "
@@ -374,7 +374,7 @@ def compared(*configurations: Mapping[str, Any]) -> Iterator[EqualityRule]:
 
 
 def _is_a_sites_own(option: str) -> bool:
-    """Whether it is none of Salt's: the settings of a returner, of a pillar, of states."""
+    """Whether *option* is none of Salt's: a setting of a returner, of a pillar, of states."""
     from saltext_ha.consistency import access, master_key
 
     return not (
@@ -410,7 +410,7 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     """Leaf by leaf."""
     own = {option_of(path) for facts in parts.values() for path in facts.leaves} - RULES.keys()
     rules = {**RULES, **{option: _own_rule(option) for option in sorted(own)}}
-    # An option of the site's own that a master does not have is one that is not set.
+    # If a master does not have an option of the site's own, it is not set there.
     covering = {
         name: dataclasses.replace(facts, covers=(*facts.covers, *own))
         for name, facts in parts.items()

@@ -30,7 +30,7 @@ def _section(name: str, section: Mapping[str, Any], gone: Collection[str]) -> re
 def _differ(name: str, difference: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
     known = {m: v for m, v in values.items() if not (isinstance(v, Mapping) and "unknown" in v)}
     if name == running.SECTION.name:
-        return bool(known)  # each of them differs from itself
+        return bool(known)  # each of them differs from its own files
     if name == clock.NAME:
         return clock.apart(
             [clock.Offset(value["offset"], value["error"]) for value in known.values()]

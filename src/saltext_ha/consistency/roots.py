@@ -45,7 +45,7 @@ def take(mine: Mine) -> Facts:
     """
     ``file_roots:ENV:PATH`` → digest of what the fileserver would serve, the same for pillar, and
     the commits of git remotes. Digests of pillar are keyed by the nonce: such files are small, and
-    the content could be guessed by a plain digest.
+    a plain digest would let readers guess the content.
     """
     opts = mine.opts
     leaves: dict[str, Any] = {}

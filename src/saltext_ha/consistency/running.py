@@ -13,7 +13,7 @@ from saltext_ha.consistency.rules import DRIFT, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
 
-#: Compared by content elsewhere; here it matters whether the running master uses the new ones.
+#: Other sections compare their content; here: does the running master use what the files say?
 SOURCES = (
     *map(EqualityRule, ("file_roots", "pillar_roots")),
     *map(EqualityRule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),

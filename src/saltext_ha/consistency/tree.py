@@ -1,8 +1,8 @@
 """
 The files that a master serves from its roots.
 
-The same answer as Salt's own: ``_file_lists`` and ``find_file`` of ``salt/fileserver/roots.py`` for
-states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for pillar.
+It gives the same answer as Salt: ``_file_lists`` and ``find_file`` of ``salt/fileserver/roots.py``
+for states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for pillar.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Walk:
     """
     How one kind of roots is walked.
 
-    :param follow: into links to folders, and to files outside of the root.
+    :param follow: whether to follow links to folders, and links to files outside of the root.
     :param links: whether links to files are shown.
-    :param ignored: whether the file of a relative and a full path is not shown.
+    :param ignored: takes a relative and a full path; whether that file is not shown.
     """
 
     follow: bool
@@ -43,21 +43,20 @@ class Walk:
 
 
 def for_states(opts: Mapping[str, Any]) -> Walk:
-    """As the backend ``roots`` of the fileserver walks it."""
+    """How the backend ``roots`` of the fileserver walks."""
     ignored = ignoring(opts)
     return Walk(
         follow=bool(opts.get("fileserver_followsymlinks", True)),
         links=not opts.get("fileserver_ignoresymlinks", False),
-        # One function lists, the other one serves.
+        # Salt checks the one path when it lists, the other one when it serves.
         ignored=lambda relative, full: ignored(relative) or ignored(full),
     )
 
 
 def for_pillar() -> Walk:
     """
-    As the master walks it when it renders pillar: links are followed, nothing is ignored. (Salt
-    tries to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their
-    list.)
+    How the master walks when it renders pillar: it follows links and ignores nothing. (Salt tries
+    to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their list.)
     """
     return Walk(True, True, lambda relative, full: False)
 

@@ -23,13 +23,13 @@ from saltext_ha.lint.model import (
 from saltext_ha.lint.rules import CODES, RULES
 
 Finding = dict[str, Any]
-#: The rule about files that Salt cannot read: then all others know less.
+#: The rule about files that Salt cannot read: if it hits, all other rules know less.
 UNREADABLE = "HA001"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which rules are applied: all but ``ignore``, or of those ``only`` some."""
+    """Which rules are applied: all except ``ignore``; with ``only``, just these of them."""
 
     only: frozenset[str] = frozenset()
     ignore: frozenset[str] = frozenset()

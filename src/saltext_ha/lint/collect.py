@@ -54,7 +54,7 @@ def of_minion(running: Mapping[str, Any]) -> HostFacts:
     :raises ConfigError: its configuration file is not there.
     """
     read = _sources(running, salt.config.DEFAULT_MINION_OPTS)
-    # By its own copy(): its values are frozen, and Salt's loader takes no frozen mappings.
+    # By its own copy(): the values are frozen, and Salt's loader takes no frozen mappings.
     defaults = salt.config.DEFAULT_MINION_OPTS.copy()
     defaults["default_include"] = _include(running, defaults)
 

@@ -125,7 +125,7 @@ class HostFacts:
 
     @property
     def failover(self) -> bool:
-        """Whether this minion is of ``master_type: failover``."""
+        """Whether this minion has ``master_type: failover``."""
         return bool(self.get("master_type") == "failover")
 
     @property
@@ -192,8 +192,8 @@ class Rule:
     One trap.
 
     ``why`` is what happens and the reason, ``fix`` what to write instead, ``sources`` the proof:
-    lines of Salt, or a test that shows it. It holds from the release of Salt ``since`` on, and
-    until before ``before``.
+    lines of Salt, or a test that shows it. It holds for Salt from release ``since`` up to the one
+    before ``before``.
     """
 
     code: str

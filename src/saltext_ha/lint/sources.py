@@ -23,7 +23,7 @@ from saltext_ha.lint.model import Place, Problem, Setting
 
 MAIN = "main"
 INCLUDED = "included"
-QUOTED = re.compile(r"\[.*\]|'.{2,}'", re.DOTALL)  # a single character is said
+QUOTED = re.compile(r"\[.*\]|'.{2,}'", re.DOTALL)  # a single character may be shown
 MAX_DEPTH = 10  # of files that include files
 
 

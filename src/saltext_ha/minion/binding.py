@@ -2,10 +2,10 @@
 Which masters does this minion know, and to which of them is it connected?
 
 The answer rests on evidence: the established TCP connections of the minion's own process, compared
-with the ports that each master told when the minion authenticated. A connection says that the
-master's host still acknowledges; only a ping (:mod:`saltext_ha.minion.pings`) says that the master
-itself works (a stopped master keeps its connections). What is unknown is None with a note, never a
-guess.
+with the ports that each master told when the minion authenticated. A connection proves only that
+the master's host still acknowledges packets; a ping (:mod:`saltext_ha.minion.pings`) shows that the
+master itself works (a stopped master keeps its connections). Unknown values are None with a note,
+never a guess.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Running:
     """
     A minion's running configuration, as plain values.
 
-    ``entries`` are the masters as written, in order; ``listed`` whether they were written as a
+    ``entries`` are the masters as the configuration has them, in order; ``listed``: they are a
     list. ``host``, ``ip`` and ``port`` belong to the master that this call is about (hot-hot: the
     one that sent the job; salt-call: the one salt-call spoke to); None without one.
     ``publish_port`` is the minion's own setting, valid for all masters; ``told`` maps (ip, request
-    port) to the publish port that master told at authentication. ``caller`` is True in salt-call,
-    whose choice of a master says nothing about the daemon's. ``sent_by`` is the id that the master
-    sent with the job, if it does (``master_id`` in its configuration). ``names`` maps names of
-    masters in their group to their entries, if the minion was told.
+    port) to the publish port that this master told at authentication. ``caller`` is True in
+    salt-call: its choice of a master says nothing about the daemon's. ``sent_by`` is the id that
+    the master sent with the job, if any (``master_id`` in its configuration). ``names`` maps names
+    of masters in their group to their entries, if the minion was told.
     """
 
     entries: tuple[str, ...]
@@ -77,8 +77,8 @@ class Running:
 @dataclass(frozen=True)
 class SeenMaster:
     """
-    One master as this minion sees it. ``configured`` is None if it is no longer in the
-    configuration; ``ip`` is the one of its addresses that the minion uses.
+    One master as this minion sees it. ``configured`` is its entry, None if the configuration no
+    longer has it; ``ip`` is the address that the minion uses.
     """
 
     configured: str | None
@@ -104,7 +104,7 @@ def split_entry(entry: str, default_port: int) -> tuple[str, int]:
 
     Accepts ``name``, ``name:port``, IPv4 and IPv6 addresses, ``[IPv6]:port``.
 
-    :raises ValueError: what is wrong with the entry.
+    :raises ValueError: the entry is invalid; the message says why.
     """
     host, port = entry.strip(), ""
     wrong = f"{entry!r} is no host, host:port or [IPv6]:port"
@@ -126,7 +126,7 @@ def split_entry(entry: str, default_port: int) -> tuple[str, int]:
 
 def resolve(host: str) -> frozenset[str]:
     """
-    All addresses of *host*, canonical.
+    All addresses of *host*, in canonical form.
 
     :raises OSError: the name does not resolve.
     """
@@ -207,8 +207,8 @@ def _publish_port(master: SeenMaster, running: Running) -> int | None:
 
 def judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
     """
-    *master* with ``connected`` (and a note where that is None) and ``ip`` from the evidence in
-    *links*.
+    *master* with ``connected`` and ``ip`` set by the evidence in *links*, and with a note if
+    ``connected`` is None.
     """
     if not master.ips:
         return master  # a note says why its address is unknown
@@ -217,7 +217,7 @@ def judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
 
 
 def _used(master: SeenMaster, links: TcpLinks) -> str | None:
-    """The port of its publisher, or else of its requests; None if several are possible."""
+    """The only address connected at the publish port, or at the request port, or known; or None."""
     for port in (master.publish_port, master.port):
         ips = {ip for ip in master.ips if (ip, port) in (links.seen or ())}
         if len(ips) == 1:
@@ -231,7 +231,7 @@ def _judge(master: SeenMaster, links: TcpLinks, running: Running) -> SeenMaster:
     ports = {port for ip, port in links.seen if ip in master.ips}
     if master.publish_port:
         return replace(master, connected=master.publish_port in ports)
-    # Never authenticated from this process, so its publish port is unknown (salt-call knows only
+    # This process never authenticated with it, so its publish port is unknown (salt-call knows only
     # one master's). Ports of another master on the same address prove nothing.
     for (ip, port), publish_port in running.told.items():
         if ip in master.ips:
@@ -257,7 +257,7 @@ def masters(running: Running, links: TcpLinks) -> list[SeenMaster]:
     """
     All masters of this minion in configured order, judged, at most one of them ``current``.
 
-    That is the master that asked; if none did, the one that the minion is bound to.
+    That is the master that this call is about; without one, the master that the minion is bound to.
     """
     if running.master_type == "disable":
         return []
@@ -274,9 +274,9 @@ def masters(running: Running, links: TcpLinks) -> list[SeenMaster]:
 
 def _bound(judged: list[SeenMaster], links: TcpLinks, running: Running) -> SeenMaster | None:
     """
-    The master to whose request port the minion has a connection, because it authenticated there:
-    its publisher's connection may lead to another. If that is not clear, or for hot-hot, the only
-    one that it is connected to.
+    The master at whose request port the minion has a connection: it authenticated there, while its
+    connection to a publisher may lead to another master. If that is not clear, or for hot-hot, the
+    only master to whose publisher it is connected.
     """
     seen = links.seen or frozenset()
     asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
@@ -288,7 +288,7 @@ def _bound(judged: list[SeenMaster], links: TcpLinks, running: Running) -> SeenM
 
 
 def current_master(running: Running, links: TcpLinks) -> tuple[dict[str, Any], SeenMaster | None]:
-    """What ``ha.current_master`` returns, and the master that it is about (None: unknown)."""
+    """The answer of ``ha.current_master``, and the master that it describes (None: unknown)."""
     known = masters(_narrowed(running), links)
     current = next((master for master in known if master.current), None)
     nowhere = bool(known) and all(master.connected is False for master in known)

@@ -1,8 +1,8 @@
 """
-Clear text requests to a master, over a connection of their own.
+Clear text requests to a master, over a separate connection.
 
-As Salt's minions do before they are accepted: the transport needs no key, and nothing is
-authenticated.
+Salt's minions send such requests before they are accepted: the transport needs no key and
+authenticates nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def reachable(ips: Iterable[str], port: int, timeout: float, source: str | None)
     """
     The first of *ips* that accepts a connection.
 
-    :raises OSError: that of the last one, when there is none.
+    :raises OSError: none accepts one; the error of the last.
     """
     with connect(ips, port, timeout, source) as sock:
         return str(sock.getpeername()[0])
@@ -64,7 +64,7 @@ def connect(
     A connection to the first of *ips* that accepts one, IPv4 first, as Salt chooses (``dns_check``
     in ``salt/utils/network.py``): a name may have addresses where nothing listens.
 
-    :raises OSError: that of the last one, when there is none.
+    :raises OSError: none accepts one; the error of the last.
     """
     ordered = sorted(ips, key=lambda ip: (":" in ip, ip))
     problem: OSError = OSError("it has no address")

@@ -1,8 +1,8 @@
 """
-Contradictions in the evidence of a minion's master.
+Contradictions in the evidence about a minion's master.
 
-A minion authenticates at one port of a master and listens to another: either connection may lead to
-another master, or nowhere, and it may stand after the master became unresponsive.
+A minion authenticates at one port of a master and listens to another. Either connection may lead to
+another master, or nowhere, and may stay open after the master became unresponsive.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def remark(
     ping: Mapping[str, Any] | None = None,
 ) -> str | None:
     """
-    What is wrong with *master* despite some of the evidence, in words; None: nothing.
+    What is wrong with *master* though some of the evidence looks good, in words; None: nothing.
 
     Only a hot-hot minion should be subscribed to masters besides its current one.
 
     :param known: the other masters, also judged.
-    :param ping: the result of :func:`~saltext_ha.minion.pings.ping`, if it was asked for.
+    :param ping: the result of :func:`~saltext_ha.minion.pings.ping`, if one was sent.
     """
     hot = running.type == "list"
     if not (master.current or hot):
@@ -54,7 +54,7 @@ def remark(
 
 
 def _shared(master: SeenMaster, running: Running) -> str | None:
-    """Two masters on one address have the same publisher's port: a port map lacks a line."""
+    """The remark if masters at one address publish at the same port: a port map lacks a line."""
     if running.publish_port:
         same = {port for host, port in _entries(running) if host == master.host}
         both = f"are both to publish at {running.publish_port}, this minion's publish_port"

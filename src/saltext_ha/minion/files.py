@@ -1,12 +1,12 @@
 """
 Files of a minion in the folder ``ha`` of its cache folder, which may be open to other users.
 
-A user who makes that folder first could have root append to any file through a link in it, wait for
-a pipe, or believe false data. So the folder counts only if it is the minion's own. It is used by
-the descriptor that was checked: its name may mean another folder a moment later.
+A user who creates that folder first could make root append to any file through a link in it, wait
+for a pipe, or believe false data. So a folder that is not the minion's own is refused. The checked
+descriptor is used, not the name: the name may mean another folder a moment later.
 
-Its modes are 0700 and 0600, with any umask, and its owner is that of the cache folder: root may run
-``salt-call`` on a minion of another user.
+Its modes are 0700 and 0600, with any umask. It belongs to the owner of the cache folder: root may
+run ``salt-call`` on a minion of another user.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = "ha"
 
 
 def problem(cachedir: str | Path) -> str | None:
-    """Why that folder does not count, and what to do; None if it does, or does not exist yet."""
+    """Why that folder is refused, and what to do; None if it is not, or does not exist yet."""
     try:
         with _own(Path(cachedir) / FOLDER):
             return None
@@ -37,7 +37,7 @@ def read(path: Path) -> str:
     """
     The text of *path*, a file in that folder.
 
-    :raises OSError: it cannot be read, is no plain file, or is in a folder that does not count.
+    :raises OSError: it cannot be read, is no plain file, or is in a folder that is refused.
     """
     with _own(path.parent) as folder:
         descriptor = _open(path.name, os.O_RDONLY | os.O_NONBLOCK, folder)
@@ -50,7 +50,7 @@ def append(path: Path, line: str) -> None:
     Append *line* to *path*, a file in that folder, by one write: two writers do not mix their
     lines.
 
-    :raises OSError: it cannot be written, is no plain file, or is in a folder that does not count.
+    :raises OSError: it cannot be written, is no plain file, or is in a folder that is refused.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
     with _own(path.parent, make=True) as folder:
@@ -64,7 +64,7 @@ def replace(path: Path, text: str) -> None:
     Write *text* to *path*, a file in that folder, completely or not at all; it is durable on
     return.
 
-    :raises OSError: it cannot be written, or is in a folder that does not count.
+    :raises OSError: it cannot be written, or is in a folder that is refused.
     """
     new = f".{path.name}.{secrets.token_hex(8)}"
     with _own(path.parent, make=True) as folder:
@@ -85,11 +85,11 @@ def replace(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def _own(folder: Path, make: bool = False) -> Iterator[int]:
     """
-    The open *folder*, which is in the minion's cache folder.
+    Open *folder*, which is in the minion's cache folder.
 
     :param make: create it when it is missing.
-    :raises OSError: it does not exist, is a link, has another owner than the cache folder, or
-        others may write in it.
+    :raises OSError: it does not exist, is a link, belongs to another user, or others may write in
+        it.
     """
     if make:
         folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _own(folder: Path, make: bool = False) -> Iterator[int]:
 
 
 def _make(folder: Path, owner: int) -> None:
-    """Make it if it is missing: under a random name until it is *owner*'s."""
+    """Create *folder* if it is missing, under a random name until it belongs to *owner*."""
     if os.path.lexists(folder):
         return
     new = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")

@@ -16,7 +16,7 @@ from saltext_ha.minion import binding, tcp_links
 NAMES = "ha_masters"
 """
 The option of a minion with the names of its masters in their group. It is not under ``ha:``: the
-file that sets it would replace all of that.
+file that sets it would replace the whole ``ha:`` mapping.
 """
 
 
@@ -24,8 +24,8 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     """
     The values that :mod:`saltext_ha.minion.binding` works on.
 
-    *opts* are those of a function or an engine of the minion; *sent_by* is the ``__pub_master_id``
-    of the job.
+    *opts* are the ``__opts__`` of a function or an engine of the minion; *sent_by* is the
+    ``__pub_master_id`` of the job.
     """
     caller = bool(opts.get("caller"))
     entries, default_port, note = _configured(opts)
@@ -81,7 +81,7 @@ def pid(opts: Mapping[str, Any], caller: bool) -> int | None:
 
 
 def _port(value: Any) -> int:
-    """*value*, or the default if it is unset or invalid: Salt would not start with that."""
+    """*value*, or the default if it is unset or invalid (then Salt would not start)."""
     try:
         return int(value)
     except (TypeError, ValueError):
@@ -100,7 +100,7 @@ def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
     now = opts.get("master_list") or opts.get("master") or []
     if not opts.get("multimaster") or isinstance(now, list):
         return now, port, None
-    # One of the Minion objects of a minion process: it knows its own master only.
+    # A minion process has a Minion object for each master, and each knows its own master only.
     path = str(opts.get("conf_file") or "")
     written = _read(path)
     if written is None:

@@ -1,4 +1,4 @@
-"""Does a master work? It is asked something that only a working one answers."""
+"""Does a master work? Asks it something that only a working master answers."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def ping(channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float) ->
 def ping_all(
     channel_opts: Mapping[str, Any], known: list[SeenMaster], timeout: float
 ) -> list[dict[str, Any]]:
-    """:func:`ping` all at the same time: together they take no longer than *timeout*."""
+    """:func:`ping` all masters at the same time, within *timeout* for all together."""
     with ThreadPoolExecutor(max_workers=max(1, len(known))) as pool:
         return list(pool.map(lambda each: ping(channel_opts, each, timeout), known))

@@ -24,8 +24,8 @@ Link = tuple[str, int]  # (remote IP address, remote port)
 @dataclass(frozen=True)
 class TcpLinks:
     """
-    The established TCP connections of the minion's process; None when they cannot be seen.
-    ``sought`` are those that it is still making.
+    The TCP connections of the minion's process. ``seen`` are the established ones, None when they
+    cannot be seen; ``sought`` those that it is still opening.
     """
 
     seen: frozenset[Link] | None
@@ -38,8 +38,8 @@ def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> in
     The process id of the running minion, whose connections are the evidence.
 
     The name of a process proves nothing, nor does a number in a file. The minion is the process
-    that serves its own event bus: no other can while it runs, and each minion of a host has its own
-    bus.
+    that serves its event bus: no other process can while it runs, and each minion of a host has its
+    own bus.
 
     *pidfile* and *bus* are the minion's; *bus* is where it listens for events: the path of a
     socket, or a TCP port; *caller* is True in salt-call, which is another process than the minion;
@@ -56,14 +56,14 @@ def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> in
         try:
             found = _serves(process, bus)
         except (psutil.AccessDenied, PermissionError):
-            # A user who may not look at it cannot see its connections, or end it.
+            # A user who may not look at the process can neither see its connections nor end it.
             found = any(Path(word).name in PROGRAMS for word in process.cmdline()[:2])
         return written if written and found else None
     return None
 
 
 def _above(bus: str | int) -> int | None:
-    """The minion's process of this one: its forks have its sockets, too."""
+    """This process or one above it: the topmost that serves *bus*. Forks have its sockets, too."""
     found = None
     for process in (own := psutil.Process(), *own.parents()):
         try:
@@ -77,7 +77,7 @@ def _above(bus: str | int) -> int | None:
 
 
 def _near(written: int, forks: bool) -> int:
-    """Used if the bus cannot be seen."""
+    """The likely process of the minion, if its bus cannot be seen."""
     # Not this process: a long job keeps copies of sockets that the minion has closed. And a nested
     # job is more than one parent away.
     near = (os.getpid(), os.getppid())

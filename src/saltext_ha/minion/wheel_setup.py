@@ -1,10 +1,10 @@
 """
-Installs a wheel on a minion that has nothing of ours: the text of this file is sent there as well.
+Installs a wheel on a minion that has nothing of saltext-ha: this file travels with the wheel.
 
-Salt's own Python runs it, with one argument: JSON with ``folder`` (which it removes at the end),
-and the ``name``, ``sha256`` and ``version`` of the wheel in there. Its last line is JSON:
-``problem``, empty where it went well, and ``path``, where it is installed. It imports nothing that
-is not Python's own, and any Python 3 can read it.
+Salt's own Python runs it with one argument: JSON with ``folder``, which it removes at the end, and
+the ``name``, ``sha256`` and ``version`` of the wheel in this folder. Its last line of output is
+JSON: ``problem``, empty on success, and ``path``, the folder of the installation. It imports only
+the standard library, and any Python 3 can read it.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 MODULES = "saltext_ha.modules.ha, saltext_ha.states.ha, saltext_ha.engines.ha_watchdog"
-# As /usr/bin/salt-pip of Salt's own packages does: into the folder of extras.
+# Installs into the folder of extras, like /usr/bin/salt-pip of Salt's own packages.
 SALT_PIP = "import sys; sys.argv[0] = 'salt-pip'; from salt.scripts import salt_pip; salt_pip()"
 WHERE = (
     "import importlib.metadata as m, json, pathlib as p, saltext_ha as s;"
@@ -25,13 +25,13 @@ WHERE = (
 
 
 class Problem(Exception):
-    """Why it is not installed."""
+    """Why the wheel is not installed."""
 
 
 def main() -> None:
-    """That process."""
+    """Carry out the order, and print the answer."""
     order = json.loads(sys.argv[1])
-    os.umask(0o022)  # a minion's is often narrower than others may need who run salt-call
+    os.umask(0o022)  # a minion's is often too narrow for other users, who run salt-call
     answer = {"problem": "", "path": ""}
     try:
         answer["path"] = install(Path(order["folder"]), order)
@@ -44,20 +44,20 @@ def main() -> None:
 
 def install(folder: Path, order: "dict[str, str]") -> str:
     """
-    Verify it, try it, install it.
+    Verify the wheel, try it, install it.
 
-    :return: the folder that it is installed in.
-    :raises Problem: one of these failed; nothing was changed, unless it says so.
+    :return: the folder of the installation.
+    :raises Problem: a step failed; nothing was changed, unless the message says so.
     """
     wheel = folder / order["name"]
     if hashlib.sha256(wheel.read_bytes()).hexdigest() != order["sha256"]:
         raise Problem("what arrived is not what was sent")
-    # Before anything is changed: what pip installs without its dependencies may lack one.
+    # Before anything is changed: pip does not install dependencies, so one may be missing.
     run(["-c", "import " + MODULES], "it does not run here", {"PYTHONPATH": str(wheel)})
     onedir = hasattr(sys, "RELENV")
     pip = ["-c", SALT_PIP] if onedir else ["-m", "pip"]
     options = ["--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
-    # The version may be the same, and what is in it another one's.
+    # What is installed may have the same version and other contents.
     again = ["--upgrade", "--force-reinstall", "--quiet"]
     run([*pip, "install", *options, *again, str(wheel)], "pip", {"PIP_NO_INPUT": "1"})
     if onedir:
@@ -69,7 +69,7 @@ def install(folder: Path, order: "dict[str, str]") -> str:
 
 
 def forget_others(version: str) -> None:
-    """pip leaves what it knows of another version in a folder of ``--target``."""
+    """Remove the metadata of other versions: pip leaves it in a folder of ``--target``."""
     place = Path(json.loads(run(["-c", WHERE], "after its installation it does not run"))[1])
     for info in place.glob("saltext_ha-*.dist-info"):
         if info.name != f"saltext_ha-{version}.dist-info":
@@ -78,9 +78,9 @@ def forget_others(version: str) -> None:
 
 def run(arguments: "list[str]", what: str, env: "dict[str, str] | None" = None) -> str:
     """
-    What Salt's Python prints with *arguments*.
+    The output of Salt's Python with *arguments*.
 
-    :raises Problem: it failed; says *what* did, and the last that it said.
+    :raises Problem: it failed; the message says *what* failed, with its last line.
     """
     done = subprocess.run(  # nosec B603
         [sys.executable, *arguments],

@@ -1,9 +1,9 @@
 """
-A minion that moves here is asked for its mine, grains and pillar, for the cache of this master.
+Asks minions that move here to refresh their mine, grains and pillar in the cache of this master.
 
 Salt refreshes these when a minion starts, not when it changes its master: until the next
-``mine_interval`` the new master has nothing, or what was true when the minion was here last. It
-fires its start event in both cases, so the age of the cache tells which one it was.
+``mine_interval`` the new master has nothing, or what was true when the minion was here last. The
+minion fires its start event in both cases, so the age of the cache tells which case it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 TURN = 0.5
 AT_ONCE = 20
-"""Minions that are asked at a time, so that thousands do not have their pillar made at once."""
+"""Minions that are asked at a time: the master must not render thousands of pillars at once."""
 RECENT = 60.0
 """Seconds; a cache that is younger when a minion fires its start was refreshed by that start."""
 PATIENCE = 10.0  # seconds for a minion to refresh
@@ -47,7 +47,7 @@ class Arrivals:
     """
     Refreshes the caches of one master for minions that moved to it.
 
-    :param publish: has these minions refresh; raises HaError.
+    :param publish: asks these minions to refresh; raises HaError.
     :param updated: id → when this master's cache of its grains was written (Unix time; 0: never);
         blocks.
     """
@@ -64,13 +64,13 @@ class Arrivals:
         self._asked: dict[str, _Asked] = {}
         self._silent: dict[str, float] = {}
         """Minions that did not refresh → since when they are not asked any more."""
-        self._looked = 0.0  # when the caches of these were last looked at
+        self._looked = 0.0  # when their caches were last looked at
         self._why = ""
         self.refreshed = 0
         """How many have refreshed."""
 
     def __call__(self, tag: str, data: Any) -> None:
-        """An event of the bus."""
+        """Take in an event."""
         if minion_id := arrived(tag, data):
             self._loop.call_soon_threadsafe(self._add, minion_id)
 
@@ -93,7 +93,7 @@ class Arrivals:
             )
 
     def asks(self, minion_id: str) -> bool:
-        """Whether that minion is being asked, or is to be."""
+        """Whether this minion is being asked, or will be."""
         return minion_id in self._came or minion_id in self._asked
 
     async def run(self) -> None:
@@ -162,7 +162,7 @@ class Arrivals:
 
 
 def arrived(tag: str, data: Any) -> str:
-    """The minion whose start this event of the bus reports; empty: it reports none."""
+    """The minion whose start this event of the bus reports; empty if it reports none."""
     parts = tag.split("/")
     if len(parts) != 4 or parts[:2] != ["salt", "minion"] or parts[3] != "start":
         return ""
@@ -177,21 +177,21 @@ def grains_cache(opts: Mapping[str, Any]) -> Updated:
 
 def mine_cache(opts: Mapping[str, Any]) -> Updated:
     """
-    The same of their mines.
+    The same for their mines.
 
-    :raises StoreError: when it is called and the cache cannot be read.
+    :raises StoreError: raised by the returned function if the cache cannot be read.
     """
     return _Cached(opts, "mine", "mine").updated
 
 
 class _Cached:
     """
-    What one master caches of its minions; may be used from any thread.
+    The age of one kind of data in a master's cache of minions; any thread may use it.
 
     :param key: its key in the bank of the minion, before 3008. :param bank: its bank, in 3008.
     """
 
-    # Two of Salt's loaders execute a module's file twice, in the same module: not at once.
+    # Two loaders of Salt execute a module's file twice, in the same module: never do so at once.
     _loading = threading.Lock()
 
     def __init__(self, opts: Mapping[str, Any], key: str, bank: str) -> None:
@@ -209,7 +209,7 @@ class _Cached:
             raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 
     def updated_or_never(self, ids: Iterable[str]) -> dict[str, float]:
-        """The same; what cannot be read counts as not cached: the minion is then asked."""
+        """The same; if the cache cannot be read, all count as not cached, and are asked."""
         wanted = list(ids)
         try:
             return self.updated(wanted)

@@ -24,9 +24,9 @@ PROC = Path("/proc/self/net")
 
 def subscribers(opts: Mapping[str, Any]) -> int | None:
     """
-    The established connections to the publisher of the master with *opts*.
+    Count the established connections to the publisher of the master with *opts*.
 
-    :return: how many; None if the system does not let us see them.
+    :return: None if the system does not let us see them.
     """
     port = int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
     mine = _bound_to(opts)
@@ -39,7 +39,7 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
 
 def _of_linux(port: int) -> Iterator[tuple[str, int]]:
     """
-    Local addresses of connections to *port* → how many; psutil would look into every process.
+    Local addresses of connections to *port* → how many; psutil would inspect every process.
     """
     for name in tcp_table.FILES:
         with contextlib.suppress(FileNotFoundError), (PROC / name).open(encoding="ascii") as file:

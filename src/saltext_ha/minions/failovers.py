@@ -24,7 +24,6 @@ class Failover:
     why: str
 
     def data(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 
@@ -38,7 +37,6 @@ class Failovers:
         """The last of them, the latest first."""
 
     def __call__(self, tag: str, data: Any) -> None:
-        """An event of the bus."""
         if tag.startswith(TAG) and tag.endswith(END):
             failover = read_failover(data, time.time())
             if failover:
@@ -47,11 +45,11 @@ class Failovers:
 
 
 def read_failover(data: Any, at: float) -> Failover | None:
-    """The report of a minion's watchdog; None if the event is none."""
+    """The failover that a minion's watchdog reports; None if the event reports none."""
     if not isinstance(data, Mapping):
         return None
     # Salt adds the id of the sending minion to the data, but not in a list of events: an accepted
-    # minion can report another's failover, so this is only shown.
+    # minion can report another's failover, so reports are only shown.
     inner = data.get("data")
     said = inner if isinstance(inner, Mapping) else data
     texts = [data.get("id"), said.get("from"), said.get("to"), said.get("why")]

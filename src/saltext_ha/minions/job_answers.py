@@ -1,4 +1,4 @@
-"""What came of a job, as masters tell each other: pure."""
+"""The results of a job, as masters tell each other. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from saltext_ha.minions.job_specs import plain
 @dataclass
 class Answers:
     """
-    What came of a job that one master published. ``targeted``: the ids that it was for;
+    The results of a job that one master published. ``targeted``: the ids that it was for;
     ``returned``: id → (seconds until its return, value); ``failed``: id → exit code, if its
     function failed. ``running``: the ids that have not returned a command and say that they still
-    run it. ``error``: why it could not be published; ``unsure``: it may have been all the same.
+    run it. ``error``: why the job was not published; ``unsure``: it may have been nevertheless.
     """
 
     targeted: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ def read_strays(
 
 
 def read_answers(raw: Mapping[str, Any]) -> Answers:
-    """What a master says of its job; a peer may say nonsense."""
+    """The results that a master tells of its job; an error if it tells nonsense."""
     if raw.get("error"):
         return Answers(error=str(raw["error"]), unsure=raw.get("unsure") is True)
     try:

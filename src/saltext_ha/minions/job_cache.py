@@ -37,7 +37,7 @@ class JobCache:
 
     def jobs(self, search: str, limit: int) -> list[dict[str, Any]]:
         """
-        The newest jobs that match, newest first, without those that engines publish all the time.
+        The newest jobs that match, newest first.
 
         :param search: as :func:`matches` takes it.
         :raises HaError: they cannot be read.
@@ -58,8 +58,8 @@ class JobCache:
 
     def job(self, jid: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
         """
-        A job as known here: how it was published (None: not by this master), and what was returned
-        here, by minion: ``return``, ``retcode``.
+        A job as known here: how it was published (None: not by this master), and its returns here:
+        minion → ``return``, ``retcode``.
 
         :raises HaError: it cannot be read.
         """
@@ -97,8 +97,8 @@ def check_jid(jid: Any) -> str:
 
 def matches(job: Mapping[str, Any], search: str) -> bool:
     """
-    Whether a text is in the function, target, user or id of a job; with ``*``, ``?`` or ``[`` it is
-    a glob over the whole of one of them.
+    Whether *search* is in the function, target, user or id of a job; with ``*``, ``?`` or ``[`` it
+    is a glob that one of them must match as a whole.
     """
     texts = [str(job[key]) for key in ("function", "target", "user", "jid")]
     if any(sign in search for sign in "*?["):

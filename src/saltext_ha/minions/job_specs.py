@@ -1,10 +1,10 @@
 """
-The jobs that one master of the group may have another one publish; no others.
+The only jobs that one master of the group may ask another one to publish.
 
 A spec names one of :data:`FUNCTIONS`, and minions by a plain glob or by their ids; a peer can
 choose neither other functions nor arguments. The minions' answers are reduced to what the commands
-need. Only an operator's job (``ha.cmd``) can be any job: :class:`CommandSpec`; a master takes none
-of these from peers if its configuration has ``ha: commands: False``.
+need. Only an operator's command (``ha.cmd``, :class:`CommandSpec`) can be any job; a master takes
+no commands from peers if its configuration has ``ha: commands: False``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from saltext_ha.transport import wire
 
 PING, WHERE, MOVE, REPORT, CMD = "ping", "where", "move", "report", "cmd"
 RUNNING, REFRESH, MINE = "running", "refresh", "mine"
-# One function each: while a job of a list of them runs, no state begins on that minion
+# One function each: while a job with a list of functions runs, no state begins on that minion
 # (saltutil.is_running, 3006 to 3008).
 FUNCTIONS: Mapping[str, str] = {
     PING: "test.ping",
@@ -98,7 +98,7 @@ class JobSpec:
         return FUNCTIONS[self.what], target, "glob" if self.glob else "list", arguments
 
     def to_wire(self) -> dict[str, Any]:
-        """As a peer is told."""
+        """The message for a peer."""
         return {
             "what": self.what,
             "glob": self.glob,
@@ -110,9 +110,9 @@ class JobSpec:
     @classmethod
     def from_wire(cls, raw: Any) -> JobSpec:
         """
-        What a peer asks for.
+        The job that a peer asks for.
 
-        :raises InvalidRecord: it is none of those that may be.
+        :raises InvalidRecord: it is not a permitted job.
         """
         if not isinstance(raw, Mapping):
             raise InvalidRecord("a job is a map")
@@ -143,19 +143,19 @@ class CommandSpec:
             raise InvalidRecord("kwarg: takes a mapping")
 
     def job(self) -> tuple[str, str | list[str], str, list[Any]]:
-        """As :meth:`JobSpec.job`."""
+        """Like :meth:`JobSpec.job`."""
         named = [{"__kwarg__": True, **self.kwarg}] if self.kwarg else []
         return self.fun, self.tgt, self.tgt_type, [*self.arg, *named]
 
     def to_wire(self) -> dict[str, Any]:
-        """As a peer is told."""
+        """The message for a peer."""
         target = {"what": CMD, "tgt": self.tgt, "tgt_type": self.tgt_type, "fun": self.fun}
         return {**target, "arg": list(self.arg), "kwarg": dict(self.kwarg)}
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any]) -> CommandSpec:
         """
-        What a peer asks for.
+        The command that a peer asks for.
 
         :raises InvalidRecord: it is no job.
         """
@@ -169,9 +169,9 @@ Spec = JobSpec | CommandSpec
 
 def read(raw: Any) -> Spec:
     """
-    What a peer asks for.
+    The job that a peer asks for.
 
-    :raises InvalidRecord: it is none of those that may be.
+    :raises InvalidRecord: it is not a permitted job.
     """
     if isinstance(raw, Mapping) and raw.get("what") == CMD:
         return CommandSpec.from_wire(raw)
@@ -228,8 +228,8 @@ def _is_job(job: Any) -> bool:
 
 def plain(value: Any, depth: int = DEEPEST) -> Any:
     """
-    *value* in a form for messages to peers and for JSON: with text for bytes, for the keys of
-    mappings, and for types that JSON does not know.
+    *value* in a form for messages to peers and for JSON: bytes, keys of mappings, and types that
+    JSON does not know become text.
 
     :param depth: values nested deeper are left out.
     """

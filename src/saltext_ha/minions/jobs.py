@@ -1,4 +1,4 @@
-"""Publishes a job on some or all masters of the group at once, and gathers what is returned."""
+"""Publishes a job on some or all masters of the group at once, and gathers the returns."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Jobs:
         :param timeout: seconds for the minions to return.
         :param jids: master → the id of its job; default: new ones.
         :param unreached: masters that did not answer just now: they are not asked who has returned.
-        :return: master → what came of it; and what was returned to the wrong master.
+        :return: master → the results there; and the returns that came to the wrong master.
         """
         chosen = self.masters if masters is None else sorted(masters)
         jids = jids or dict(zip(chosen, new_jids(len(chosen)), strict=True))
@@ -91,11 +91,11 @@ class Jobs:
 
     async def more(self, jids: Mapping[str, str], timeout: float) -> dict[str, Answers]:
         """
-        Wait on for commands whose minions said that they still run them, just after :meth:`run`.
+        Just after :meth:`run`, wait longer for minions that said that they still run its command.
 
         :param jids: master → the id of its job.
-        :param timeout: seconds; then those that have not returned are asked again.
-        :return: master → all that came of it until now; with an error where that is not known.
+        :param timeout: seconds; then minions that have not returned are asked again.
+        :return: master → all results until now; with an error where they are not known.
         """
 
         async def ask(name: str, jid: str) -> Answers:
@@ -163,7 +163,7 @@ class Jobs:
             return str(exc)
 
     async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
-        """What came of *spec* on the master *name*."""
+        """The results of *spec* on the master *name*."""
         payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout}
         link = self._group.links.get(name)
         try:

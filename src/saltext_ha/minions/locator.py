@@ -62,7 +62,7 @@ def locate(sights: Mapping[str, Sight], asked: Collection[str]) -> dict[str, Any
 
 def reached_by(sights: Mapping[str, Sight], asked: Collection[str]) -> list[str] | None:
     """
-    The masters on any of which a job can be published so that this minion receives it.
+    Masters such that a job published on any one of them reaches this minion.
 
     :return: None if that is not certain: no master has heard it lately; or it authenticated at one
         master after certain evidence of another one, as in a failover that is not reported; or
@@ -108,13 +108,13 @@ def gone(
     rows: Collection[Mapping[str, Any]], connections: Mapping[str, int | None], new: float
 ) -> dict[str, int]:
     """
-    Master → how many of the minions that count as bound to it have left it, since it has fewer
+    Master → how many of the minions that count as bound to it must have left, because it has fewer
     connections: neither Salt's own failover nor a stopping minion tells the master. Which minions
-    they are is unknown.
+    have left is unknown.
 
     :param rows: of all minions, as :func:`locate` makes them.
     :param connections: how many are connected to each master's publisher; None: not known.
-    :param new: seconds; a minion that was heard since may not have been counted.
+    :param new: seconds; *connections* may lack minions that were heard more recently.
     """
     heard = Counter(name for name, age in _bound_to(rows) if age > new)
     short = {name: heard[name] - count for name, count in connections.items() if count is not None}

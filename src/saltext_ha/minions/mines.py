@@ -1,10 +1,10 @@
 """
 Minions that came lately and whose mine is older here than on the master that they left.
 
-They are asked to refresh (:mod:`.arrivals`), and nearly all have done so when their mine is looked
-at here: then no peer is asked. About the others, each peer says how old its copy of the mine is,
-not when it was written, because clocks differ. A copy that is newer than the minion's arrival here
-does not count: that minion is connected to both masters, or has moved back.
+Minions that come are asked to refresh (:mod:`.arrivals`). Nearly all have done so when this module
+looks at their mine, and then it asks no peer. About the others, each peer says how old its copy of
+the mine is, not when it was written, because clocks differ. A copy that is newer than the minion's
+arrival here does not count: that minion is connected to both masters, or has moved back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMED = 3
 
 
 class Client(Protocol):
-    """As :class:`.transport.client.PeerClient`."""
+    """Like :class:`.transport.client.PeerClient`."""
 
     async def call(
         self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
@@ -50,7 +50,7 @@ class Client(Protocol):
 
 
 class MineLink(Protocol):
-    """As :class:`.sync.link.Link`."""
+    """Like :class:`.sync.link.Link`."""
 
     @property
     def up(self) -> bool | None: ...
@@ -90,7 +90,7 @@ class Mines:
     :param written: id → when this master's cache of its mine was written (Unix time; 0: never);
         blocks.
     :param busy: whether a minion is being asked to refresh anyway.
-    :param publish: has these minions refresh; raises HaError.
+    :param publish: asks these minions to refresh; raises HaError.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Mines:
         """Peers that refuse this question, as an older release does → since when."""
 
     def __call__(self, tag: str, data: Any) -> None:
-        """An event of the bus."""
+        """Take in an event."""
         if minion_id := arrived(tag, data):
             self._loop.call_soon_threadsafe(self._add, minion_id)
 
@@ -261,7 +261,7 @@ class Mines:
         }
 
     async def _ask_again(self) -> None:
-        """Ask minions with an older mine to refresh: with fresh grains they were not asked yet."""
+        """Ask minions with an older mine to refresh: those with fresh grains were not asked yet."""
         names = (n for n in self._older if self._came[n].tries < TRIES and "," not in n)
         chosen = tuple(islice(names, AT_ONCE))
         if not chosen:

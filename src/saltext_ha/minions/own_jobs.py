@@ -1,4 +1,4 @@
-"""This master's part of jobs: publishes what it or a peer asks for, gathers what is returned."""
+"""This master's part of jobs: publishes what it or a peer asks for, and gathers the returns."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ LATE = 2.0  # seconds in which the return of a minion that has just ended it mus
 
 class OwnJobs:
     """
-    The one way by which an engine has anything published; see :mod:`saltext_ha.minions.job_specs`.
+    The only way in which an engine publishes jobs; see :mod:`saltext_ha.minions.job_specs`.
 
     :param name: this master's. :param opts: its configuration.
-    :param returns: what its bus tells of returns.
-    :ivar takes_commands: whether other masters may have commands run here.
+    :param returns: collects the returns from its bus.
+    :ivar takes_commands: whether this master takes commands from other masters.
     :ivar publish: hands a job with an id of our choice to this master, and returns the minions
         that it is for; blocks. :raises HaError: it could not be published.
     """
@@ -65,7 +65,7 @@ class OwnJobs:
         self.publish: Publish = publish_here
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._commands: dict[str, float] = {}
-        """Commands that were published here and of which returns are kept: id → when."""
+        """Commands that were published here and whose returns are kept: id → when."""
         self._waiting_on = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
@@ -165,7 +165,7 @@ class OwnJobs:
         return self._came_of(spec.what, jid, began, targeted, running)
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait on for a command published here. Any peer may: it could read the returns anyway."""
+        """Wait longer for a command published here, for any peer: it could read returns anyway."""
         (jid,) = _jids({"jids": [payload.get("jid")]})
         timeout, returns = _seconds(payload.get("timeout")), self._returns
         began = self._commands.get(jid)
@@ -180,7 +180,7 @@ class OwnJobs:
             await self._all_of(jid, len(targeted), timeout, timeout)
             running = await self._still_running(jid, targeted)
             if not running:
-                # A minion that has ended it meanwhile sends its return after that answer.
+                # A minion whose command has just ended sends its return after this answer.
                 await self._all_of(jid, len(targeted), LATE, LATE)
         finally:
             self._waiting_on -= 1
@@ -190,7 +190,7 @@ class OwnJobs:
     def _came_of(
         self, what: str, jid: str, began: float, targeted: Collection[str], running: Iterable[str]
     ) -> dict[str, Any]:
-        """What is known of a job by now, as a peer is told."""
+        """The results of a job so far, as a message for a peer."""
         came = self._returns.of(jid)
         # They go to a peer in one message.
         too_much = {"problem" if what == REPORT else "error": NO_ROOM}
@@ -215,10 +215,10 @@ class OwnJobs:
         patience: float,
     ) -> tuple[float, frozenset[str]]:
         """
-        Publish here, and keep what is returned of it for *seconds*.
+        Publish *spec* here, and keep its returns for *seconds*.
 
         :param patience: seconds that it may wait for its turn; after that no caller waits for it.
-        :return: when (``time.monotonic``), and the minions that it is for.
+        :return: when it was published (``time.monotonic``), and the minions that it is for.
         :raises HaError: it could not be published.
         """
         loop = asyncio.get_running_loop()
@@ -289,14 +289,14 @@ class OwnJobs:
         }
 
     def _over(self, jids: Iterable[str]) -> None:
-        """No caller waits for these jobs any more, except one whose connection broke."""
+        """Note that no caller waits for these jobs any more, except one whose connection broke."""
         returns = self._returns
         returns.over(jids, AFTERWARDS)
         asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
 
 
 def afterwards(spec: Spec) -> float:
-    """Seconds that a master may take for more than publishing it and waiting for it."""
+    """Seconds that a master may take after it has published *spec* and waited for returns."""
     return LOOKING if spec.what == CMD else 0.0
 
 
@@ -306,7 +306,7 @@ def _is_of(jid: str, value: Any) -> bool:
 
 
 def _counted(returns: Returns, jid: str) -> list[int | None]:
-    """A :class:`Count`, as a peer is told."""
+    """A :class:`Count`, as a message for a peer."""
     targeted = returns.targeted(jid)
     if targeted is None:
         return [None, 0, 0]  # returns of other minions may be among them

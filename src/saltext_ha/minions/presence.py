@@ -8,8 +8,8 @@ sent something here, as ``salt-call`` does too, perhaps at another master than t
 has seen a connection from its address.
 
 Kept in memory only: after a restart of the engine a minion is unknown until it is heard again. An
-accepted minion can invent ids in what it sends; ids without a known key are limited to a few, and
-never displace a minion that has one.
+accepted minion can invent ids in what it sends; the number of ids without a known key is limited,
+and they never displace a minion that has one.
 """
 
 from __future__ import annotations
@@ -138,7 +138,6 @@ class Presence:
         return self._clock() - self.since
 
     def __call__(self, tag: str, data: Any) -> None:
-        """An event of the bus."""
         # In Salt's own cluster the bus also carries events of the other members.
         if not isinstance(data, Mapping) or data.get(FROM_PEER):
             return
@@ -178,11 +177,10 @@ class Presence:
 
     def _sent(self, parts: list[str], data: Mapping[str, Any]) -> None:
         """
-        An event that a minion fired.
+        Take in an event that a minion fired.
 
-        Salt itself adds the id to the data of a single event; events of a list it fires unchanged.
-        So an accepted minion can speak for another one: this may be used only for the location of
-        minions.
+        Salt adds the id to the data of a single event, but fires events of a list unchanged. So an
+        accepted minion can speak for another one: use this only to locate minions.
         """
         minion_id = data.get("id")
         match parts:
@@ -291,7 +289,7 @@ class Presence:
 
 
 def _remember(known: OrderedDict[str, Any], key: str, value: Any, most: int) -> str:
-    """Put *key* last; if there are too many, the oldest is removed and returned."""
+    """Put *key* last; if there are too many, remove and return the oldest."""
     known[key] = value
     known.move_to_end(key)
     return known.popitem(last=False)[0] if len(known) > most else ""

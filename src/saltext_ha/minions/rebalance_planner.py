@@ -1,8 +1,8 @@
 """
 Which minion should go where? Pure: values in, values out.
 
-Minions know masters by the entries of their own configuration (names or addresses), the group by
-the names of its members. The mapping is learnt from minions that are connected to each.
+Minions know masters by the entries of their own configuration (names or addresses), the group knows
+them by their names. The mapping is learnt from the minions that are connected to each master.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def host_of(entry: str) -> str:
 
 def names_of(minions: Iterable[BoundMinion], addresses: Mapping[str, set[str]]) -> dict[str, str]:
     """
-    Host as minions write it → the master that a minion is connected to by it, or whose address it
-    is. A host that would mean two masters means none, unless it is an address of one of them: so
-    one minion with a wrong answer does not keep others from being moved.
+    Host, as minions write it → the master that a minion reaches by this host, or that has this
+    address. A host that would mean two masters means none, unless it is an address of one of them:
+    so one minion with a wrong answer does not keep others from being moved.
 
     :param addresses: master → its known addresses.
     """

@@ -27,8 +27,8 @@ Lookup = Callable[[str, int], Collection[str]]
 
 def shorten(answer: Any) -> dict[str, Any]:
     """
-    The report of one minion, for sending to a peer, of limited size for any answer. An invalid
-    answer is a problem of that minion only.
+    The report of one minion, as a message for a peer, of limited size whatever it answered. An
+    invalid answer is a problem of that minion only.
     """
     try:
         return _shorten(answer)
@@ -83,7 +83,7 @@ def _answers(row: Mapping[str, Any]) -> bool | None:
 
 
 def _here(current: Mapping[str, Any]) -> list[Any]:
-    """Where the master that asked is; None if that is in doubt."""
+    """Where the master that asked is; empty if that is in doubt."""
     if current.get("connected") is not True or current.get("note"):
         return []
     return [_plain(current.get("address")), _plain(current.get("port"))]
@@ -94,7 +94,7 @@ def _known(value: Any) -> bool | None:
 
 
 def place(host: str, port: int) -> Place:
-    """The same value for all ways of writing it."""
+    """The same value for all ways to write one place."""
     return bare_ip(host) or host.lower(), port
 
 
@@ -113,8 +113,8 @@ def met(raw: Any) -> set[Place]:
 
 def read(raw: Any, lookup: Lookup) -> dict[str, MinionReport]:
     """
-    The minions that answered a master, perhaps a peer. One with an invalid answer has that as its
-    problem; the others count.
+    The minions that answered a master, perhaps a peer. A minion with an invalid answer gets a
+    report of this problem; the others count.
 
     :raises InvalidRecord: it is no table of minions.
     """

@@ -56,21 +56,20 @@ class Returns:
     """
     Collects the returns of expected jobs from the bus; any thread may use it.
 
-    :param room: how much of them may be kept in all.
+    :param room: how much memory the kept returns may take.
     """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, room: MemoryBudget | None = None
     ) -> None:
         self.arrived: Callable[[], None] = lambda: None
-        """Called after each of them, in the thread of the bus."""
+        """Called after each return, in the thread of the bus."""
         self._clock = clock
         self._room = room or MemoryBudget()
         self._expected: dict[str, _Job] = {}
         self._lock = threading.Lock()
 
     def __call__(self, tag: str, data: Any) -> None:
-        """An event of the bus."""
         parts = tag.split("/")
         if len(parts) != 5 or parts[1] != "job" or parts[3] != "ret":
             return
@@ -94,7 +93,7 @@ class Returns:
         """
         Note the returns of these jobs, for *seconds* from now on.
 
-        :param keep: returns the part of a value to keep; None: nothing is kept.
+        :param keep: returns the part of a value to keep; None: no value is kept.
         :raises InvalidRecord: too many jobs are waited for; nothing was changed.
         """
         self.forget_old()
@@ -109,8 +108,8 @@ class Returns:
 
     def _make_room(self, jids: Collection[str]) -> None:
         """
-        Make room: jobs whose time is over go first, then those published elsewhere, the oldest
-        first.
+        Make room: jobs that no caller waits for go first, then those published elsewhere, the
+        oldest first.
         """
         surplus = len(self._expected.keys() | set(jids)) - MAX_JOBS
         others = [(jid, job) for jid, job in self._expected.items() if jid not in jids]
@@ -123,8 +122,8 @@ class Returns:
 
     def over(self, jids: Iterable[str], seconds: float) -> None:
         """
-        No caller waits for these jobs any more; their returns are kept for a time, while there is
-        room.
+        Note that no caller waits for these jobs any more; their returns are kept for *seconds*,
+        while there is room.
         """
         until = self._clock() + seconds
         with self._lock:
@@ -134,8 +133,8 @@ class Returns:
 
     def narrow(self, jid: str, targeted: frozenset[str]) -> None:
         """
-        That job was published to these minions: only their returns are kept. A minion of a job
-        knows its id, and can make Salt fire returns of it under any name.
+        Note which minions that job was published to: only their returns are kept. A minion of a job
+        knows the job's id, and can make Salt fire returns of it under any name.
         """
         with self._lock:
             job = self._expected.get(jid)
@@ -170,7 +169,6 @@ class Returns:
             return dict(job.returned) if job else {}
 
     def count(self, jid: str) -> int:
-        """How many minions have returned it."""
         with self._lock:
             job = self._expected.get(jid)
             return len(job.returned) if job else 0

@@ -1,8 +1,8 @@
 """
 Would every minion keep working without this master?
 
-Pure: values in, reasons why not out. Only no reason at all is a yes: what could not be checked is a
-reason, too.
+Pure: values in, reasons why not out. Only an empty list is a yes: a check that was not possible is
+a reason, too.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class GroupFacts:
 @dataclass(frozen=True)
 class UnsafeReason:
     """
-    One reason why not.
+    One reason why minions would not keep working.
 
     ``unknown``: something could not be checked. ``minions`` are the affected ones, at most
     :data:`LISTED`; ``count`` is how many there are.
@@ -122,7 +122,6 @@ class UnsafeReason:
     count: int = 0
 
     def data(self) -> dict[str, Any]:
-        """For an answer."""
         names = ("about", "text", "fix", "unknown", "count")
         return {**{name: getattr(self, name) for name in names}, "minions": list(self.minions)}
 
@@ -239,7 +238,7 @@ def _sections(group: GroupFacts, lost: str) -> Iterator[UnsafeReason]:
 
 
 def _only_lacks(difference: Mapping[str, Any], lost: str) -> bool:
-    """Whether all others have the same and *lost* has nothing: then it is not missed."""
+    """Whether all others have the same and *lost* has nothing: then its loss changes nothing."""
     values = difference.get("values") or {}
     others = [value for name, value in values.items() if name != lost]
     return values.get(lost) == LACKS and bool(others) and all(v == others[0] for v in others)

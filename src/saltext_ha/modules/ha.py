@@ -173,7 +173,7 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
     ``milliseconds``
         how long that took; None without an answer
     ``note``
-        where it did not answer: why
+        why it did not answer
 
     The return code is 0 when all have answered, 1 when one has not, 2 when one could not be asked,
     or none is known.
@@ -262,7 +262,7 @@ def failover_report(timeout: float = 5, **kwargs: Any) -> dict[str, Any]:
 
     Returns a dictionary: ``lint`` (:py:func:`lint`), ``masters`` (:py:func:`masters` with
     ``ping=True``), ``current_master`` (:py:func:`current_master`), and
-    ``verify_master_pubkey_sign``, whether the minion has its masters sign their key.
+    ``verify_master_pubkey_sign``, whether the minion verifies its masters' signature of their key.
 
     CLI Example:
 
@@ -382,7 +382,7 @@ def genuine(tag: str, data: dict[str, Any]) -> bool:
 
 
 def _sent(kwargs: dict[str, Any], takes: str) -> dict[str, Any]:
-    """What Salt adds of the job, as ``__pub_…``; anything else is a mistyped argument."""
+    """What Salt tells of the job, as ``__pub_…``; any other argument is mistyped, and refused."""
     unknown = [name for name in kwargs if not name.startswith("__")]
     if unknown:
         raise SaltInvocationError(f"{', '.join(unknown)}: takes only {takes}")
@@ -434,7 +434,7 @@ def _unkept() -> str | None:
 
 
 def _past(running: binding.Running, current: binding.SeenMaster) -> dict[str, Any]:
-    """What the watchdog remembers of *current*; hot-hot minions have one for each master."""
+    """What the watchdog recorded of *current*; a hot-hot minion has one for each master."""
     here = str(current.configured)
     watchdog = here if running.type == "list" else ""
     entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()

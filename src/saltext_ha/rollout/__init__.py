@@ -1,1 +1,1 @@
-"""A minion's file about its masters is exchanged, and comes back when it leads to no master."""
+"""Exchanges a minion's file about its masters; the old one comes back if no master is reached."""

@@ -1,7 +1,7 @@
 """
 The configuration by which a minion knows all masters of a group.
 
-One file in ``minion.d``. The runner ``ha.minion_config``, the state ``ha.multi_master`` and
+It is one file in ``minion.d``. The runner ``ha.minion_config``, the state ``ha.multi_master`` and
 ``deploy/install-minion.sh`` all write the same text for the same masters.
 """
 
@@ -22,7 +22,7 @@ from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT
 from saltext_ha.minion.options import NAMES
 
 NAME = "ha-masters.conf"
-#: The first line of a file of ours, which may be replaced.
+#: Our file begins with this line; a file that does not is never replaced.
 MARK = "# Written for saltext-ha: the masters of this minion."
 FAILOVER, HOT = TYPES = ("failover", "hot")
 ALIVE = 30  # seconds
@@ -37,14 +37,14 @@ _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]+")  # as in install-minion.sh
 @dataclass(frozen=True)
 class Wanted:
     """
-    What is to be written.
+    The wanted content of the file.
 
-    ``masters`` are hosts, or ``host:port`` for a hot minion of masters with different request
-    ports; then ``request_port`` is None, and ``publish_port`` is None where each master tells its
-    own. ``alive`` is in seconds, and so is ``jitter``, the watchdog's. The minion knows its masters
-    by ``finger``, or ``signed`` by the ``master_sign.pub`` that it has, or by nothing. What is
-    Salt's or the watchdog's default, of ``transport`` and ``jitter``, is not written. ``names`` are
-    what masters are called in their group, each with its entry of ``masters``.
+    ``masters`` are hosts, or ``host:port`` for a hot minion whose masters have different request
+    ports; then ``request_port`` is None. ``publish_port`` is None if each master tells its own.
+    ``alive``, and ``jitter`` of the watchdog, are in seconds. The minion recognises its masters by
+    ``finger``, or if ``signed`` by its ``master_sign.pub``, or by nothing. ``transport`` and
+    ``jitter`` are not written if they are the default of Salt or the watchdog. ``names`` are pairs:
+    a master's name in the group, and its entry in ``masters``.
     """
 
     masters: tuple[str, ...]
@@ -75,12 +75,12 @@ def wanted(
     names: Any = None,
 ) -> Wanted:
     """
-    The same from a user's values; hosts and ports are separated.
+    Make it from a user's values; hosts and ports are separated.
 
     :param masters: ``host`` or ``host:port``, port being the request port; a list of them.
     :param publish_port: None: each master tells its own, to a hot minion.
-    :param jitter: whole seconds; other than the default with the watchdog only.
-    :param names: what masters are called in their group → one of *masters*; not of all of them.
+    :param jitter: whole seconds; without the watchdog only the default.
+    :param names: a master's name in the group → one of *masters*; not every master needs one.
     :raises HaError: a value is invalid, or Salt would not do what is meant with it.
     """
     if isinstance(masters, str):
@@ -160,7 +160,7 @@ def wanted(
 
 
 def _names(names: Any, entries: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, str]]:
-    """Names with their entries, in the order of these."""
+    """Names with their entries, in the order of the entries."""
     if not isinstance(names, Mapping):
         raise HaError(f"names: {names!r}: takes a mapping of names to masters")
     called: dict[tuple[str, int], str] = {}
@@ -183,7 +183,7 @@ def fingerprint(text: Any) -> str:
     """
     A SHA-256 fingerprint as Salt compares it: pairs, small letters.
 
-    :raises HaError: it is none.
+    :raises HaError: *text* is no fingerprint.
     """
     plain = re.sub(r"[:\s]", "", str(text)).lower()
     if not re.fullmatch(f"[0-9a-f]{{{DIGITS}}}", plain):
@@ -239,7 +239,7 @@ def options(wish: Wanted) -> dict[str, Any]:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """Those options as the content of the file."""
+    """The options *found*, as the content of the file."""
     return "\n".join([MARK, *_lines(found), ""])
 
 
@@ -263,7 +263,7 @@ def sls(wish: Wanted) -> str:
         "signed": wish.signed or None,
         "transport": wish.transport if wish.transport != ZEROMQ else None,
     }
-    # The publish port is never left out: null is none for all masters, and the default is one.
+    # publish_port is never left out: null means that each master tells its own, and not 4505.
     told = [(name, value) for name, value in state.items() if value or name == "publish_port"]
     if wish.jitter != JITTER:
         told.append(("jitter", wish.jitter))

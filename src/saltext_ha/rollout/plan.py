@@ -28,7 +28,7 @@ class RolloutPlan:
     The plan for a minion.
 
     ``old`` is the present content of the file, None without one. ``stale``: the minion was started
-    before the file was written. ``trying``: it is in place, and the result is not known yet.
+    before the file was written. ``trying``: the file is in place, and the result is not known yet.
     ``remarks`` are warnings of ``ha.lint``.
     """
 
@@ -46,7 +46,7 @@ class RolloutPlan:
 
     @property
     def diff(self) -> str:
-        """As ``diff -u`` has it."""
+        """The change, in the form of ``diff -u``."""
         old = (self.old or "").splitlines(keepends=True)
         new = self.new.splitlines(keepends=True)
         names = (str(self.path), f"{self.path} (new)")
@@ -109,7 +109,7 @@ def _read(path: Path) -> str | None:
 
 
 def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> None:
-    """Whether other files say something about the same options."""
+    """Refuse if other files set the same options, or Salt would not read exactly this folder."""
     include = str(opts.get("default_include") or "minion.d/*.conf")
     conf_file = str(opts["conf_file"])
     if Path(conf_file).parent / include != path.parent / "*.conf":
@@ -136,7 +136,7 @@ def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) 
 
 
 def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> tuple[str, ...]:
-    """What ``ha.lint`` would say of this minion with the file, and does not say now."""
+    """The warnings of ``ha.lint`` that are new with the file; refuse the file for a new error."""
     now = collect.of_minion(opts)
     places = {**now.places, **dict.fromkeys(found, Place(str(path), 1))}
     then = replace(now, options={**now.options, **found}, places=places)

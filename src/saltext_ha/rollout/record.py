@@ -1,4 +1,4 @@
-"""What became of the last exchange of the file? One small file in the minion's cache folder."""
+"""The result of the last exchange, in one small file in the minion's cache folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RolloutRecord:
     One exchange.
 
     ``state`` is one of the above, ``digest`` that of the new file, ``at`` Unix time, ``why`` the
-    reason, ``helper`` the process that tries, and ``started`` when that was started.
+    reason, ``helper`` the process that tries, and ``started`` when that process was started.
     """
 
     state: str
@@ -36,17 +36,17 @@ class RolloutRecord:
 
     @property
     def trying(self) -> bool:
-        """Whether it goes on, and has not only been cut off, as by a reboot."""
+        """Whether the exchange is under way, and was not cut off, as by a reboot."""
         return self.state == TRYING and living(KnownProcess(self.helper, self.started)) is not None
 
 
 def digest(text: str) -> str:
-    """By which a file is known again."""
+    """The digest by which a file is recognised."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def path(cachedir: str) -> Path:
-    """Where it is kept."""
+    """The file of the record."""
     return Path(cachedir) / files.FOLDER / "multi_master.json"
 
 
@@ -67,7 +67,6 @@ def read(cachedir: str) -> RolloutRecord | None:
 
 
 def write(cachedir: str, record: RolloutRecord) -> None:
-    """Note it."""
     files.replace(path(cachedir), json.dumps(asdict(record)))
 
 

@@ -25,7 +25,7 @@ from saltext_ha.minion.restarting.processes import running
 from saltext_ha.rollout import record
 from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, RolloutRecord
 
-JOB = 3600.0  # seconds for the end of the job that asks
+JOB = 3600.0  # seconds to wait for the end of the job that asks
 POLL = 0.5
 STEADY = 3  # looks in a row
 
@@ -61,7 +61,7 @@ def launch(order: Order) -> None:
     """
     Start the process that carries *order* out, and leave it to itself.
 
-    :raises HaError: it cannot be started; the old file is there again.
+    :raises HaError: it cannot be started; the old file, if it is known, was put back.
     """
     try:
         helper = detached.start(__name__, asdict(order))
@@ -75,7 +75,7 @@ def launch(order: Order) -> None:
 
 
 def main() -> None:
-    """That process."""
+    """The process that exchanges the file."""
     order = Order(**detached.take())
     try:
         state, why = carry_out(order)
@@ -129,15 +129,15 @@ def carry_out(order: Order) -> tuple[str, str]:
 
 
 def _again(order: Order, last: int | None, opts: Callable[[], Mapping[str, Any]]) -> restart.Way:
-    """How the minion gets the old file back; *last* is its process with the new one."""
+    """How to restart the minion with the old file; *last* is its process with the new one."""
     if last is not None:
-        with contextlib.suppress(HaError):  # it may be over by now
+        with contextlib.suppress(HaError):  # the process may have ended
             return restart.way(last, opts())
     return restart.read(order.way)
 
 
 def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: float) -> str:
-    """The master that the minion with *opts* is with within *timeout* seconds; empty for none."""
+    """The master that the minion with *opts* reaches within *timeout* seconds; empty for none."""
     now = options.running({**opts, "multimaster": False})
     deadline = time.monotonic() + timeout
     steady = 0
@@ -157,7 +157,7 @@ def _reached(running: binding.Running, pid: int) -> str:
         judged = binding.judge(master, links, running)
         if judged.connected:
             return str(master.configured)
-        # The publish port is unknown, but there is a connection besides that for requests.
+        # The publish port is unknown, but there is a connection besides the one for requests.
         ports = {port for ip, port in links.seen or () if ip in master.ips}
         if judged.connected is None and ports - running.request_ports():
             return str(master.configured)

@@ -39,7 +39,7 @@ __func_alias__ = {"keys_": "keys"}
 
 def __virtual__() -> bool:
     # salt-run of 3008 notes every run in this folder before it calls anything, and only the first
-    # start of salt-master makes it: without it no runner works on a master never started.
+    # start of salt-master makes the folder: before it, no runner would work.
     if __opts__.get("cachedir"):
         with contextlib.suppress(OSError):
             (Path(__opts__["cachedir"]) / "proc").mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def minion_config(
         Failover: seconds between two checks of the master.
     failback
         Failover: go back to the first master when it has worked for a while. Only ``watchdog``
-        waits so; without it Salt goes back at the first answer, and then moves to and fro.
+        waits so long; without it Salt goes back at the first answer, and then moves to and fro.
     watchdog
         Run the engine ``ha_watchdog`` there, which also notices a master that does not respond;
         with the ``jitter`` that suits the number of accepted minions.
@@ -330,7 +330,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
         Of the key, or enough of its beginning; needed when several keys of the id were revoked.
     since
         For a glob, and only there: how long ago the mistake was made, such as 90s, 30m, 2h or 1d.
-        Keys that were revoked before that, by the clock of the master that did it, stay revoked.
+        Keys that were revoked earlier, by the clock of the master that revoked them, stay revoked.
     test
         Only print what would be done.
 
@@ -401,9 +401,9 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
     two masters or in the same instant, a line says so (``rejected holds``), and others say when a
     ``conflict`` of two accepted keys began and how it ended (``conflict over``).
 
-    Time, name and master of a write are what its writer says. When it came here, and from which
-    peer, this master knows itself: lines are in that order, ``since`` goes by it, and a line below
-    says where the writer differs. For lines of older releases it is unknown.
+    Time, name and master of a write are what its writer says. When a write came here, and from
+    which peer, this master knows itself: lines are in the order of arrival, ``since`` goes by it,
+    and a line below says where the writer differs. For lines of older releases it is unknown.
 
     A deployment of a tree says where it was taken from, and its message.
 
@@ -742,8 +742,8 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
         Ping all of them now, on all masters at once; without, only those of which no master is
         sure.
     timeout
-        Seconds that they have to answer such a ping. All pings end within 20 seconds and twice
-        that; a minion that was not pinged by then counts where it was heard last.
+        Seconds that they have to answer such a ping. All pings end within twice that and 20
+        seconds more; a minion that was not pinged by then counts where it was heard last.
 
     Returns a dict: ``count`` of the accepted minions that match, ``masters`` of the group, and
     ``minions``: id → the masters that reach it, for those that not all of them reach; an empty list
@@ -790,8 +790,7 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         still run it.
     test
         Only say on which masters it would be published, and for which minions. A function with an
-        argument of that name takes it as ``kwarg='{test: True}'``; so with any other of these
-        names.
+        argument of that name, or of another one of these, takes it as ``kwarg='{test: True}'``.
 
     It needs the rights of root or of the user of salt-master, as ``salt`` does. Masters publish for
     each other, except one that has ``ha: commands: False``.
@@ -1043,8 +1042,8 @@ def deploy(*trees: str, **options: Any) -> Answer:
     """
     Make all masters serve what is in the ``source`` folders of this master.
 
-    It is staged on every master and verified there, ``check:`` is run on it, and only then all of
-    them switch, each by one rename. If anything fails before that, nothing is switched.
+    The new version is staged on every master and verified there, ``check:`` is run on it, and only
+    then all masters switch, each by one rename. If anything fails before that, none switches.
 
     trees
         Names of ``ha: trees:``; without, all of them.
@@ -1056,7 +1055,7 @@ def deploy(*trees: str, **options: Any) -> Answer:
     message
         A line for ``ha.deployments``, at most 200 characters.
     adopt
-        If the live folder is still a real one, keep it beside, and put a link in its place.
+        If the live folder is still a real folder, keep it beside a link that takes its place.
 
     Returns a dict: ``trees`` (a list: ``tree``, ``source``, ``owners`` (users other than that of
     salt-master that own some of it), ``version``, ``number`` of the deployment, ``files``, ``size``
@@ -1185,8 +1184,8 @@ def leader() -> Answer:
     """
     Which master leads: the one on which ``ha.once`` runs what must not run twice.
 
-    Returns a dict: ``leader`` (a name, or None), ``leads`` (whether it is this master), ``why``
-    (nobody leads), ``since`` (Unix seconds), ``store``, ``fence``, ``masters`` (a list: ``name``,
+    Returns a dict: ``leader`` (a name, or None), ``leads`` (whether it is this master), ``why`` (if
+    nobody leads), ``since`` (Unix seconds), ``store``, ``fence``, ``masters`` (a list: ``name``,
     ``leads``, ``follows`` (the leader that it knows), ``note``, ``reactor`` (None without
     ``ha: once: {reactor: true}``: ``configured``, ``reacts`` (None: not known), and how many events
     are ``waiting``, were ``handed`` over, were ``taken`` from others, were the ``same`` as a known
@@ -1243,7 +1242,7 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
 def _forget_bus() -> None:
     """
     Close the connection to the event bus: it leads to the salt-master that was restarted. Salt 3006
-    and 3007 would tell the end of this run by it, and fail; without one they connect anew.
+    and 3007 would announce the end of this run over it, and fail; without one they connect anew.
     """
     run_event = globals().get("__jid_event__")
     if run_event is not None:
@@ -1320,7 +1319,7 @@ def _deploy(command: str, payload: Answer) -> Answer:
 
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
-    """Have the engine carry out *command*; *work*: seconds that it is given for its work."""
+    """Ask the engine to carry out *command*; *work*: seconds that it may work on it."""
     payload["by"] = engine_client.caller(globals().get("__user__"))
     return _answer(lambda settings: engine_client.engine(settings, command, payload, work))
 

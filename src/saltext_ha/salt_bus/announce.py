@@ -31,7 +31,7 @@ class Announcer:
     """
     Fires events from a thread of its own, so that a slow bus holds nothing up.
 
-    :param proofs: mark each as this master's own.
+    :param proofs: marks the events as this master's own.
     """
 
     def __init__(self, opts: Mapping[str, Any], proofs: Proofs) -> None:
@@ -49,7 +49,7 @@ class Announcer:
         self._put(PREFIX + tag, data, True)
 
     def fire(self, tag: str, data: Mapping[str, Any]) -> None:
-        """Fire *tag* as it is, soon and in order; from any thread."""
+        """Fire *tag*, without prefix or mark, soon and in order; from any thread."""
         self._put(tag, data, False)
 
     def _put(self, tag: str, data: Mapping[str, Any], own: bool) -> None:

@@ -1,9 +1,9 @@
 """
-The socket of Salt's event bus, written to without Salt's client for it.
+Writes to the socket of Salt's event bus without Salt's client for it.
 
 That client starts a thread and an event loop for each event (``SyncWrapper``; 3007 and 3008 two of
-each). This takes more of the processor than replicating the key that the event tells of. Salt
-still makes the event, and the frame in which it travels.
+each), which takes more processor time than replicating the key that the event is about. Salt still
+makes the event, and the frame in which it travels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def may_be_heard(opts: Mapping[str, Any]) -> bool:
     """
     Whether the bus of the master with *opts* may have listeners.
 
-    Where there is none, Salt's client would load all of salt-master, to look for it once a second.
+    Without a bus, Salt's client would load all of salt-master, to look for the bus once a second.
     """
     by_tcp = opts.get("ipc_mode") == "tcp"
     return by_tcp or Path(opts["sock_dir"], PUBLISHER).exists()
@@ -49,9 +49,9 @@ class BusSocket:
 
     def framed(self, tag: str, data: dict[str, Any]) -> bytes:
         """
-        An event as it travels.
+        An event in its frame.
 
-        :raises Exception: of many kinds: it cannot be encoded.
+        :raises Exception: it cannot be encoded; many kinds.
         """
         self._events.fire_event(data, tag)
         framed: bytes = salt.transport.frame.frame_msg_ipc(self._made.message, raw_body=True)
@@ -70,7 +70,6 @@ class BusSocket:
         return True
 
     def close(self) -> None:
-        """Close the connection."""
         self._disconnect()
         self._events.destroy()
 
@@ -94,7 +93,7 @@ class BusSocket:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end is: by TCP one more message could be sent, and would be lost."""
+    """Whether the other end is closed: over TCP one more message could be sent, and lost."""
     ready = select.poll()
     ready.register(connection, select.POLLIN)
     return bool(ready.poll(0))  # a bus sends nothing here
@@ -106,7 +105,7 @@ class _Made:
     message = b""
 
     def publish(self, message: bytes) -> None:
-        """As Salt's client on 3007 and 3008 has it."""
+        """The method of Salt's client on 3007 and 3008."""
         self.message = message
 
     send = publish  # on 3006

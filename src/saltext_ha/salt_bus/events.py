@@ -47,7 +47,7 @@ class EventBus:
         self._said: dict[str, float] = {}
 
     def add(self, consumer: Consumer) -> None:
-        """One more, after the others."""
+        """Add a consumer, after the others."""
         self._consumers = (*self._consumers, consumer)
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class EventBus:
         self._over.set()
 
     def tell(self, tag: Any, data: Any) -> None:
-        """An event came; from any thread."""
+        """Take in an event; from any thread."""
         if isinstance(data, Mapping) and intake.HEARD in data:
             return
         taken = intake.take(tag, data)
@@ -145,7 +145,7 @@ class Subscription:
         self._came = asyncio.Event()
 
     def tell(self, tag: str, data: Any) -> None:
-        """An event with such a tag came; from any thread."""
+        """Take in an event with such a tag; from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._add, tag, data)
 
@@ -158,7 +158,7 @@ class Subscription:
 
     async def until(self, is_it: Callable[[str, Any], bool]) -> None:
         """
-        Return when *is_it* is true of the tag and data of an event; of one that came before
+        Return when *is_it* is true for the tag and data of an event. For an event that came before
         this call it gets no data.
         """
         if any(is_it(tag, {}) for tag in self._before):

@@ -1,7 +1,7 @@
 """
 Which parts of the events on Salt's bus are let in: the one door for what minions send.
 
-An accepted minion can have Salt fire any event, under any tag, with any data
+An accepted minion can make Salt fire any event, under any tag, with any data
 (``_minion_event``, 3006 to 3008: with ``pretag`` no tag is out of its reach). So tag and ids are
 checked here, only fields that are read somewhere are let in, and each of them has to be small. Code
 behind this door need not check sizes; it still has to bound how many events it keeps.
@@ -24,8 +24,8 @@ FROM_PEER = "__peer_id"
 """Beside the data of an event that Salt's own cluster brought from another of its members."""
 
 HEARD = "_ha_heard"
-"""In the data of an event that another master heard and handed over to this one: ``by`` which, and
-``at`` what time (its ``_stamp`` there). It is for the reactor only; nothing happened here."""
+"""In the data of an event that another master heard and handed over to this one: ``by`` is that
+master, ``at`` the event's ``_stamp`` there. It is for the reactor only; nothing happened here."""
 
 LONGEST_TAG = 1000
 """Characters; salt/ha/minion/<id>/failover has 280 at most."""
@@ -59,7 +59,7 @@ TOO_MUCH = (
     f"deeper than {DEEPEST}: left out"
 )
 
-# Kept for minions in all: this much, and so much more for each accepted one.
+# Bytes that may be kept of minions in all: this many, and so many more for each accepted one.
 HELD_AT_LEAST = 32 * 1024 * 1024
 HELD_EACH = 2048
 # Seconds for which an operator is told that there was no room.
@@ -152,7 +152,7 @@ def weigh(value: Any) -> int:
 
 class MemoryBudget:
     """
-    Memory for what is kept of minions: bounded over all parts that keep some. Any thread
+    Limits the memory for what is kept of minions, over all parts that keep something. Any thread
     may use it.
 
     :param clock: any steadily growing time in seconds.
@@ -183,7 +183,7 @@ class MemoryBudget:
             return False
 
     def give(self, size: int) -> None:
-        """Count them as freed."""
+        """Count *size* bytes as freed."""
         with self._lock:
             self.held -= size
 
@@ -201,9 +201,8 @@ class MemoryBudget:
 
 def fitted(answers: Mapping[str, Any], most: int, instead: Any) -> dict[str, Any]:
     """
-    *answers* by minion, as they fit into a message of *most* bytes: where
-    they do not, the largest are replaced by *instead*, so that a minion that answers too much takes
-    no other one's place.
+    *answers* by minion, made to fit into a message of *most* bytes: the largest are replaced by
+    *instead*, so that a minion that answers too much takes no room from the others.
     """
     sizes = {name: _written(name) + _written(value) for name, value in answers.items()}
     over = sum(sizes.values()) - most

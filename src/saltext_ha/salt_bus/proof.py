@@ -1,7 +1,7 @@
 """
 The proof that this master's engine fired an event: a keyed hash that no minion can make.
 
-An accepted minion can make Salt fire any event, under any tag, with any data, so these prove
+An accepted minion can make Salt fire any event, under any tag, with any data: an event alone proves
 nothing. The key is in the state folder, which only the user of salt-master can read. The hash is
 bound to the tag, to all data and to the time, so that a copy of an old event is invalid after a
 while.
@@ -63,8 +63,8 @@ def key_of(state_dir: Path) -> bytes:
 @functools.lru_cache(maxsize=1)
 def unreadable(reason: str) -> None:
     """
-    Log once that events cannot be checked, not for each event. It is here because Salt's loader may
-    reload its modules. ``unreadable.cache_clear()``: they can be checked again.
+    Log once that events cannot be checked, not for each event. Call ``unreadable.cache_clear()``
+    when they can be checked again. It is in this module because Salt's loader may reload its own.
     """
     log.error("ha.genuine: no event counts as the engine's own: %s", reason)
 

@@ -1,10 +1,10 @@
 """
 Salt's reactor on this master: whether it may react, and which events it hears.
 
-The reactor has a switch, an event that bears the key of this master (Salt's own runner
-``reactor.set_leader`` fires it); it is on again after each start of salt-master. A bus tells all
-listeners the same events in the same order. So this listens beside the reactor, and knows of each
-event whether the switch was on when the reactor heard it.
+The reactor has a switch, which an event with the key of this master sets (Salt's own runner
+``reactor.set_leader`` fires it); after each start of salt-master it is on again. A bus gives all
+listeners the same events in the same order. So this module listens beside the reactor, and knows
+for each event whether the switch was on when the reactor heard it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Reactor:
     The reactor of the master with *opts*.
 
     :param fire: puts an event on this master's bus, by tag and data.
-    :ivar heard: told of each event that a reactor is configured for: tag, data, when
-        (``time.monotonic``), and whether the reactor reacted to it. From a thread.
+    :ivar heard: called in a thread for each event that a reactor is configured for, with tag, data,
+        when (``time.monotonic``), and whether the reactor reacted to it.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Reactor:
         try:
             while True:
                 if self._new_processes():
-                    self._answered = None  # it may be one of them, and begins with the switch on
+                    self._answered = None  # the reactor may be one of them; its switch is on then
                 wrong = self._on is not self.wanted or self._answered is not self.wanted
                 due = time.monotonic() - at >= AGAIN
                 if wrong and (due or told is not self.wanted):
@@ -114,7 +114,7 @@ class Reactor:
             self._over.set()
 
     def _tell(self) -> None:
-        # With it come Salt's pillar, minion and templates.
+        # Not at the top: it loads Salt's pillar, minion and templates.
         import salt.utils.master
 
         self._key = self._key or salt.utils.master.get_master_key("root", self._opts)
@@ -125,7 +125,7 @@ class Reactor:
             self._fire(SET, mine)
 
     def _new_processes(self) -> bool:
-        """Whether salt-master has started a process since this was asked last."""
+        """Whether salt-master has started a process since the last call."""
         parent = os.getppid()
         try:
             now = set(Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
@@ -163,7 +163,7 @@ class Reactor:
                 self.take(event.get("tag"), event.get("data"))
 
     def take(self, tag: Any, data: Any) -> None:
-        """An event of the bus."""
+        """Take in an event."""
         if not isinstance(tag, str) or not isinstance(data, Mapping):
             return
         if MANAGE in tag:
@@ -186,7 +186,7 @@ class Reactor:
             self._begin(data["result"])
 
     def _begin(self, on: bool) -> None:
-        """The switch is known now, and has not changed since this began to listen."""
+        """Note that the switch is *on*, and has been since the thread began to listen."""
         if self._on is None:
             self._on = on
             early, self._early = self._early, []
@@ -195,14 +195,14 @@ class Reactor:
 
 
 def pack(data: Mapping[str, Any]) -> bytes:
-    """The data of an event, as it travels to another master."""
+    """The data of an event, packed for another master."""
     packed: bytes = salt.payload.dumps(dict(data), use_bin_type=True)
     return packed
 
 
 def unpack(packed: bytes) -> dict[str, Any]:
     """
-    The same, read.
+    The inverse of :func:`pack`.
 
     :raises ValueError: it is no event.
     """

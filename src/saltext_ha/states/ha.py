@@ -52,8 +52,8 @@ def multi_master(
     type
         ``failover`` (one master at a time) or ``hot`` (all at once).
     publish_port
-        Of all masters. None for hot minions of masters with different ones: it is not written, and
-        each master tells its own.
+        Of all masters. None for hot minions whose masters have different ones: then the file has
+        none, and each master tells its own.
     alive
         Failover: seconds between two looks at the master.
     failback
@@ -64,9 +64,9 @@ def multi_master(
     finger
         SHA-256 fingerprint of the key that all masters have.
     signed
-        The masters are known by the ``master_sign.pub`` that the minion has.
+        The minion recognises its masters by the ``master_sign.pub`` that it has.
     transport
-        That of the masters: ``zeromq``, ``tcp`` or ``ws``.
+        The transport of the masters: ``zeromq``, ``tcp`` or ``ws``.
     jitter
         Watchdog: whole seconds by which a move is delayed at most, at random, so that thousands of
         minions do not come at once: 3 for each thousand. ``ha.minion_config`` computes it.

@@ -24,8 +24,8 @@ BOOK = RuleBook(FILES)
 # So similar that it is hardly another word; options of extensions and of a site's own are ignored.
 NEAR = 0.88
 SHORTEST = 6
-# Names similar to those that Salt knows which are valid: other releases know them, or Salt reads
-# them without listing them.
+# Valid names that resemble those that Salt lists: other releases know them, or Salt reads them
+# without listing them.
 RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_id", "master_ip"})
 
 

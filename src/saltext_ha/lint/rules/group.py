@@ -23,9 +23,9 @@ from saltext_ha.lint.rules.storage import LOCKS
 
 BOOK = RuleBook(GROUP)
 
-#: Options that a master tells its peers for these rules. None of them is a secret; of ``schedule``
-#: and ``reactor`` only names are told, of ``ha`` only
-#: ``masters``, and of ``trees`` where each is served and whether it is secret.
+#: Options that a master tells its peers for these rules. None of them is a secret: ``schedule`` and
+#: ``reactor`` are reduced to names, ``ha`` to ``masters`` and ``trees`` (where each is served, and
+#: whether it is secret).
 COMPARED = (
     *("publish_port", "ret_port", "master_sign_pubkey", "hash_type", "schedule", "reactor"),
     *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", "id"),

@@ -1,8 +1,9 @@
 """
-Restarts a minion when the job that asks for it is over: ``python -m`` this, with one argument.
+Restarts a minion when the job that asks for the restart has ended.
 
-That is JSON with the minion's ``conf_file``. It prints JSON: ``problem``, empty where it
-is under way, and ``process``: the one that is to end, as ``ha.version`` has it.
+``python -m`` runs it with one argument: JSON with the minion's ``conf_file``. It prints JSON:
+``problem``, empty if the restart is under way, and ``process``, which will end, as ``ha.version``
+shows it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from saltext_ha.minion import options
 from saltext_ha.minion.restarting import detached, processes, restart
 
 MODULE = "saltext_ha.minion.restarting.after_job"
-JOB = 600.0  # seconds for the end of the job that asks
+JOB = 600.0  # seconds to wait for the end of the job that asks
 
 
 def main() -> None:
-    """Either half: as it is asked, and as what outlives the minion."""
+    """With an argument, start the process that outlives the minion; without one, be it."""
     if len(sys.argv) < 2:
         carry_out(detached.take())
         return
@@ -39,9 +40,9 @@ def main() -> None:
 
 def ask(order: dict[str, str]) -> processes.KnownProcess | None:
     """
-    Have it done.
+    Start the process that restarts the minion.
 
-    :return: the minion that is to end.
+    :return: the minion's process that will end.
     :raises HaError: no minion runs, or there is no way to restart it.
     """
     import salt.config

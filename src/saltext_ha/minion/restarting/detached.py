@@ -49,7 +49,7 @@ def start(module: str, order: Mapping[str, Any]) -> KnownProcess:
 
 
 def take() -> dict[str, Any]:
-    """The order of the detached process. Its parent ends here, and prints the process id."""
+    """Detach, and return the order. The parent prints the id of the detached process and ends."""
     order: dict[str, Any] = json.load(sys.stdin)
     if child := os.fork():
         print(child, flush=True)

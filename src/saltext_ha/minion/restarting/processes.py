@@ -1,7 +1,7 @@
 """
-Which process is the minion, and which one the job of a state; and is it still the same one?
+Which process is the minion, which one is its job, and is a process still the same one?
 
-A process id alone is not enough: after the end of a process another one may get it.
+A process id alone does not tell: when a process has ended, another one may get its id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class KnownProcess(NamedTuple):
 
 def know(process: psutil.Process) -> KnownProcess:
     """
-    The identity of *process*, also for other processes.
+    The identity of *process*, equal in all processes.
 
     :raises psutil.Error: it does not exist, or may not be looked at.
     """
@@ -39,7 +39,7 @@ def find(pid: int | None) -> KnownProcess | None:
 
 
 def living(known: KnownProcess) -> psutil.Process | None:
-    """That process; None when it has ended, even if another one has its id now."""
+    """The process *known*; None when it has ended, even if another one has its id now."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(known.pid)
         zombie = process.status() == psutil.STATUS_ZOMBIE
@@ -51,8 +51,8 @@ def _started(process: psutil.Process) -> float:
     """Its start time, by a clock that is the same for all processes of this host."""
     try:
         stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        # In ticks since the boot. psutil adds the boot time as read once by each process: two
-        # processes differ if the clock was set in between.
+        # In ticks since the boot. psutil adds the boot time, which each process reads once: two
+        # processes get different sums if the clock was set in between.
         return float(stat.rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return float(process.create_time())
@@ -73,6 +73,6 @@ def job_of(pid: int, minion: int) -> int:
 
 
 def running(pidfile: str, bus: str | int, ended: int | None) -> int | None:
-    """The process of the minion, once it is not the *ended* one any more."""
+    """The process of the minion; None if there is none but *ended*."""
     pid = tcp_links.minion_pid(pidfile, bus, caller=True, forks=True)
     return None if pid == ended else pid

@@ -35,9 +35,9 @@ class Way:
     """
     The way to restart one minion.
 
-    ``command`` is run for it. ``ends`` are the processes to end before, the first by SIGTERM;
-    another process that has got one of their ids is left alone. With ``wait`` the command is run
-    only if no supervisor has started the minion within that many seconds.
+    ``ends`` are the processes to end before ``command`` is run. The first gets SIGTERM; a later
+    process with one of their ids is left alone. With ``wait`` the command is run only if no
+    supervisor has started the minion within that many seconds.
     """
 
     command: tuple[str, ...]
@@ -84,7 +84,7 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     if unit == UNIT or (unit and _main_process(unit) == top.pid):
         return Way(("systemctl", "restart", unit))
     if top.uids().real != os.getuid():
-        # Its id came from a file: a user who can write that could have root run anything.
+        # Its id came from a file: a user who can write this file could make root run anything.
         raise HaError(
             f"the minion (process {top.pid}) is another user's, whose command line is not run by "
             "this one: set minion_restart_command in its configuration"
@@ -112,7 +112,7 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
             return
         time.sleep(0.2)
     try:
-        # In a new session: it continues when this process ends.
+        # In a new session: the minion continues when this process ends.
         process = subprocess.Popen(  # nosec B603
             found.command,
             cwd=found.cwd,
@@ -133,7 +133,7 @@ def restart(found: Way, running: Callable[[], int | None]) -> None:
 
 def _top(process: psutil.Process) -> psutil.Process:
     """
-    The first process of the minion: Salt keeps a parent that restarts the other, a fork with the
+    The topmost process of the minion. Salt keeps a parent that restarts its child, a fork with the
     same command line, to which setproctitle may have added something. A supervisor is another
     program, or has other arguments.
     """
@@ -173,7 +173,7 @@ def _main_process(unit: str) -> int:
 
 
 def _end(ends: tuple[KnownProcess, ...]) -> None:
-    """Only the minion's: running jobs are left alone, as by systemd's KillMode=process."""
+    """End the minion's processes, but no running jobs, as systemd's KillMode=process does."""
     processes = [found for known in dict.fromkeys(ends) if (found := living(known))]
     for process in processes[:1]:
         with contextlib.suppress(psutil.NoSuchProcess):

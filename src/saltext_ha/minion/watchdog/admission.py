@@ -23,8 +23,8 @@ from saltext_ha.minion.binding import SeenMaster
 @dataclass(frozen=True)
 class AuthRefusal:
     """
-    Why a master does not accept the minion. ``final``: Salt would stay there anyway, or end; if not
-    final, it tries the next master by itself.
+    Why a master does not accept the minion. ``final``: Salt would stay at this master nevertheless,
+    or end; if not final, Salt tries the next master by itself.
     """
 
     why: str
@@ -37,7 +37,7 @@ def refusal(
     """
     Why *master* would not accept the minion that *channel_opts* configure; None: it would.
 
-    :param timeout: in seconds, for all of it.
+    :param timeout: in seconds, for the whole sign-in.
     """
     import salt.crypt
 
@@ -58,8 +58,8 @@ def read(reply: Any, known_key: str | None, minion_id: str) -> AuthRefusal | Non
     """
     The meaning of the *reply* to a sign-in.
 
-    :param known_key: the master key that the minion insists on; None: it goes by a signature.
-    :raises ValueError: it is no reply to that.
+    :param known_key: the master key that the minion insists on; None: it insists on none.
+    :raises ValueError: *reply* is no reply to a sign-in.
     """
     import salt.payload
 

@@ -6,9 +6,9 @@ new state and what to do. It guarantees:
 
 - no move before ``failures`` looks in a row have failed, and none while no other master is known to
 work;
-- the n-th move within an hour waits after the one before as long as :func:`hold` says, so a minion
-between two half-working masters does not swing; but from a master that does not work it moves at
-once to one that it was not moved away from within that hour;
+- after a move the minion stays as long as :func:`hold` says, longer with each move within an hour:
+it does not swing between two half-working masters; but from a master that does not work it moves at
+once to a master that has not failed within this hour;
 - no failback before the preferred master has answered every look for ``stable`` seconds;
 - a master that did not accept the minion is tried again less and less often.
 """
@@ -33,13 +33,13 @@ class WatchdogLook:
 
     ``at`` is in seconds of a clock that never jumps. ``current`` is the minion's master as far as
     known, None if it has none yet. ``subscribed`` is False when the minion's process has no
-    connection to that master's publisher, None when that cannot be seen. ``answers``: the masters
-    that were asked, and whether they work: they answered in time, and their publisher greets.
-    ``pinned``: an operator moved the minion there, and alone decides when it goes back.
-    ``problem``: what does not work of a current master that answers requests; ``doubt``: an answer
-    on the connection to it is missing, and may still come. ``order``: in which order Salt tries the
-    masters when the current one fails (:mod:`saltext_ha.minion.watchdog.order`); empty: in that of
-    the configuration.
+    connection to that master's publisher, None when that cannot be seen. ``answers`` says of each
+    master that was asked whether it works: it answered in time, and its publisher greets.
+    ``pinned``: an operator moved the minion to this master, and only an operator moves it back.
+    ``problem`` says why a current master that answers requests does not work; ``doubt``: an answer
+    on the connection to it is missing, and may still come. ``order`` is the order in which Salt
+    tries the masters when the current one fails (:mod:`saltext_ha.minion.watchdog.order`); empty:
+    the order of the configuration.
     """
 
     at: float
@@ -67,10 +67,10 @@ class Setup:
     """
     Settings that are fixed while the watchdog runs.
 
-    ``masters`` in the order of the configuration; ``preferred`` the one to go back to, None for
-    none; ``first`` the one that Salt can go to directly, without trying others, None for none;
-    ``deaf_after`` the seconds for which the subscription to a master that answers may be missing:
-    the transport reconnects by itself most times.
+    ``masters`` are in the order of the configuration; ``preferred`` is the one to go back to, None
+    for none; ``first`` the one that Salt can go to directly, without trying others, None for none;
+    ``deaf_after`` says for how many seconds the subscription to a master that answers may be
+    missing: usually the transport reconnects by itself.
     """
 
     settings: WatchdogSettings
@@ -102,7 +102,7 @@ class State:
 @dataclass(frozen=True)
 class MinionMove:
     """
-    Make the minion change from one master to another; to the same one: reconnect. ``failback``: by
+    A change from one master to another; to the same one, it is a new connection. ``failback``: use
     Salt's failback, which leads directly to the first master.
     """
 

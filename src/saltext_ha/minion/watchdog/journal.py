@@ -1,8 +1,8 @@
 """
-To which masters this minion was connected, since when, and why it changed.
+Which masters this minion was connected to, since when, and why it changed.
 
-One file in the minion's cache folder with a line of JSON for every change. The watchdog writes its
-moves and the changes that it sees; ``ha.failover`` writes the moves that were asked for.
+It is a file in the minion's cache folder with a line of JSON for every change. The watchdog writes
+its moves and the changes that it sees; ``ha.failover`` writes the moves that operators ask for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEEP = 200
 STARTED = "the minion started"
 ASKED = "asked for"
 FAILED = "could not be started anew"
-SEEN = "Salt itself"  # 3008 moves a minion at once when a connection breaks; or its alive check
+SEEN = "Salt itself"  # by its alive check; 3008 also at once when a connection breaks
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class RecordedMove:
     """
     One change: when (Unix time), from which master to which, why, and how many seconds it took.
 
-    ``source`` is None at the start of the minion, ``seconds`` if not measured. ``order`` is the
-    list of masters that Salt keeps since then (:mod:`saltext_ha.minion.watchdog.order`).
+    ``source`` is None at the start of the minion, ``seconds`` if not measured. ``order`` is Salt's
+    list of masters after the change (:mod:`saltext_ha.minion.watchdog.order`).
     """
 
     at: float
@@ -46,7 +46,7 @@ class Journal:
     """The file; *cachedir* is the minion's."""
 
     def __init__(self, cachedir: str | Path, name: str = "") -> None:
-        # A minion that is bound to several masters at once has a watchdog for each.
+        # A minion that is bound to several masters at once has a watchdog, and a file, for each.
         suffix = "".join(char if char.isalnum() or char in ".-" else "_" for char in name)
         self.path = Path(cachedir) / files.FOLDER / f"masters{'-' + suffix if suffix else ''}.jsonl"
 
@@ -88,7 +88,7 @@ def switches(entries: list[RecordedMove], since: float) -> int:
 def since(entries: list[RecordedMove], current: str, started: float) -> float | None:
     """
     The Unix time since when the minion is connected to the master *current*, by its latest
-    *entries*; None if unknown, because they are older than its process.
+    *entries*; None if unknown, because the entries are older than its process.
 
     :param started: the Unix time when the minion's process started.
     """
@@ -101,7 +101,7 @@ def since(entries: list[RecordedMove], current: str, started: float) -> float | 
         found = each.at
         if each.why != STARTED:
             break
-        # Only the watchdog may have started: then earlier entries tell.
+        # Perhaps only the watchdog started again: then earlier entries tell.
     return found
 
 

@@ -1,11 +1,11 @@
 """
 Which master is the minion connected to, and which masters answer?
 
-The evidence is that of :mod:`saltext_ha.minion.binding`: the connections of the minion's process,
-which is not this one, and a request in clear text over a separate connection. That request needs no
-key and authenticates nothing; a worker of the master sends it back. A master whose publisher does
-not greet (:mod:`saltext_ha.minion.watchdog.publisher`) counts as not answering, and so does the
-current one if the minion's connections to it get no answers
+The evidence is the connections of the minion's process, which is not this one
+(:mod:`saltext_ha.minion.binding`), and a request in clear text over a separate connection. The
+request needs no key and authenticates nothing; a worker of the master sends it back. A master whose
+publisher does not greet (:mod:`saltext_ha.minion.watchdog.publisher`) counts as not answering, and
+so does the current one if the minion's connections to it get no answers
 (:mod:`saltext_ha.minion.watchdog.probes`).
 """
 
@@ -41,7 +41,7 @@ class AddressBook:
         self.masters: tuple[SeenMaster, ...] = tuple(binding.locate(running))
 
     def refresh(self) -> None:
-        """Look all up again; a master whose name does not resolve now keeps its addresses."""
+        """Look up all masters again; one whose name does not resolve now keeps its addresses."""
         found = binding.locate(self.running)
         self.masters = tuple(
             new if new.ips else replace(new, ips=old.ips, publish_port=old.publish_port, note=None)
@@ -63,11 +63,12 @@ def where(
     masters: Iterable[SeenMaster], running: Running, links: TcpLinks, last: str | None
 ) -> SeenMaster | None:
     """
-    The minion's master, judged by its *links*; *last* is the one before.
+    The minion's master, judged by the minion's *links*; *last* is the master before.
 
-    It is the one to whose request port the minion has a connection, because it authenticated there.
+    It is the one at whose request port the minion has a connection, because it authenticated there.
     (Salt 3007 may keep a connection to the publisher of an unresponsive master that it has left.)
-    If that is not clear, it is the one to whose publisher it is connected, otherwise *last*.
+    If that is not clear, it is the one to whose publisher the minion is connected, otherwise
+    *last*.
     """
     judged = [binding.judge(master, links, running) for master in masters]
     seen = links.seen or frozenset()
@@ -99,7 +100,7 @@ class Looker:
     :param book: the masters.
     :param opts: the minion's configuration, for Salt's transport.
     :param links: shows the connections of the minion's process as they are now.
-    :param unanswered: returns how many probes in a row on each have no answer.
+    :param unanswered: returns how many probes in a row on each connection have no answer.
     :param timeout: seconds to wait for an answer.
     """
 
@@ -130,14 +131,14 @@ class Looker:
         here = current.configured if current else None
         subscribed = current.connected if current and links.seen is not None else None
         wanted = {*ask, here}
-        # The connection shows the publish port of the current one, if nothing else does.
+        # The connection shows the publish port of the current master, if nothing else does.
         masters = [
             each if each.configured != here else current or each for each in self.book.masters
         ]
         answers = self._ask([each for each in masters if each.configured in wanted])
         if here != self.last and subscribed is False and not answers.get(here or ""):
-            # It was never subscribed there: Salt is changing masters, and will try the next one
-            # itself.
+            # The minion was never subscribed there: Salt is changing masters, and will try the next
+            # one by itself.
             return WatchdogLook(time.monotonic(), None, None, answers)
         if subscribed is not False:
             self.last = here
@@ -152,8 +153,8 @@ class Looker:
 
     def _in_vain(self, here: str, answers: bool, missing: int) -> bool:
         """
-        Whether probes sent while the master *here* answers others have no answer. When a network is
-        back the kernel still counts earlier probes until it sends the next.
+        Whether probes on the minion's connection to *here* get no answer while *here* answers our
+        requests. After a network failure the kernel counts old probes until it sends the next.
         """
         if not answers:
             self._floor = None

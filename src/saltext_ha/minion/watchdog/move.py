@@ -1,10 +1,10 @@
 """
 Moves a minion to another master.
 
-By Salt's own means, the same on 3006, 3007 and 3008: two events on the minion's bus.
-``__master_disconnected`` makes it drop both connections, put that master at the end of its list and
-take the first one that accepts it; ``__master_failback`` starts with the first master of the
-configuration. Nothing is restarted, and running jobs continue.
+It uses Salt's own means, the same on 3006, 3007 and 3008: two events on the minion's bus.
+``__master_disconnected`` makes the minion drop both connections, put that master at the end of its
+list and take the first one that accepts it; ``__master_failback`` starts with the first master of
+the configuration. Nothing is restarted, and running jobs continue.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Mover:
         Move the minion away from *source*, repeatedly until it is connected to *target* (an entry).
 
         Returns the master that it is connected to in the end, None if there is none after *limit*
-        seconds. Masters that do not accept it are skipped, so it may not be *target*.
+        seconds. Salt skips masters that do not accept the minion, so it may not reach *target*.
         """
         end = time.monotonic() + limit
         here, seen = source, set[str | None]()
@@ -96,8 +96,8 @@ class Mover:
 
     def tidy(self, reached: SeenMaster) -> None:
         """
-        Remove the job that 3006 and 3007 schedule at the end of a move: their own check of the
-        master, even if that is switched off, and then without a pause.
+        Remove the check of the master that 3006 and 3007 schedule at the end of a move, even if it
+        is switched off, and then without a pause.
         """
         if not self.opts.get("master_alive_interval"):
             for name in (f"__master_alive_{reached.host}", FAILBACK):

@@ -2,10 +2,10 @@
 On which of the minion's connections are answers missing?
 
 A connection whose packets are dropped stays established until the kernel gives up. Until then the
-kernel counts what has no answer: keepalive probes, and data sent again. Linux shows both. Then the
-watchdog has the minion close the connection before it breaks by itself: Salt 3007 with ``transport:
-tcp`` may get stuck if it breaks, because it reconnects while it moves to another master, and the
-two sign-ins break each other.
+kernel counts what has no answer: keepalive probes, and data sent again. Linux shows both counts. By
+them the watchdog makes the minion close the connection before it breaks by itself: Salt 3007 with
+``transport: tcp`` may get stuck when it breaks, because it reconnects while it moves to another
+master, and the two sign-ins break each other.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from saltext_ha.minion.tcp_links import Link
 
 def unanswered(pid: int) -> dict[Link, int]:
     """
-    The remote ends of the connections of process *pid* on which answers are missing → to how many
-    probes in a row. Data sent again count half: Linux first waits 0.2 s, then twice as long each
-    time. Of several connections to the same end the best one counts: Salt may leave one when it
-    reconnects. Empty if that cannot be seen.
+    Remote end of a connection of process *pid* on which answers are missing → how many probes in a
+    row have none. Data sent again counts half: Linux first waits 0.2 s, then twice as long each
+    time. Of several connections to one end the best counts: Salt may leave one when it reconnects.
+    Empty if the connections cannot be seen.
     """
     found = dict[Link, int]()
     with contextlib.suppress(OSError):

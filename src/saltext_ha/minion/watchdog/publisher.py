@@ -4,7 +4,7 @@ Does a master's publisher work?
 A minion's connection to it stays established as long as the kernels at both ends keep it, even if
 the publisher or the network fails. Over ZeroMQ the publisher greets each connection before it is
 asked anything; so a short connection shows whether it works. The transports ``tcp`` and ``ws`` have
-no greeting: for them nothing is known this way.
+no greeting: this shows nothing about them.
 """
 
 from __future__ import annotations

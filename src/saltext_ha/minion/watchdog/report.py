@@ -34,8 +34,8 @@ class Reports:
 
     def due(self, now: float, current: str | None, good: bool) -> bool:
         """
-        Whether to report now that the minion is bound to *current*, which is *good*; called at
-        every look.
+        Whether to report now that the minion is bound to *current*, which works if *good*. It is
+        called at every look.
 
         :param now: seconds of a clock that never jumps.
         """

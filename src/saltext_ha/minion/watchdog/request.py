@@ -25,7 +25,7 @@ from saltext_ha.minion.watchdog.run import Site, site, tell
 
 TIMEOUT = 3.0
 LINGER = 3.0  # seconds for the return of a job that runs in a thread of the minion
-# Seconds for the end of one that runs in a process. On 3007.15 that waits half a minute for the
+# Seconds for the end of a job that runs in a process. On 3007.15 it waits half a minute for the
 # confirmation of its return, which the master already has.
 PATIENCE = 5.0
 
@@ -99,8 +99,8 @@ def _begins_anew(place: Site, source: str) -> bool:
 
 def _named(place: Site, to: str) -> str:
     """
-    The entry that *to* means. A minion knows its own configuration, in which ``ha_masters`` may
-    have the names of its masters in their group, and the name service.
+    The entry that *to* means. A minion has only the name service and its own configuration, in
+    which ``ha_masters`` may have the names of its masters in their group.
     """
     masters = place.book.masters
     told = place.running.names.get(to)
@@ -133,7 +133,7 @@ def _first_part(host: str | None) -> str | None:
 
 
 def _shown(master: binding.SeenMaster) -> str:
-    """The entry, with the addresses of a name."""
+    """The entry; if it is a name, with its addresses."""
     named = master.host and not bare_ip(master.host)
     ips = ", ".join(sorted(master.ips)) if named else ""
     return f"{master.configured} ({ips})" if ips else str(master.configured)
@@ -179,7 +179,7 @@ def main() -> None:
 
 
 def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
-    """Move the minion to *target*, note it, and tell the master that it is connected to then."""
+    """Move the minion to *target*, note the move, and tell the master where it arrived."""
     source = place.looker.bound()
     if source is None or source.configured in (None, target):
         return

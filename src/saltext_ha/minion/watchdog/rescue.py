@@ -30,8 +30,8 @@ STUCK = "started anew: it was with no master, and went to none"
 
 def quiet(opts: Mapping[str, Any], masters: int) -> float:
     """
-    Seconds for which Salt may have no connection while it tries so many *masters*: it waits
-    ``auth_timeout`` even if a host refuses connections, and after all have failed
+    Seconds for which Salt may have no connection while it tries so many *masters*. It waits
+    ``auth_timeout`` even if a host refuses connections; after all masters have failed, it waits
     ``acceptance_wait_time`` before it begins again.
     """
     wait = float(opts.get("auth_timeout") or 60)
@@ -76,11 +76,11 @@ def due(entries: Iterable[RecordedMove], now: float) -> bool:
 
 def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) -> None:
     """
-    Have a process restart the *minion*, which also ends the calling process; *current* is the
-    master that the minion was connected to last.
+    Start a process that restarts the *minion*, which also ends the calling process; *current* is
+    the master that the minion was connected to last.
 
     :raises HaError: there is no way to restart it.
-    :raises OSError: it cannot be noted.
+    :raises OSError: the journal cannot be written.
     """
     way = restart.way(minion, opts)
     journal.add(RecordedMove(time.time(), None, current, STUCK))
@@ -91,7 +91,7 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
 
 
 def main() -> None:
-    """That process."""
+    """The process that restarts the minion."""
     order = detached.take()
 
     def running() -> int | None:

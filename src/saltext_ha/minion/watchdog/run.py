@@ -65,8 +65,8 @@ def site(
     unanswered: Callable[[], Mapping[Link, int]] = dict,
 ) -> Site:
     """
-    Build what a watch over the minion with *opts* needs; *links* returns its connections,
-    *unanswered* how many probes in a row on each have no answer.
+    Build the :class:`Site` of the minion with *opts*; *links* returns its connections, *unanswered*
+    how many probes in a row on each have no answer.
 
     In a minion that is bound to several masters at once, each engine watches the one master that it
     belongs to.
