@@ -14,11 +14,11 @@ The demo, the tests and the benchmarks all run in one::
         wait_for(lambda: "web1" in m1.keys()["minions_pre"], 30, "web1 knocks at m1")
         m1.salt_key("-a", "web1", "-y").check()
 
-Every master has a loopback address of its own and all share their ports, as in production.
-Configuration files are those of pytest-salt-factories with the lab's settings on top; the
-processes are the lab's own, because tests want to kill, freeze and restart whole masters, and
-because nothing (no log handler, no engine, no automatic acceptance) may be added to what is
-tested. Leaving the block ends all processes and removes the lab's folder.
+Every master has its own loopback address, and all share their ports, as in production.
+pytest-salt-factories writes the configuration files, with the lab's settings on top. The lab starts
+the processes itself: tests want to kill, freeze and restart whole masters, and nothing (no log
+handler, no engine, no automatic acceptance) may be added to what is tested. The end of the block
+ends all processes and removes the lab's folder.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Lab:
     """
     A set of masters and minions that live and end together.
 
-    :param root: the folder for everything; kept at the end. By default a new temporary one that
-        is removed. (Where its path is too long, ``lab.root`` is a short symbolic link to it.)
-    :param python: the interpreter whose Salt is run, by default the current one. Masters and
-        minions may each choose another.
+    :param root: the folder for everything; kept at the end. By default it is a new temporary
+        folder, which is removed. (If its path is too long, ``lab.root`` is a short symbolic link.)
+    :param python: the interpreter whose Salt is run; by default the current one. Each master and
+        minion may choose another.
     :param forked: fork daemons and programs from a process that has imported Salt
         (:mod:`lab.fork_server`), instead of starting an interpreter for each.
     """
@@ -103,13 +103,13 @@ class Lab:
         address: str | None = None,
     ) -> Master:
         """
-        Configure another master, not started.
+        Configure another master; do not start it.
 
         :param ha: more keys for its ``ha:`` mapping.
         :param config: more keys for its configuration; they replace the lab's.
         :param engine: run the ha engine in it.
         :param python: the interpreter whose Salt this master runs.
-        :param address: one that :meth:`new_address` gave, where it had to be known before.
+        :param address: from :meth:`new_address`, if it must be known before.
         """
         from saltfactories.daemons.master import SaltMaster
 
@@ -136,7 +136,7 @@ class Lab:
         python: str | Path | None = None,
     ) -> Minion:
         """
-        Configure another minion, not started; its key pair exists already.
+        Configure another minion, with a key pair; do not start it.
 
         :param masters: in the order of its ``master:`` list.
         :param type: ``hot`` (bound to all) or ``failover`` (to one at a time).
@@ -162,15 +162,15 @@ class Lab:
         return [*self.masters.values(), *self.minions.values()]
 
     def key_pair(self) -> tuple[str, str]:
-        """``(private PEM, public PEM)``: RSA 2048, another one on every call."""
+        """``(private PEM, public PEM)``: RSA 2048, another pair on every call."""
         return self._pairs.next()
 
     def start_all(
         self, nodes: Iterable[Master | Minion] | None = None, timeout: float = START_TIMEOUT
     ) -> None:
         """
-        Start *nodes* (default: everything): the masters at the same time, and when they are
-        ready the minions, which are not waited for: nobody may have accepted them yet.
+        Start *nodes* (default: all): the masters at the same time and, when they are ready, the
+        minions. Do not wait for the minions: nobody may have accepted them yet.
         """
         chosen = self.nodes if nodes is None else [*nodes]
         masters = [node for node in chosen if isinstance(node, Master)]
@@ -179,21 +179,21 @@ class Lab:
         for master in masters:
             master.wait_ready(timeout)
         for node in chosen:
-            node.launch()  # does nothing to the masters, which run
+            node.launch()  # does nothing to the masters, which run already
 
     def form_group(self, masters: Sequence[Master] | None = None) -> None:
         """
-        Join running masters (default: all) into one group, as an operator does: the first one
-        invites, each other one joins with the token.
+        Join running masters (default: all) into one group, as an operator does: the first invites,
+        the others join with the token.
 
-        :raises AssertionError: with the output of the command that failed.
+        :raises AssertionError: a command failed; has its output.
         """
         first, *others = masters or list(self.masters.values())
         for other in others:
             other.join(first.invite()).check()
 
     def troubles(self) -> str:
-        """The errors in the logs of all nodes that have been started; see ``Node.troubles``."""
+        """The troubles of all nodes that were ever started; see ``Node.troubles``."""
         return "\n".join(node.troubles() for node in self.nodes if node.daemon.output.exists())
 
     # -- ending
@@ -212,12 +212,12 @@ class Lab:
         self.close()
 
     def close(self) -> None:
-        """Kill every process of the lab and remove its temporary folders. Twice does no harm."""
+        """Kill every process of the lab and remove its temporary folders; may be called twice."""
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self.close)
-        with contextlib.ExitStack() as stack:  # each step, even when another one fails
+        with contextlib.ExitStack() as stack:  # takes each step, even if another one fails
             for path in self.temporary:
                 stack.callback(shutil.rmtree, path, ignore_errors=True)
             stack.callback(self._network.close)
@@ -225,7 +225,7 @@ class Lab:
                 stack.callback(node.kill)
 
     def detach(self) -> None:
-        """Leave all processes and folders as they are: closing does nothing any more."""
+        """Leave all processes and folders as they are; then :meth:`close` does nothing any more."""
         self._closed = True
         atexit.unregister(self.close)
         self._network.close()
@@ -248,7 +248,7 @@ class Lab:
         return server_of(python) if self._forked else None
 
     def _write(self, factory: Any, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the configuration file, make its folders, return it as Salt reads it."""
+        """Write the configuration file, make its folders; return the options as Salt reads them."""
         if name in self.masters or name in self.minions:
             raise ValueError(f"the lab has a {name!r} already")
         logging.getLogger("saltfactories").setLevel(logging.ERROR)
@@ -263,7 +263,7 @@ class Lab:
 
 
 def open_labs() -> list[Lab]:
-    """The labs of this process that have not been closed, or were closed by an exception."""
+    """The labs of this process that are open, or were closed by an exception."""
     return [lab for lab in _live if not lab._closed or lab.postmortem]
 
 
@@ -271,8 +271,8 @@ _live: weakref.WeakSet[Lab] = weakref.WeakSet()
 
 
 def _end_in_order() -> None:
-    # Python's answer to these signals is to die at once, which would leave the daemons behind.
-    # Stays in place: whatever lab is open then is closed by its block or at exit.
+    # Without a handler Python dies at once, and leaves the daemons behind. The handler stays in
+    # place: any open lab is then closed by its block or at exit.
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -16,7 +16,7 @@ ROOT = Path(".lab")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse *argv* and do it; return the exit code."""
+    """Run the command in *argv*; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
     parser.add_argument(
         "--root", type=Path, default=ROOT, help="the lab's folder (default: %(default)s)"
@@ -43,7 +43,7 @@ def up(root: Path, masters: int, minions: int) -> int:
             return 0
         found.end()
     elif root.exists():
-        # Not ours to remove without asking: whatever it is, it has no lab.json.
+        # It has no lab.json, so it may not be ours to remove.
         print(f"{root} is in the way and was not left by a lab: remove it", file=sys.stderr)
         return 1
     try:
@@ -57,7 +57,7 @@ def up(root: Path, masters: int, minions: int) -> int:
 
 
 def down(root: Path) -> int:
-    """End the lab in *root*; none there is fine too."""
+    """End the lab in *root*, if there is one."""
     found = load(root)
     if found is None:
         print(f"No lab in {root}.")
@@ -77,7 +77,7 @@ def _build(lab: Lab, masters: int, minions: int) -> bool:
     if engine:
         lab.form_group(group)
     for number in range(1, minions + 1):
-        # The last one is connected to one master at a time, the others to all.
+        # The last minion is connected to one master at a time, the others to all.
         kind = "failover" if number == minions and number > 1 else "hot"
         lab.add_minion(f"web{number}", masters=group, type=kind).start()
     first = group[0]

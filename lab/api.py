@@ -1,4 +1,4 @@
-"""The salt-api of one master of a lab: a process of its own, as in production."""
+"""The salt-api of one master of a lab, in its own process, as in production."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def api_settings(
     **more: Any,
 ) -> dict[str, Any]:
     """
-    What a master's configuration says so that salt-api serves it on loopback and lets
-    :data:`USER` in with :data:`PASSWORD` (eauth ``file``).
+    Settings of a master with which salt-api serves it on loopback, and lets in :data:`USER` with
+    :data:`PASSWORD` (eauth ``file``).
 
     :param folder: where the file of passwords is put.
-    :param certificate: certificate and key for TLS; plain HTTP without.
+    :param certificate: certificate and key for TLS; None: plain HTTP.
     :param more: more keys for ``rest_cherrypy``.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def api_settings(
 
 class SaltApi:
     """
-    ``salt-api`` of *master*, which was configured with :func:`api_settings`; not started.
+    ``salt-api`` of *master*, which was configured with :func:`api_settings`; not started yet.
 
     It can be started, killed and frozen apart from its master. End it before the lab ends.
     """

@@ -1,8 +1,8 @@
 """
-``python -m lab.audit``: is anything that is installed here known to be vulnerable?
+``python -m lab.audit`` looks for installed packages that are known to be vulnerable.
 
-Asks pip-audit, which asks PyPI. A registry that is only a mirror knows packages and no advisories;
-pip-audit then finds nothing and calls that a success. Here it is called what it is: not audited.
+It asks pip-audit, which asks PyPI. A registry that is only a mirror knows packages but no
+advisories; then pip-audit finds nothing and calls that a success. This program says: not audited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NotAudited(Exception):
 
 
 def main(command: list[str]) -> int:
-    """Run *command* (a pip-audit); 1 when something is vulnerable that this project can change."""
+    """Run *command* (a pip-audit); 1 if a package is vulnerable that this project can change."""
     try:
         found = vulnerable(ask(command))
     except NotAudited as exc:
@@ -40,9 +40,9 @@ def main(command: list[str]) -> int:
 
 def ask(command: list[str]) -> dict[str, Any]:
     """
-    What pip-audit says about the packages of this environment.
+    The report of pip-audit about the packages of this environment.
 
-    :raises NotAudited: it is not installed, or gives no answer.
+    :raises NotAudited: pip-audit is not installed, or gives no answer.
     """
     paths = [path for path in sys.path if path.endswith("site-packages")]
     options = [option for path in paths for option in ("--path", path)]
@@ -62,7 +62,7 @@ def vulnerable(report: dict[str, Any]) -> dict[str, list[str]]:
     """
     Package → its advisories.
 
-    :raises NotAudited: no package at all was known to the database that was asked.
+    :raises NotAudited: the database knows no package at all.
     """
     packages = report.get("dependencies") or []
     asked = [package for package in packages if "skip_reason" not in package]
@@ -79,7 +79,7 @@ def vulnerable(report: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def pinned(requirements: Iterable[str]) -> set[str]:
-    """The names that Salt asks for in exactly one version."""
+    """The names of packages that Salt requires in exactly one version."""
     exact = (found for found in requirements if "==" in found.partition(";")[0])
     return {match[0].lower() for match in map(NAME.match, exact) if match}
 

@@ -1,4 +1,4 @@
-"""Running Salt's command-line programs against one configuration directory."""
+"""Runs Salt's command-line programs with one configuration directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.process import kill_session
 
 @dataclass(frozen=True)
 class Result:
-    """What a command did. ``data`` is its parsed JSON output, ``None`` when it is not JSON."""
+    """The result of a command. ``data`` is its parsed JSON output, None if that is not JSON."""
 
     command: tuple[str, ...]
     returncode: int
@@ -27,9 +27,9 @@ class Result:
 
     def check(self) -> Result:
         """
-        Return this result when the command succeeded.
+        Return this result, if the command succeeded.
 
-        :raises AssertionError: with all of the output, when it did not.
+        :raises AssertionError: it did not; has all of the output.
         """
         if self.returncode != 0:
             raise AssertionError(str(self))
@@ -41,7 +41,7 @@ class Result:
 
 def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
     """
-    Python values as Salt's command line takes them: text as it is, the rest as JSON (which Salt
+    Python values in the form of Salt's command line: text as it is, the rest as JSON (which Salt
     reads as YAML).
     """
 
@@ -65,12 +65,12 @@ def run(
     Run *command* to its end.
 
     :param parse: read the output as JSON into ``data``.
-    :param stdin: what it reads on its standard input.
-    :param server: forks the command; without, an interpreter is started for it.
-    :raises TimeoutError: after *timeout* seconds; the command and its children are killed, and
-        the error tells what they wrote until then.
+    :param stdin: the command's standard input.
+    :param server: forks the command; None: an interpreter is started for it.
+    :raises TimeoutError: after *timeout* seconds; the command and its children are killed, and the
+        error has their output.
     """
-    # Files and no pipes: what goes on in the background holds nobody up.
+    # Files, not pipes: processes in the background do not hold us up.
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as errors:
         given.write(stdin.encode())
         given.seek(0)

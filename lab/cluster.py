@@ -13,9 +13,9 @@ from lab.master import listens
 from lab.node import START_TIMEOUT
 
 CLUSTER_ID = "lab"
-ANSWERED = 25.0  # seconds after which a member that asked to be taken in has been, also under load
+ANSWERED = 25.0  # seconds within which a member that asks is taken in, even under load
 RESTARTS = 2  # of members that wait in vain
-HANDED = 2.0  # seconds after which nobody makes a key of his own any more
+HANDED = 2.0  # seconds after which no process makes its own key any more
 POLL = 0.2
 
 
@@ -28,12 +28,12 @@ def add_cluster(
     engine: bool = True,
 ) -> list[Master]:
     """
-    Configure masters of one cluster, not started.
+    Configure masters of one cluster; do not start them.
 
-    Each is known to the others by its address, which therefore is its Salt id; ``ha.*`` commands
-    call it by its name. The first of *names* has the lowest address and founds the cluster.
+    The others know each master by its address, so that is its Salt id; ``ha.*`` commands use its
+    name. The first of *names* has the lowest address and founds the cluster.
 
-    :param isolated: every master has key folders of its own (``cluster_isolated_filesystem``, Salt
+    :param isolated: every master has its own key folders (``cluster_isolated_filesystem``, Salt
         3008 and newer); otherwise all use one folder.
     :param ha: more keys for their ``ha:`` mappings.
     :param config: more keys for their configuration; they replace the lab's.
@@ -44,9 +44,9 @@ def add_cluster(
     masters = []
     for name, address in addresses.items():
         folder = lab.root / f"{name}-cluster" if isolated else lab.root / "cluster"
-        # Salt 3007 writes there before it makes it.
+        # Salt 3007 writes into this folder before it makes it.
         (folder / "peers").mkdir(mode=0o700, parents=True, exist_ok=True)
-        # 3008.3 hands a new member the key, whose workers go on with their own until a restart.
+        # 3008.3 hands the key to a new member, but its workers keep their own until a restart.
         write_whole(folder / "cluster.pem", private, 0o400)
         write_whole(folder / "cluster.pub", public)
         settings: dict[str, Any] = {
@@ -64,19 +64,19 @@ def add_cluster(
 
 def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> None:
     """
-    Start *masters*, of which the first one founds the cluster, and wait until all serve; *timeout*
-    is for their starts.
+    Start *masters* and wait until all serve. The first one founds the cluster; *timeout* is for
+    their starts.
 
-    Salt 3008 opens a master to minions when it has become a voter. A new member asks once to be
-    taken in, so the founder has to be there by then; nor may it be alone for long: every event
-    that 3008.3 cannot forward to two peers makes it fire two more. And the founder drops the
-    question when it cannot tell its own bus of it (``handle_pool_publish``: "Unhandled error while
-    polling master events"), so a member that waits in vain is started again and asks once more.
+    Salt 3008 opens a master to minions when it has become a voter. A new member asks only once to
+    be taken in, so the founder must run by then. But the founder must not be alone for long: for
+    each event that it cannot forward to two peers, 3008.3 fires two more. And it drops the question
+    if it cannot tell its own bus of it (``handle_pool_publish``: "Unhandled error while polling
+    master events"), so a member that waits in vain is started again and asks once more.
 
-    A member is handed the cluster's key, though it has it: 3008.3 unlinks the file before it writes
-    it, and a process that looks for the key in between makes one that replaces it half a second
-    later (``MasterKeys.find_or_create_keys``). Such a member is given the key again, as long as
-    that may still come.
+    Salt hands a member the cluster's key, though the member has it: 3008.3 unlinks the file before
+    it writes it, and a process that looks for the key in between makes another one, which replaces
+    it half a second later (``MasterKeys.find_or_create_keys``). As long as that may happen, such a
+    member is given the key again.
     """
     first, *others = masters
     first.launch()
@@ -105,7 +105,7 @@ def take_in(first: Master, others: Iterable[Master]) -> None:
     """
     Wait until Salt has opened *first*, the founder, and *others* to minions.
 
-    :raises TimeoutError: one is still closed after :data:`RESTARTS` restarts of closed members.
+    :raises TimeoutError: a master is still closed after :data:`RESTARTS` restarts of such members.
     """
     masters = [first, *others]
     for left in reversed(range(RESTARTS + 1)):
@@ -123,7 +123,7 @@ def take_in(first: Master, others: Iterable[Master]) -> None:
 
 
 def cluster_key(master: Master) -> dict[str, str]:
-    """The pair that minions know the cluster by, as *master* has it: file name → PEM."""
+    """The pair by which minions know the cluster, as *master* has it: file name → PEM."""
     folder = Path(master.opts["cluster_pki_dir"])
     files = (folder / "cluster.pem", folder / "cluster.pub")
     return {path.name: path.read_text() if path.exists() else "" for path in files}
@@ -131,5 +131,5 @@ def cluster_key(master: Master) -> dict[str, str]:
 
 def ready(master: Master) -> bool:
     """Whether Salt has opened *master* to minions; 3007 has no gate."""
-    health = Path(master.opts["cachedir"]) / "health"  # of this start: Salt empties it
+    health = Path(master.opts["cachedir"]) / "health"  # Salt empties it at each start
     return not health.exists() or (health / "ready").exists()

@@ -1,8 +1,8 @@
 """
-The demo: two real masters and three real minions on loopback, and the main job shown on them.
+The demo shows the main job on two real masters and three real minions on loopback.
 
-Every step says what it does, does it with the commands an operator would type, checks what came
-of it, and says so. The exit status is non-zero as soon as one step does not hold.
+Every step says what it does, does it with the commands that an operator would type, checks the
+result, and says so. If a step does not hold, the demo ends there with a non-zero exit status.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stage:
 
 
 def check(holds: object, what: str) -> None:
-    """:raises Failed: saying *what* does not hold."""
+    """:raises Failed: *holds* is false; says *what* does not hold."""
     if not holds:
         raise Failed(what)
 
@@ -66,7 +66,7 @@ def timed_salt_key(master: Master, other: Master, state: str, *args: str) -> flo
     """
     Run ``salt-key`` on *master* and measure how much later *other* shows the same.
 
-    :return: milliseconds from the key's change of place on *master* to that on *other*.
+    :return: milliseconds from the move of the key on *master* to its move on *other*.
     """
     minion_id = args[1]
 
@@ -104,7 +104,7 @@ def timed_salt_key(master: Master, other: Master, state: str, *args: str) -> flo
 
 
 def main() -> int:
-    """Run the demo; the exit status."""
+    """Run the demo; return the exit status."""
     stage = Stage()
     try:
         with Lab() as lab:
@@ -256,7 +256,7 @@ def holds(folder: Path, count: int) -> bool:
 
 
 def pings(master: Master) -> dict[str, bool]:
-    """What ``salt 'web*' test.ping`` answers on *master*; empty while nobody does."""
+    """The answer of ``salt 'web*' test.ping`` on *master*; empty while no minion answers."""
     return dict(master.salt("web*", "test.ping").data or {})
 
 
@@ -265,7 +265,7 @@ def restart(first: Master, other: Master) -> None:
     other.stop()
     other.start()
 
-    # Not that the group is well: it is compared meanwhile, and may differ, as it is meant to.
+    # The group need not be well: masters are compared meanwhile, and may be meant to differ.
     def whole() -> bool:
         masters = first.control("status")["masters"]
         return all(each["health"]["ready"] and each["behind"] == 0 for each in masters)
@@ -274,7 +274,7 @@ def restart(first: Master, other: Master) -> None:
 
 
 def bindings(master: Master) -> dict[str, str]:
-    """Minion id → address of its current master, of those connected, asked by *master*."""
+    """Connected minion → address of its current master, as *master* is answered."""
     answers = master.salt("*", "ha.current_master").data or {}
     return {
         name: answer["address"]

@@ -1,4 +1,4 @@
-"""A lab that outlives the command that started it: what runs, and how to end exactly that."""
+"""Labs that outlive the command that started them: remembers what runs, and ends exactly that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = "lab.json"
 
 @dataclass(frozen=True)
 class Member:
-    """One daemon left running: its session, and the folder that its command lines name."""
+    """One daemon left running: its session, and the folder in its processes' command lines."""
 
     name: str
     session: int
@@ -26,8 +26,8 @@ class Member:
 
     def pids(self) -> list[int]:
         """
-        Its living processes. A session number may have been given to somebody else since, so
-        one of the processes must have been started with our configuration.
+        Its living processes. Another process may have got the session number since, so one of them
+        must have been started with our configuration.
         """
         pids = session_pids(self.session)
         return pids if any(self.config_dir in _command_line(pid) for pid in pids) else []
@@ -35,7 +35,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Detached:
-    """A detached lab below *root*; *help* is what was printed when it came up."""
+    """A detached lab below *root*; *help* was printed when it came up."""
 
     root: Path
     members: tuple[Member, ...]
@@ -44,11 +44,11 @@ class Detached:
 
     @property
     def running(self) -> bool:
-        """Whether any of its daemons lives."""
+        """Whether any of its daemons runs."""
         return any(member.pids() for member in self.members)
 
     def end(self) -> list[str]:
-        """Kill what still runs, remove all folders; return the names of what was running."""
+        """Kill daemons that still run, remove all folders; return the names of these daemons."""
         ended = []
         for member in self.members:
             if member.pids():
@@ -60,7 +60,7 @@ class Detached:
 
 
 def detach(lab: Lab, help_text: str) -> Detached:
-    """Write down what *lab* runs, then let go of it."""
+    """Write down which daemons *lab* runs, then let go of it."""
     members = tuple(
         Member(node.name, node.daemon.session, str(node.config_dir))
         for node in lab.nodes
@@ -75,7 +75,7 @@ def detach(lab: Lab, help_text: str) -> Detached:
 
 
 def load(root: Path) -> Detached | None:
-    """The lab that was detached in *root*, running or not; ``None`` when there is none."""
+    """The lab that was detached in *root*, running or not; None if there is none."""
     try:
         content = json.loads((root / FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:

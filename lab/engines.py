@@ -1,8 +1,8 @@
 """
 Engines without a salt-master: the real service on real key folders, sockets and disks.
 
-What is left out is Salt's event bus, which only says where to look: :meth:`Engine.hint` says it
-instead. Used by the benchmarks, and by tests that torture many engines at a time::
+Only Salt's event bus is missing, which says where to look; :meth:`Engine.hint` says it instead. The
+benchmarks use this, and tests that torture many engines at a time::
 
     one, two = Place(root, "m1"), Place(root, "m2")
     befriend(one, two)
@@ -10,7 +10,7 @@ instead. Used by the benchmarks, and by tests that torture many engines at a tim
         await m1.meets(m2)
         await m1.link(m2).exchange()
 
-or, when an engine is to be measured or killed by itself, in a process of its own::
+or, to measure or kill a single engine, in its own process::
 
     with EngineProcess(one) as m1:
         m1.control("status")
@@ -64,7 +64,7 @@ POLL = 0.002
 @dataclass
 class Place:
     """
-    Where one master lives: its folders below ``root/name``, its address, its configuration.
+    The place of one master: its folders below ``root/name``, its address, its configuration.
 
     :param ha: keys for its ``ha:`` mapping beside name and address.
     :param options: keys for its master configuration.
@@ -90,8 +90,8 @@ class Place:
                 "user": getpass.getuser(),
                 "interface": "127.0.0.1",
                 **self.options,
-                # No salt-master serves here, no configuration file is there to be compared, and
-                # many engines share this machine.
+                # There is no salt-master to serve and no configuration file to compare, and many
+                # engines share this machine.
                 "ha": {
                     "name": self.name,
                     "port": self.port,
@@ -109,7 +109,7 @@ class Place:
 
     @property
     def peer(self) -> Peer:
-        """This master as others pin it."""
+        """This master, as others pin it."""
         own = identity.load_or_create(self.config.state_dir, self.name)
         return make_peer(self.name, self.config.url, own.certificate)
 
@@ -124,7 +124,7 @@ class Place:
             replica.meta.blank = False
 
     def data(self) -> dict[str, Any]:
-        """Plain data, for another process that is to know it; see :meth:`of`."""
+        """This place as plain data, for another process; see :meth:`of`."""
         return {
             "root": str(self.root),
             "name": self.name,
@@ -135,18 +135,18 @@ class Place:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Place:
-        """The place that :meth:`data` tells of."""
+        """The place that :meth:`data` describes."""
         return cls(**{**data, "root": Path(data["root"])})
 
     def take_over(self, other: Place) -> None:
         """
-        Become what *other*, which is stopped, is: the same keys and the same knowledge of them.
+        Take over the keys of *other*, which is stopped, and its knowledge of them.
 
-        The result of a complete sync, without waiting for one; this master keeps a node id of
-        its own, since two that write under one would contradict each other.
+        This is the result of a complete sync, without waiting for one. This master gets its own
+        node, since two masters that write under one node would contradict each other.
         """
         for folder in other.pki_dir.glob("minions*"):
-            # Without the other's signature of its store: this one is to sign as itself.
+            # Leave out the other's signature of its store: this master signs as itself.
             shutil.copytree(
                 folder,
                 self.pki_dir / folder.name,
@@ -161,7 +161,7 @@ class Place:
 
 
 def befriend(*places: Place) -> None:
-    """Have all pin each other, as if they had joined."""
+    """Have all *places* pin each other, as if they had joined."""
     peers = [place.peer for place in places]
     for place in places:
         trust = Trust(place.config.state_dir)
@@ -171,7 +171,7 @@ def befriend(*places: Place) -> None:
 
 
 def level(places: Sequence[Place], ids: Sequence[str], state: str = key_folders.ACCEPTED) -> None:
-    """Have all of *places* know *ids* in that *state*, and each other, before they start."""
+    """Before *places* start: have them all know *ids* in that *state*, and each other."""
     first, *others = places
     key_folders.plant(first.pki_dir, ids, state)
     with EngineProcess(first):
@@ -191,17 +191,17 @@ class Engine:
 
     @property
     def parts(self) -> Parts:
-        """What it is made of; all but a few from when it listens on."""
+        """The parts of the engine; all but a few exist only after :meth:`start`."""
         return self.service.parts
 
     @property
     def made(self) -> Answering:
-        """What answers others; from when it listens on."""
+        """The parts that answer others, after :meth:`start`."""
         return self.service.made
 
     async def start(self) -> None:
         """
-        Return when it listens.
+        Start, and wait until the engine listens.
 
         :raises HaError: it cannot start.
         """
@@ -209,7 +209,7 @@ class Engine:
         await self._until(lambda: _listens(self.place.config.control_socket), "listens")
 
     async def stop(self) -> None:
-        """As an engine is stopped: what is being done is finished, the replica closed."""
+        """Stop in the ordinary way: finish running work, and close the replica."""
         if self._task is not None:
             self.service.stop()
             await self._task
@@ -223,12 +223,12 @@ class Engine:
         await self.stop()
 
     def link(self, other: Engine | Place) -> Link:
-        """Its link to a peer."""
+        """The link to a peer."""
         place = other.place if isinstance(other, Engine) else other
         return self.parts.links[place.name]
 
     async def meets(self, *others: Engine | Place) -> None:
-        """Wait until it has reached all of *others*."""
+        """Wait until this engine has reached all of *others*."""
         names = {(other.place if isinstance(other, Engine) else other).name for other in others}
 
         def met() -> bool:
@@ -238,24 +238,24 @@ class Engine:
 
     def known(self, function: Callable[[Replica], T]) -> T:
         """
-        What *function* finds in its replica, in the keeper's thread; this thread waits. Two threads
-        that read one SQLite database make it fail now and then.
+        Call *function* with the replica, in the keeper's thread, and wait for its result. If two
+        threads read one SQLite database, it fails now and then.
         """
         core = self.parts.core
         return core._worker.submit(function, core.replica).result()
 
     async def hint(self, minion_id: str, gone: bool = False) -> None:
-        """What Salt's event bus would say after ``salt-key``; returns when it was followed."""
+        """Give the hint of Salt's event bus after ``salt-key``; wait until it is followed."""
         await self.parts.core.hinted([Hint(minion_id, "operator", gone)])
 
     async def notice(self, minion_id: str) -> None:
-        """Record a change of *minion_id* and tell no peer: anti-entropy is to find it."""
+        """Record a change of *minion_id* and tell no peer, so that anti-entropy has to find it."""
         core = self.parts.core
         await core.run(core.keeper.observe, [minion_id])
         await self.settle()
 
     async def settle(self) -> None:
-        """Take the folders' times of change as seen, so that no pass over the store follows."""
+        """Count the folders' modification times as seen, so that no pass over the store follows."""
         await self.parts.core.run(self.parts.core.keeper.store.touched)
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
@@ -271,10 +271,10 @@ class Engine:
 
 class EngineProcess:
     """
-    The service of *place* in a process of its own, which ends with this one at the latest.
+    The service of *place* in its own process, which ends with this one at the latest.
 
-    :param environment: variables that it has beside this process's own.
-    :param module: what is run, if not this one; it ends in :func:`main`.
+    :param environment: variables for it, in addition to those of this process.
+    :param module: another module to run; it ends in :func:`main`.
     """
 
     def __init__(
@@ -287,19 +287,19 @@ class EngineProcess:
         self.environment = dict(environment or {})
         self.module = module
         self.start_seconds = 0.0
-        """From the first line of the service to the open control socket; no imports."""
+        """From the first line of the service to the open control socket, without imports."""
         self._imports = 0.0
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The pid of the running process."""
         if self._process is None:
             raise RuntimeError(f"{self.place.name} is not running")
         return self._process.pid
 
     def launch(self) -> None:
-        """Start and return at once; :meth:`wait_ready` waits."""
+        """Start the process and return at once; :meth:`wait_ready` waits."""
         place = self.place
         with contextlib.suppress(FileNotFoundError):
             place.config.control_socket.unlink()  # a killed one leaves it behind
@@ -313,9 +313,9 @@ class EngineProcess:
 
     def wait_ready(self, timeout: float = START) -> None:
         """
-        Return when it listens.
+        Wait until the engine listens.
 
-        :raises RuntimeError: it ended instead; its reason is on stderr.
+        :raises RuntimeError: it ended instead; stderr has the reason.
         """
         process = self._process
         if process is None or process.stdout is None:
@@ -335,13 +335,13 @@ class EngineProcess:
         self.start_seconds = time.monotonic() - began
 
     def start(self) -> EngineProcess:
-        """Both."""
+        """:meth:`launch` and :meth:`wait_ready`."""
         self.launch()
         self.wait_ready()
         return self
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the end."""
+        """Send SIGTERM, and wait for the end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -350,9 +350,9 @@ class EngineProcess:
 
     def wait_ended(self, timeout: float = START) -> int:
         """
-        Return when it has ended by itself: its exit status, or the signal's number negated.
+        Wait until it has ended by itself; return its exit status, or the signal's number negated.
 
-        :raises TimeoutError: it goes on.
+        :raises TimeoutError: it still runs.
         """
         process = self._process
         if process is None:
@@ -366,14 +366,14 @@ class EngineProcess:
 
     def control(self, command: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
-        What the runner would be answered.
+        Ask the engine as the runner does.
 
         :raises EngineUnavailable: it does not answer.
         """
         return control_client.request(self.place.config.control_socket, command, payload)
 
     def memory(self) -> int:
-        """Bytes of memory, shared pages counted by their share (PSS)."""
+        """Bytes of memory; shared pages count in part (PSS)."""
         return int(psutil.Process(self.pid).memory_full_info().pss)
 
     def cpu(self) -> float:
@@ -382,7 +382,7 @@ class EngineProcess:
         return float(times.user + times.system)
 
     def worked(self) -> float:
-        """The same since the first line of the service: no imports."""
+        """:meth:`cpu` since the first line of the service, without imports."""
         return max(0.0, self.cpu() - self._imports)
 
     def __enter__(self) -> EngineProcess:
@@ -410,11 +410,11 @@ class EngineProcess:
 
 def free_port() -> int:
     """
-    A TCP port that nobody listens on at present, and that this process was not given before.
+    A TCP port on which nobody listens at present, and which this process was not given before.
 
-    Below those that the kernel gives to outgoing connections: one of these may take it meanwhile.
-    Tests that run side by side (pytest-xdist) are given different ones: a port stays free for a
-    while before it is listened on.
+    It is below the ports of outgoing connections, as one of these might take it meanwhile. Tests
+    that run side by side (pytest-xdist) are given different ports, as a port stays free for a while
+    before a process listens on it.
     """
     beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -426,7 +426,7 @@ def free_port() -> int:
 
 
 def quiet() -> None:
-    """Errors only: there is no event bus here, and peers are down while others start."""
+    """Log only errors: there is no event bus here, and peers are down while others start."""
     logging.basicConfig(level=logging.ERROR)
     logging.getLogger("saltext_ha").setLevel(logging.ERROR)
     logging.getLogger("salt").setLevel(logging.CRITICAL)
@@ -442,7 +442,7 @@ def _listens(path: Path) -> bool:
 
 
 def begins() -> None:
-    """Tell :class:`EngineProcess` that all is imported: from now on, its time counts."""
+    """Tell :class:`EngineProcess` that all modules are imported: its time counts from now on."""
     print(time.monotonic(), time.process_time(), flush=True)
     # Nothing may wait for a reader of this pipe later.
     os.dup2(2, 1)

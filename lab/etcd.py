@@ -60,7 +60,7 @@ class Member:
         self._process.send_signal(number)
 
     def slow_down(self, seconds: float) -> None:
-        """Let its disk take so many seconds longer for what is to be kept."""
+        """Make each write to its disk (fsync) take so many seconds longer."""
         assert self._process is not None
         delay = f"fdatasync,fsync:delay_enter={round(seconds * 1e6)}"
         self._slowed = subprocess.Popen(
@@ -78,7 +78,7 @@ class Member:
         return all("TracerPid:\t0\n" not in each.read_text() for each in threads)
 
     def speed_up(self) -> None:
-        """Its disk is as quick as it was."""
+        """End :meth:`slow_down`."""
         if self._slowed is not None:
             self._slowed.terminate()
             self._slowed.wait()
@@ -94,7 +94,7 @@ class Member:
 
     @property
     def healthy(self) -> bool:
-        """Whether it answers, and its cluster has a leader."""
+        """Whether this member answers, and its cluster has a leader."""
         try:
             answer = requests.get(f"{self.endpoint}/health", timeout=1)
             return bool(answer.json()["health"] == "true")
@@ -103,7 +103,7 @@ class Member:
 
     @property
     def leads(self) -> bool:
-        """Whether it is the leader of its cluster."""
+        """Whether this member is the leader of its cluster."""
         url = f"{self.endpoint}/v3/maintenance/status"
         said = requests.post(url, data=b"{}", timeout=5).json()
         return bool(said["leader"] == said["header"]["member_id"])
@@ -111,7 +111,7 @@ class Member:
 
 @contextlib.contextmanager
 def cluster(folder: Path, count: int, *more: str, disk: bool = False) -> Iterator[list[Member]]:
-    """Members that have found each other; with *disk* they wait for theirs."""
+    """Members that have found each other; with *disk*, writes wait for it (fsync)."""
     members = [Member(folder, f"etcd{number}", *more, disk=disk) for number in range(count)]
     try:
         for member in members:

@@ -1,9 +1,9 @@
 """
-Salt's programs and daemons in a fraction of the time: forked from a process that imported Salt.
+Starts Salt's programs and daemons in a fraction of the time: forks a process that imported Salt.
 
-A program spends most of its time on imports, and the tests run more than a thousand. What is forked
-executes the program's own file to its own end, as an interpreter that was started for it does; only
-the modules are there already. Demo, tutorials and the tests of the package start interpreters.
+A program spends most of its time on imports, and the tests run more than a thousand programs. The
+forked process executes the program's own file to its end, like an interpreter that was started for
+it; only the modules are there already. Demo, tutorials and tests of the package do not use this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import IO, NoReturn
 from setproctitle import setproctitle
 
 ROOT = Path(__file__).parent.parent
-# What the programs import sooner or later; an older Salt lacks some.
+# Modules that the programs import sooner or later; an older Salt lacks some.
 PRELOADED = (
     "cherrypy",
     "git",
@@ -65,13 +65,13 @@ PRELOADED = (
     "saltext_ha.output.ha",
     "saltext_ha.runners.ha",
 )
-# Not -m: the package imports this module, and would have it twice.
+# Not by -m: the package imports this module, and would have it twice.
 START = "from lab.fork_server import main; main()"
-LARGEST = 1 << 17  # bytes of an order, most of it the environment
+LARGEST = 1 << 17  # bytes of an order, mostly the environment
 
 
 class Forked:
-    """A command that was forked; see :class:`lab.launch.Running`."""
+    """A forked command; see :class:`lab.launch.Running`."""
 
     def __init__(self, pid: int, report: socket.socket) -> None:
         self.pid = pid
@@ -86,7 +86,7 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         status = self._hear(timeout)
-        self._report.close()  # from now on its pid may be another's
+        self._report.close()  # from now on another process may get its pid
         return status
 
     def release(self) -> None:
@@ -94,7 +94,7 @@ class Forked:
 
     def _hear(self, timeout: float | None) -> int:
         """
-        :raises subprocess.TimeoutExpired: it runs.
+        :raises subprocess.TimeoutExpired: it still runs.
         :raises RuntimeError: the fork server ended.
         """
         if self._status is None:
@@ -111,7 +111,7 @@ class Forked:
 
 class ForkServer:
     """
-    Forks the programs of one interpreter; ends with this process.
+    Forks the programs of one interpreter. It ends with this process.
 
     :param python: the interpreter, in a folder with Salt's programs.
     """
@@ -126,13 +126,13 @@ class ForkServer:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # a Ctrl-C on the terminal is not for it
+                start_new_session=True,  # a Ctrl-C on the terminal must not end it
             )
 
     def can_run(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
         """
-        Whether a forked process is what one would be that was started: *command* is a program of
-        this interpreter, which finds modules where this process does.
+        Whether a forked process would be the same as a started one: *command* is a program of this
+        interpreter, and finds modules where this process does.
         """
         if env.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
             return False
@@ -172,13 +172,13 @@ class ForkServer:
 
 @functools.cache
 def server_of(python: Path) -> ForkServer:
-    """The one of *python* in this process."""
+    """The fork server of *python* in this process."""
     return ForkServer(python)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A command that this process, just forked, is to be."""
+    """The command that this process, just forked, has to become."""
 
     command: list[str]
     env: dict[str, str]
@@ -186,12 +186,12 @@ class Order:
     descriptors: list[int]
 
     def become(self) -> None:
-        """Run it; returns, or raises SystemExit, where an interpreter would end."""
+        """Run the command; return, or raise SystemExit, where an interpreter would end."""
         os.setsid()
         for number, descriptor in enumerate(self.descriptors[:3]):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        # Not before it leads a session, as which it may be ended from now on.
+        # Not earlier: others may end this session as soon as they know its number.
         with socket.socket(fileno=self.descriptors[3]) as report:
             _say(report, os.getpid())
         os.chdir(self.cwd)
@@ -199,7 +199,7 @@ class Order:
         os.environ.update(self.env)
         program, *arguments = self.command
         is_module = arguments[:1] == ["-m"]
-        # Salt appends to the title what each of its processes does.
+        # To the title Salt appends what each of its processes does.
         setproctitle(" ".join([*([] if is_module else [sys.executable]), *self.command]))
         if is_module:
             sys.argv, sys.path[0] = arguments[1:], self.cwd
@@ -210,7 +210,7 @@ class Order:
 
 
 def serve(orders: socket.socket) -> Order | None:
-    """Fork for each order; returns it in the forked process, and None when there are no more."""
+    """Fork for each order. Return it in the forked process; here, None when no more orders come."""
     running: dict[int, tuple[int, socket.socket]] = {}
     ended: dict[socket.socket, int] = {}
     with selectors.DefaultSelector() as selector:
@@ -239,35 +239,35 @@ def serve(orders: socket.socket) -> Order | None:
                 if key.fd in running:
                     pid, report = running.pop(key.fd)
                     os.close(key.fd)
-                    # Looked at, not reaped: as long as the zombie stays, the kernel gives its pid,
-                    # which is the number of the session, to nobody else.
+                    # Look without reaping: as long as the zombie stays, the kernel gives its pid,
+                    # which is also the number of the session, to no other process.
                     found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
                     assert found is not None
                     exited = found.si_code == os.CLD_EXITED
                     _say(report, found.si_status if exited else -found.si_status)
                     ended[report] = pid
                     selector.register(report, selectors.EVENT_READ)
-                else:  # who ordered it has closed the connection
+                else:  # the process that gave the order has closed the connection
                     report = next(each for each in ended if each is key.fileobj)
                     os.waitpid(ended.pop(report), 0)
                     report.close()
 
 
 def _say(report: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # nobody wants to know
+    with contextlib.suppress(OSError):  # nobody listens any more
         report.send(str(number).encode())
 
 
 def main() -> None:
-    """Serve, and be what was ordered."""
-    # Before anybody touches the environment, in whose place titles are written.
+    """Serve orders; in a forked process, run its command."""
+    # Before any code touches the environment: titles are written in its place.
     setproctitle("fork server of the lab")
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # also in what is forked: a collection there would copy all that is shared
-    # Salt asks for them in each process, which reads the metadata of all that is installed.
+    gc.freeze()  # forked processes inherit it: a collection there would copy all shared memory
+    # Salt asks for entry points in each process, which reads the metadata of all packages.
     metadata.entry_points = functools.cache(metadata.entry_points)  # type: ignore[assignment]
     order = serve(socket.socket(fileno=int(sys.argv[1])))
     if order is None:
@@ -282,8 +282,8 @@ def main() -> None:
 
 def end(code: object) -> NoReturn:
     """
-    End this process as an interpreter does at *code*, but leave its memory to the kernel: to tear
-    all modules down takes longer than most programs run.
+    End this process with *code* as an interpreter does, but leave its memory to the kernel: to tear
+    down all modules takes longer than most programs run.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""A TCP forwarder between a minion and a master, which can break as networks do."""
+"""A TCP forwarder between a minion and a master that can fail in the ways of a network."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Forwarder:
     """
     Forwards *listen* to *target* in a thread, until it is closed.
 
-    ``dropping`` True: connections stay, and nothing gets through any more; the kernel here still
-    acknowledges it all. :meth:`forget`: packets of the connections that stand are really dropped.
-    :meth:`refuse`: connections are cut, and new ones refused. ``delay``: seconds that all that is
-    sent takes from here on, in either direction.
+    ``dropping`` True: connections stay, but nothing gets through any more; the kernel here still
+    acknowledges everything. :meth:`forget`: packets of the present connections are really dropped.
+    :meth:`refuse`: connections are cut, and new ones refused. ``delay``: seconds by which all data
+    is delayed, in either direction.
     """
 
     def __init__(self, listen: Address, target: Address) -> None:
@@ -60,8 +60,8 @@ class Forwarder:
 
     def forget(self) -> None:
         """
-        Drop all packets of the connections that stand, as a firewall does that has forgotten them:
-        nobody acknowledges anything any more. New connections work.
+        Drop all packets of the present connections, like a firewall that has forgotten them: nobody
+        acknowledges anything any more. New connections work.
         """
         with self._lock:
             for sock in [*self._peers]:
@@ -70,7 +70,7 @@ class Forwarder:
                     drop_packets(sock)
 
     def close(self) -> None:
-        """End it."""
+        """Cut all connections and end."""
         self.refuse()
         self._over.set()
         self._thread.join()
@@ -120,7 +120,7 @@ class Forwarder:
     def _deliver(self) -> None:
         while self._late and self._late[0][0] <= time.monotonic():
             _, to, data = self._late.popleft()
-            with contextlib.suppress(OSError):  # it is over; the other end is told by its own side
+            with contextlib.suppress(OSError):  # that connection is over, which _pass notices
                 to.sendall(data)
 
     def _end(self, sock: socket.socket) -> None:
@@ -137,7 +137,7 @@ SO_ATTACH_FILTER = 26  # Linux; the module socket does not have it
 
 
 def drop_packets(sock: socket.socket) -> None:
-    """Have the kernel throw away whatever comes for *sock*, before TCP sees it."""
+    """Have the kernel throw away all that comes for *sock*, before TCP sees it."""
     # struct sock_filter: BPF_RET | BPF_K, 0, 0 -> accept 0 bytes of each packet
     code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
     program = struct.pack("HL", 1, ctypes.addressof(code))

@@ -1,8 +1,8 @@
 """
-Hosts of their own on this machine: network namespaces on one switch, whose cables can be pulled.
+Separate hosts on this machine: network namespaces on one switch, whose cables can be pulled.
 
-A cable that is pulled is a partition as it really is: packets vanish, and nobody is told. It needs
-root, and ``ip`` (iproute2).
+A pulled cable is a real partition: packets vanish, and nobody is told. This needs root, and ``ip``
+(iproute2).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ CLONE_NEWNET = 0x40000000  # of linux/sched.h
 
 class Switch:
     """
-    A switch with the hosts *names* on it; ``with`` takes all of it away again.
+    A switch with the hosts *names*; the end of ``with`` removes all of it.
 
-    :ivar addresses: name → the address of that host; no other process can use any of them.
+    :ivar addresses: name → the address of that host; no process elsewhere can use it.
     """
 
     def __init__(self, *names: str) -> None:
@@ -36,7 +36,7 @@ class Switch:
             for name, address in self.addresses.items():
                 host = self.host(name)
                 _ip("netns", "add", host)
-                # Both ends are made where they belong: no name of this machine's is taken.
+                # Make both ends in their namespaces, so that they take no name on this machine.
                 end = ("type", "veth", "peer", "name", "eth0", "netns", host)
                 self._in_switch("link", "add", name, *end)
                 self._in_switch("link", "set", name, "up")
@@ -63,7 +63,7 @@ class Switch:
             self._in_switch("link", "set", name, "nomaster")
 
     def plug(self, *names: str) -> None:
-        """Put them in again."""
+        """Put the cables in again."""
         for name in names:
             self._in_switch("link", "set", name, "master", "switch")
 
@@ -72,7 +72,7 @@ class Switch:
 
 
 def enter(host: str) -> None:
-    """Have this process, which has one thread yet, live on *host*."""
+    """Move this process to *host*; it must have only one thread yet."""
     with open(f"/run/netns/{host}", "rb") as namespace:
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), f"cannot enter {host}")

@@ -1,4 +1,4 @@
-"""Key folders of any size, without making any RSA key pair."""
+"""Makes key folders of any size, without making RSA key pairs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BITS = 2048
 
 def public_keys(seed: int) -> Iterator[str]:
     """
-    Public keys without end, the same ones for the same *seed*, as Salt writes them.
+    Endless public keys in the form that Salt writes, the same for the same *seed*.
 
-    Each is a valid RSA public key of 2048 bits. Its modulus is a random odd number: nobody has
-    the private half, and nothing measured here needs it, while a real pair would take 0.1 s.
+    Each is a valid RSA public key of 2048 bits. Its modulus is a random odd number: nobody has the
+    private half, and no measurement needs it, while a real pair would take 0.1 s.
     """
     source = random.Random(seed)
     while True:
@@ -37,7 +37,7 @@ def ids(count: int, prefix: str = "web") -> list[str]:
 
 
 def plant(pki_dir: Path, minion_ids: Iterable[str], folder: str = ACCEPTED, seed: int = 1) -> None:
-    """Write one key file an id into *folder*, whole, as a copied folder would look."""
+    """Write one whole key file for each id into *folder*, as if the folder had been copied."""
     for name in FOLDERS:
         (pki_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     for minion_id, text in zip(minion_ids, public_keys(seed), strict=False):
@@ -61,11 +61,11 @@ def count(pki_dir: Path, folder: str = ACCEPTED) -> int:
 
 
 def are_there(pki_dir: Path, folder: str = ACCEPTED) -> bool:
-    """Whether *folder* holds any key; fast, however many."""
+    """Whether *folder* holds any key; fast, however many there are."""
     with os.scandir(pki_dir / folder) as entries:
         return any(not entry.name.startswith(".") for entry in entries)
 
 
 def fresh(prefix: str) -> Iterator[str]:
-    """Ids that were not there before, without end."""
+    """Endless ids, all different."""
     return (f"{prefix}{number:06}.prod.example.com" for number in itertools.count())

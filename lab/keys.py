@@ -1,4 +1,4 @@
-"""Key pairs for planting minions that do not run, and Salt's key files as they lie on disk."""
+"""Key pairs for minions that do not run, and access to Salt's key files on disk."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def new_pair() -> tuple[str, str]:
 
 class KeyPairs:
     """
-    Pairs that are never handed out twice by one object, yet made once a process.
+    Key pairs: one object hands out each pair once, but a process makes each pair only once.
 
-    Making a pair takes about 0.1 s of a core; a second lab in one process takes the same pairs
+    A pair takes about 0.1 s of a core to make. A second lab in one process gets the same pairs
     again, which is harmless: two labs never meet.
     """
 
@@ -61,7 +61,7 @@ def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
 
 def read_states(pki_dir: Path) -> dict[str, dict[str, str]]:
     """
-    All key files below *pki_dir*, read afresh.
+    Read all key files below *pki_dir*.
 
     :return: ``{"minions": {minion id: text of the public key}, "minions_pre": …, …}``; all four
         states are there, empty or not.

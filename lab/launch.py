@@ -1,4 +1,4 @@
-"""Starting a command in a session of its own: by an interpreter for it, or by a fork server."""
+"""Starts a command in its own session: as a new program, or by a fork server."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lab.fork_server import ForkServer
 
 
 class Running(Protocol):
-    """A command that was started; its pid is also the number of its session."""
+    """A started command; its pid is also the number of its session."""
 
     @property
     def pid(self) -> int: ...
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended. Until :meth:`wait`, nobody else is given its pid."""
+        """Whether it has not ended. No other process gets its pid before :meth:`wait`."""
 
     def wait(self, timeout: float | None = None) -> int:
         """
-        Its exit status, or the signal's number negated, as soon as it has ended.
+        Wait for its end; return its exit status, or the signal's number negated.
 
         :raises subprocess.TimeoutExpired: after *timeout* seconds.
         """
@@ -52,7 +52,7 @@ class Started:
 
     @property
     def running(self) -> bool:
-        # Looked at, not reaped.
+        # Look without reaping.
         wanted = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, wanted) is None
 
@@ -74,7 +74,7 @@ def start(
     Start *command*.
 
     :param files: its standard input, output and error.
-    :param server: forks it, where it can; else the operating system starts it.
+    :param server: forks the command, if it can; otherwise the operating system starts it.
     """
     if server and server.can_run(command, env):
         return server.start(command, env, cwd, files)

@@ -18,7 +18,7 @@ from lab.wait import wait_for
 
 
 class Master(Node):
-    """A master: its own address and folders, the lab's ports. See :class:`lab.Lab`."""
+    """A master, with its own address and folders, and the lab's ports. See :class:`lab.Lab`."""
 
     program = "salt-master"
 
@@ -42,12 +42,12 @@ class Master(Node):
 
     def start(self, timeout: float = START_TIMEOUT, wait_engine: bool | None = None) -> Master:
         """
-        Start the master and wait until it serves minions, the command line and (when it has
-        one) its ha engine.
+        Start the master and wait until it serves minions and the command line, and until its ha
+        engine, if it has one, listens.
 
-        :param wait_engine: wait for the engine's control socket; by default when the engine is
-            configured. ``False`` for a master whose engine is not expected to come up.
-        :raises TimeoutError: telling what did not come up and what the logs say.
+        :param wait_engine: wait for the engine's control socket; by default if the engine is
+            configured. False for a master whose engine is not expected to come up.
+        :raises TimeoutError: says what did not come up, and what the logs say.
         """
         self.launch()
         self.wait_ready(timeout, wait_engine)
@@ -78,7 +78,7 @@ class Master(Node):
     def _doors(self, wait_engine: bool) -> list[tuple[str, bool]]:
         ipc = ["master_event_pub.ipc", "master_event_pull.ipc"]
         if self.opts["transport"] == "tcp" and self.opts.get("worker_pools_enabled"):
-            # Salt 3008.3 that is asked before its workers listen answers nobody any more
+            # If Salt 3008.3 is asked before its workers listen, it answers nobody any more
             # (PoolRouter in salt/channel/server.py).
             ipc.append("workers-default.ipc")
         if wait_engine:
@@ -101,24 +101,24 @@ class Master(Node):
     def salt_run_text(
         self, function: str, *args: Any, timeout: float = 60, **kwargs: Any
     ) -> Result:
-        """``salt-run function …`` as people see it: no ``--out``, ``data`` is ``None``."""
+        """``salt-run function …`` as people see it: without ``--out``; ``data`` is None."""
         return self.cli("salt-run", function, *args, out=None, timeout=timeout, **kwargs)
 
     def salt_ha(self, function: str, *args: Any, timeout: float = 60, **kwargs: Any) -> Result:
-        """``salt-ha function …`` with its data; also before the master was ever started."""
+        """``salt-ha function …`` with its data; works also before the master's first start."""
         return self.cli("salt-ha", function, *args, timeout=timeout, **kwargs)
 
     def invite(self, **options: Any) -> str:
         """
-        ``salt-ha invite``: the token.
+        ``salt-ha invite``; return the token.
 
-        :raises AssertionError: there is none; with the output.
+        :raises AssertionError: the command failed; has its output.
         """
         token: str = self.salt_ha("invite", **options).check().data["token"]
         return token
 
     def join(self, token: str, timeout: float = 60, **options: Any) -> Result:
-        """``salt-ha join``, with *token* on its standard input, where only it sees it."""
+        """``salt-ha join``, with *token* on its standard input, where no other process sees it."""
         words = ("--token-file", "-")
         return self.salt_ha("join", *words, stdin=token, timeout=timeout, **options)
 
@@ -132,16 +132,16 @@ class Master(Node):
         """
         ``salt target function …``; no shell is in between, so write ``"*"`` without quotes.
 
-        :return: ``data`` is one mapping: minion id to what it returned.
+        :return: ``data`` is one mapping: minion id → what the minion returned.
         """
         return self.cli("salt", "--static", target, function, *args, timeout=timeout, **kwargs)
 
     def control(self, path: str, payload: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
-        Ask the running engine through its control socket: milliseconds, where ``salt-run`` takes
+        Ask the running engine through its control socket: this takes milliseconds, ``salt-run``
         more than a second.
 
-        :raises saltext_ha.common.errors.EngineUnavailable: when it does not answer.
+        :raises saltext_ha.common.errors.EngineUnavailable: the engine does not answer.
         """
         request = importlib.import_module("saltext_ha.transport.control_client").request
         answer: dict[str, Any] = request(self.control_socket, path, dict(payload or {}))
@@ -159,11 +159,11 @@ class Master(Node):
         return read_states(self.key_dir)
 
     def plant(self, state: str, minion_id: str, public_pem: str) -> None:
-        """Put a key file into a state folder as if Salt had (nothing tells Salt about it)."""
+        """Put a key file into a state folder, like Salt (but Salt is not told)."""
         write_whole(self.key_dir / state / minion_id, public_pem)
 
     def make_master_key(self) -> None:
-        """Give this master a key of its own, unless it has one (a first start would do it)."""
+        """Give this master its own key, unless it has one (its first start would do so, too)."""
         if not (self.pki_dir / "master.pem").exists():
             private, public = self._pairs.next()
             write_whole(self.pki_dir / "master.pem", private, 0o400)
@@ -178,7 +178,7 @@ class Master(Node):
 
 
 def listens(where: Path | tuple[str, int]) -> bool:
-    """Whether somebody accepts connections to a unix socket, or to an address and a port."""
+    """Whether a process accepts connections at a unix socket, or at an address and a port."""
     family = socket.AF_UNIX
     if not isinstance(where, Path):
         family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET

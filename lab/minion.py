@@ -46,8 +46,8 @@ class Minion(Node):
         """
         Start the minion.
 
-        :param wait_accepted: wait until it listens to its masters, which takes somebody who
-            accepts its key; without, return at once.
+        :param wait_accepted: wait until it listens to its masters; somebody must accept its key.
+            False: return at once.
         """
         self.launch()
         if wait_accepted:
@@ -56,9 +56,9 @@ class Minion(Node):
 
     def wait_ready(self, timeout: float = START_TIMEOUT) -> None:
         """
-        Wait until it can take jobs: from every running master when hot, from one when failover.
+        Wait until it can take jobs: from every running master if hot, from one if failover.
 
-        :raises TimeoutError: telling what the log says.
+        :raises TimeoutError: has what the log says.
         """
         running = sum(master.running for master in self.masters)
         wanted = 1 if self.type == "failover" else max(1, running)
@@ -72,8 +72,8 @@ class Minion(Node):
 
     def bound_to(self) -> list[str]:
         """
-        The names of the masters whose publisher it is connected to, which is where it takes jobs
-        from; as the kernel sees it.
+        The names of the masters to whose publishers it is connected, according to the kernel; they
+        send it jobs.
         """
         remote = set()
         for pid in self.pids():
@@ -95,6 +95,6 @@ class Minion(Node):
 
 
 def _connections(process: psutil.Process) -> Any:
-    # psutil 6 renamed it, and deprecates the old name.
+    # psutil 6 renamed the method, and deprecates the old name.
     connections = getattr(process, "net_connections", None) or process.connections
     return connections(kind="tcp")

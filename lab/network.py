@@ -1,9 +1,8 @@
 """
-Which loopback addresses and ports a lab uses.
+Chooses the loopback addresses and ports of a lab.
 
-Production masters differ by address and share their ports, and some of Salt's checks only work
-that way; so each master here gets an address of its own inside 127.0.0.0/8, and one set of ports
-holds for all of them.
+Production masters have different addresses and the same ports, and some of Salt's checks only work
+that way. So each master here gets its own address in 127.0.0.0/8, and all use one set of ports.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Below the range from which the kernel takes ports of outgoing connections.
+# Below the range from which the kernel takes ports for outgoing connections.
 FIRST_PORT, LAST_PORT = 20000, 31000
 PORTS = 6  # as many as Ports has
 
@@ -32,7 +31,7 @@ class Ports:
 
 
 def is_free(address: str, port: int) -> bool:
-    """Whether *address*:*port* can be listened on just now."""
+    """Whether a process can listen on *address*:*port* now."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -42,8 +41,8 @@ def is_free(address: str, port: int) -> bool:
     return True
 
 
-# The labs of one process follow each other on different addresses: connections of the last one
-# linger (TIME_WAIT), and would be met again.
+# Successive labs of one process use different addresses: connections of the last lab linger
+# (TIME_WAIT), and the next one would meet them.
 _labs = itertools.count()
 
 
@@ -51,8 +50,8 @@ class Network:
     """
     A /24 of loopback addresses that belongs to one lab, and a set of ports free on them.
 
-    The lab owns the /24 by listening on its last address for as long as it lives, so two labs
-    (even with pids that map to the same /24, even before anything is started) never share one.
+    The lab owns the /24 by listening on its last address as long as it lives. So two labs never
+    share a /24, even if their pids map to the same one, and even before anything is started.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Network:
         """
         The next address on which all ports are free.
 
-        :raises RuntimeError: when the /24 is used up.
+        :raises RuntimeError: the /24 is used up.
         """
         while self._last < 250:
             self._last += 1
@@ -95,7 +94,7 @@ def _claim(seed: int) -> tuple[socket.socket, str, int]:
 
 
 def _candidates(seed: int) -> Iterator[tuple[str, int]]:
-    # 127.0 is left to everybody else; the rest is walked from a start that differs by pid.
+    # 127.0 is left to other programs; the search in the rest begins at a place that differs by pid.
     slots = (LAST_PORT - FIRST_PORT) // 10
     for attempt in range(1000):
         number = seed + attempt * 7919

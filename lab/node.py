@@ -1,4 +1,4 @@
-"""What a master and a minion of the lab have in common: a configuration and a daemon."""
+"""What masters and minions of the lab have in common: a configuration and a daemon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.cli import Result, arguments, run
 from lab.fork_server import ForkServer
 from lab.process import Daemon
 
-# A start on two busy cores takes a few seconds; this is for the day when it is worse.
+# A start on two busy cores takes a few seconds; this is enough for worse days.
 START_TIMEOUT = 90.0
 
 LOG_LINE = re.compile(r"\[\d{4}-[^\]]*\]\[[^\]]*\]\[(?P<level>[A-Z]+)")
@@ -24,9 +24,9 @@ class Node:
     """
     One daemon of the lab, not started yet.
 
-    :param opts: the configuration as Salt read it back from the file.
+    :param opts: the configuration as Salt read it from the file.
     :param python: the interpreter whose Salt this node runs.
-    :param server: forks its daemon and its programs; without, an interpreter is started for each.
+    :param server: forks its daemon and programs; None: an interpreter is started for each.
     """
 
     program: str
@@ -50,7 +50,7 @@ class Node:
         self.server = server
         self.env = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.daemon = Daemon(
-            [*self.command(self.program), "-l", "quiet"],  # the log file has it all
+            [*self.command(self.program), "-l", "quiet"],  # the log file has everything
             self.env,
             self.root,
             self.root / "logs" / f"{self.program}.out",
@@ -75,7 +75,7 @@ class Node:
 
     def stop(self, timeout: float = 20.0) -> bool:
         """
-        SIGTERM, and SIGKILL for what is left after *timeout* seconds.
+        Send SIGTERM, and SIGKILL to processes that are left after *timeout* seconds.
 
         :return: whether the daemon ended by itself.
         """
@@ -90,18 +90,18 @@ class Node:
         self.daemon.suspend()
 
     def resume(self) -> None:
-        """Let them go on (SIGCONT)."""
+        """Let its processes go on (SIGCONT)."""
         self.daemon.resume()
 
     def command(self, program: str) -> list[str]:
         """The start of a command line: *program* with this node's configuration."""
         words = [str(self.bin / program)]
-        if program == "salt-ha":  # also where the package is on the path only
+        if program == "salt-ha":  # works also if the package is only on the path
             words = [str(self.bin / "python"), "-m", "saltext_ha.cli"]
         return [*words, "-c", str(self.config_dir)]
 
     def shell(self, program: str, *args: str) -> str:
-        """The same as a line to paste into a shell."""
+        """A whole command line, to paste into a shell."""
         return shlex.join([*self.command(program), *args])
 
     def cli(
@@ -116,12 +116,12 @@ class Node:
         """
         Run one of Salt's programs with this node's configuration.
 
-        :param args: arguments; what is not text is passed as JSON.
-        :param out: the outputter, ``None`` for the program's own choice.
+        :param args: arguments; values that are not text are passed as JSON.
+        :param out: the outputter; None: the program's own choice.
         :param timeout: seconds until the program is killed.
-        :param stdin: what it reads on its standard input.
+        :param stdin: the program's standard input.
         :param kwargs: passed as ``key=value``.
-        :raises TimeoutError: when it was killed.
+        :raises TimeoutError: the program was killed.
         """
         command = self.command(program)
         if out is not None:
@@ -139,8 +139,8 @@ class Node:
 
     def troubles(self, lines: int = 40) -> str:
         """
-        What went wrong according to the logs: the last *lines* that are warnings, errors or
-        tracebacks; and what the daemon printed, when it is dead or printed a traceback.
+        What went wrong: the last *lines* of the log that are warnings, errors or tracebacks; and
+        the daemon's output, if it is dead or printed a traceback.
         """
         parts = []
         logged = _troubles(_read(self.log_file))
@@ -159,7 +159,7 @@ def _read(path: Path) -> str:
 def _troubles(log: str) -> list[str]:
     kept, keeping = [], False
     for line in log.splitlines():
-        # A line without a time belongs to the one before it.
+        # A line without a time belongs to the line before it.
         if match := LOG_LINE.match(line):
             keeping = match["level"] in ("WARNING", "ERROR", "CRITICAL")
         if keeping:
@@ -169,9 +169,9 @@ def _troubles(log: str) -> list[str]:
 
 def interpreter(python: str | Path | None) -> Path:
     """
-    The interpreter to run Salt with; its ``bin`` folder must have Salt's programs.
+    The interpreter that runs Salt; its ``bin`` folder must have Salt's programs.
 
-    :raises FileNotFoundError: when it has none.
+    :raises FileNotFoundError: it has none.
     """
     path = Path(python or sys.executable).absolute()  # not resolved: a venv's is a symlink
     if not (path.parent / "salt-master").exists():

@@ -1,9 +1,9 @@
 """
 One daemon as a tree of processes that can be started, ended, killed and frozen as a whole.
 
-Each daemon leads a session of its own. What it forks stays in that session even when the leader
-is gone, so the session, not the parent, says which processes belong to it; and a Ctrl-C on the
-terminal reaches the lab only, which then ends its daemons in order.
+Each daemon leads its own session. Processes that it forks stay in that session even if the leader
+is gone, so the session, not the parent, says which processes belong to it. And a Ctrl-C on the
+terminal reaches only the lab, which then ends its daemons in order.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lab.fork_server import ForkServer
 from lab.launch import Running, start
 from lab.wait import wait_for
 
-# A parent in vfork() waits in the kernel for its child, which may be stopped before it lets go;
-# the parent stops, too, before it runs another instruction of its own.
+# A parent in vfork() waits in the kernel for its child, which may be stopped first. Then the parent
+# stops before it runs another instruction.
 FROZEN = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP})
 
 
 def status(pid: int) -> str:
-    """One of psutil's ``STATUS_…``; a process that is gone counts as a zombie."""
+    """One of psutil's ``STATUS_…``; a process that no longer exists counts as a zombie."""
     try:
         return str(psutil.Process(pid).status())
     except psutil.NoSuchProcess:
@@ -52,9 +52,9 @@ def signal_session(session: int, number: signal.Signals) -> None:
 
 def kill_session(session: int, timeout: float = 20.0) -> None:
     """
-    SIGKILL every process of *session*, again until none is left: one may be forking just now.
+    SIGKILL every process of *session*, again and again until none is left: one may be forking.
 
-    :raises TimeoutError: when some survive (stuck in the kernel).
+    :raises TimeoutError: some survive (stuck in the kernel).
     """
 
     def none_left() -> bool:
@@ -68,7 +68,7 @@ class Daemon:
     """
     A command that runs until it is told to end; its output goes to *output*.
 
-    :param server: forks the command; without, an interpreter is started for it.
+    :param server: forks the command; None: an interpreter is started for it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Daemon:
 
     @property
     def session(self) -> int | None:
-        """The id of the daemon's session, ``None`` when it was not started or has been ended."""
+        """The id of the daemon's session; None if it was not started, or was ended."""
         return self._process.pid if self._process else None
 
     @property
@@ -98,10 +98,10 @@ class Daemon:
         return session_pids(self._process.pid) if self._process else []
 
     def spawn(self) -> None:
-        """Start the command and return at once; nothing happens when it runs already."""
+        """Start the command, unless it runs already; return at once."""
         if self.running:
             return
-        self.kill()  # what a crashed leader may have left behind would hold the ports
+        self.kill()  # processes that a crashed leader left behind would hold the ports
         self.output.parent.mkdir(parents=True, exist_ok=True)
         with open(os.devnull, "rb") as nothing, self.output.open("ab") as output:
             files = (nothing, output, output)
@@ -109,10 +109,10 @@ class Daemon:
 
     def stop(self, timeout: float = 20.0) -> bool:
         """
-        End the daemon as an init system would: SIGTERM to the first process, then SIGKILL to
-        what is left after *timeout* seconds.
+        End the daemon like an init system: SIGTERM to the first process, then SIGKILL to all that
+        are left after *timeout* seconds.
 
-        :return: whether all of it ended by itself.
+        :return: whether all processes ended by themselves.
         """
         if self._process is None:
             return True
@@ -140,7 +140,7 @@ class Daemon:
         session = self._require()
 
         def all_stopped() -> bool:
-            signal_session(session, signal.SIGSTOP)  # again, for what was forked meanwhile
+            signal_session(session, signal.SIGSTOP)  # again, as processes may have been forked
             return all(status(pid) in FROZEN for pid in session_pids(session))
 
         wait_for(all_stopped, 10, f"all processes of session {session} stopped")
@@ -150,7 +150,7 @@ class Daemon:
         signal_session(self._require(), signal.SIGCONT)
 
     def release(self) -> None:
-        """Leave the processes to themselves: from now on this object does not know of them."""
+        """Leave the processes to themselves; this object forgets them."""
         if self._process is not None:
             self._process.release()
             self._process = None

@@ -23,11 +23,11 @@ Version = tuple[int, int]
 
 OLDEST: Version = (3, 10)
 NEWEST: Version = (3, 14)
-"""The newest that is released, as far as is known here; a newer one that is found is tried."""
+"""The newest release, as far as this file knows; a newer Python that is found is tried."""
 LATER = 5
 AT_ONCE = 2
 
-# What Salt's own packages run, and what is tested otherwise: the last release of Salt.
+# Python → the Salt whose own packages run it; every other Python is tried with the last Salt.
 SALT = {(3, 10): "salt~=3007.0", (3, 11): "salt~=3006.0"}
 LAST_SALT = "salt>=3006"
 
@@ -57,14 +57,14 @@ PROBE = "import ensurepip, sys, venv; print(*sys.version_info[:2])"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try them side by side; 1 when anything failed on one of them."""
+    """Try the Pythons side by side; 1 if anything failed on one of them."""
     parser = argparse.ArgumentParser(prog="python -m lab.pythons", description=__doc__)
     parser.add_argument("--all", action="store_true", help="each Python, and the whole suite")
     whole = parser.parse_args(arguments).all
     own = sys.version_info[:2]
     others = {version: path for version, path in installed().items() if version != own}
     tried = others if whole else ends(others)
-    # Two at a time: mostly they wait.
+    # Two at a time, as they mostly wait.
     with ThreadPoolExecutor(AT_ONCE) as threads:
         passed = threads.map(attempt, tried.keys(), tried.values(), [whole] * len(tried))
         failed = [version for version, fine in zip(tried, passed, strict=True) if not fine]
@@ -80,9 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def installed(environment: Mapping[str, str] = os.environ) -> dict[Version, Path]:
     """
-    The Pythons that run here, and can make a venv.
+    The Pythons that run here and can make a venv.
 
-    :param environment: PATH and PYENV_ROOT are looked at; ``pyenv root`` is asked, if there is one.
+    :param environment: has PATH and PYENV_ROOT; without the latter, ``pyenv root`` is asked.
     :return: version → interpreter, the oldest first.
     """
     found: dict[Version, Path] = {}
@@ -90,7 +90,7 @@ def installed(environment: Mapping[str, str] = os.environ) -> dict[Version, Path
     for minor in range(OLDEST[1], NEWEST[1] + LATER):
         version = (3, minor)
         for candidate in _candidates(version, root, environment):
-            # pyenv has a shim on PATH for each of its versions, which fails where that is not set.
+            # pyenv has a shim on PATH for each of its versions, which fails if that is not set.
             if version not in found and _version(candidate) == version:
                 found[version] = candidate
     return found
@@ -106,7 +106,7 @@ def _candidates(
 
 
 def pyenv_root(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where pyenv keeps its versions, if it is here."""
+    """The folder of pyenv, if it is installed."""
     pyenv = shutil.which("pyenv", path=environment.get("PATH", ""))
     if not environment.get("PYENV_ROOT") and pyenv:
         done = subprocess.run(  # nosec B603
@@ -129,20 +129,20 @@ def _version(python: Path) -> Version | None:
 
 
 def ends(found: Mapping[Version, Path]) -> dict[Version, Path]:
-    """The oldest and the newest of them."""
+    """The oldest and the newest of *found*."""
     return {
         version: found[version] for version in sorted({*sorted(found)[:1], *sorted(found)[-1:]})
     }
 
 
 def missing(found: set[Version]) -> list[Version]:
-    """The supported ones that are not in *found*."""
+    """The supported Pythons that are not in *found*."""
     every = [(3, minor) for minor in range(OLDEST[1], NEWEST[1] + 1)]
     return [version for version in every if version not in found]
 
 
 def attempt(version: Version, python: Path, whole: bool) -> bool:
-    """Whether the tests pass on *python*, and in the core the demo; prints it all at the end."""
+    """Whether the tests pass on *python*, and, unless *whole*, the demo; prints all at the end."""
     salt = SALT.get(version, LAST_SALT)
     print(f"pythons: {text(version)} ({python}) with {salt}", flush=True)
     options = {
@@ -164,7 +164,7 @@ def attempt(version: Version, python: Path, whole: bool) -> bool:
 
 
 def text(version: Version) -> str:
-    """As in the name of the interpreter."""
+    """The version as in the interpreter's name."""
     return f"{version[0]}.{version[1]}"
 
 

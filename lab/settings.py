@@ -1,4 +1,4 @@
-"""The configuration files of the lab's masters and minions."""
+"""The settings of the lab's masters and minions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.network import Ports
 
-# Our own log lines down to debug, Salt's from info on.
+# Log our own lines from debug on, Salt's from info on.
 LOGGING: dict[str, Any] = {
     "log_level": "warning",
     "log_level_logfile": "debug",
@@ -22,7 +22,7 @@ LOGGING: dict[str, Any] = {
         "urllib3": "info",
     },
 }
-# Grains that ask the name service or the hardware cost seconds and are of no use here.
+# Grains that ask the name service or the hardware cost seconds, and are useless here.
 CHEAP: dict[str, Any] = {"enable_fqdns_grains": False, "enable_gpu_grains": False}
 
 
@@ -34,7 +34,7 @@ def master_settings(
     ha: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a master's configuration says beside the folders; *config* has the last word."""
+    """A master's configuration without the folders; *config* has the last word."""
     settings: dict[str, Any] = {
         "interface": address,
         "publish_port": ports.publish,
@@ -45,7 +45,7 @@ def master_settings(
         "open_mode": False,
         "timeout": 5,
         "gather_job_timeout": 5,
-        "grains_cache": True,  # each worker collects them twice
+        "grains_cache": True,  # each worker collects grains twice
         **LOGGING,
         **CHEAP,
         **config,
@@ -73,10 +73,10 @@ def minion_settings(
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """
-    What a minion's configuration says beside the folders; *config* has the last word.
+    A minion's configuration without the folders; *config* has the last word.
 
-    :param masters: addresses, without ports: the port is set once, which works on all releases
-        of Salt (``host:port`` entries do not, with failover).
+    :param masters: addresses without ports. The port is set once, which works on all releases of
+        Salt; with failover, ``host:port`` entries do not.
     :param kind: ``hot`` (bound to all masters) or ``failover`` (to one at a time).
     """
     if kind not in ("hot", "failover"):
@@ -89,8 +89,8 @@ def minion_settings(
         "user": getpass.getuser(),
         "acceptance_wait_time": 2,
         "acceptance_wait_time_max": 2,
-        # Not shorter: a master that is busy for longer than this is given up by a failover minion,
-        # which then waits for ever for a key that is pending on the next one.
+        # Not shorter: if a master is busy for longer than this, a failover minion gives it up, and
+        # waits for ever because its key is pending on the next master.
         "auth_timeout": 10,
         "random_reauth_delay": 1,
         "recon_default": 200,
@@ -101,8 +101,8 @@ def minion_settings(
         **CHEAP,
     }
     if kind == "failover":
-        # Salt forces retry_dns to 0 here and logs it as CRITICAL when it has to.
+        # With failover Salt forces retry_dns to 0, and logs it as CRITICAL if it was not.
         settings.update(master_type="failover", master_alive_interval=5, retry_dns=0)
-        # A master's host that vanishes without a word is noticed by keepalive only.
+        # If a master's host vanishes silently, only keepalive notices it.
         settings.update(tcp_keepalive_idle=20, tcp_keepalive_intvl=5, tcp_keepalive_cnt=3)
     return {**settings, **config}

@@ -27,14 +27,14 @@ LANGUAGE = "zh_CN"
 CATALOGUES = DOCS / "locale" / LANGUAGE / "LC_MESSAGES"
 README, TRANSLATED = ROOT / "README.md", ROOT / "README.zh-CN.md"
 READMES = "readme"
-"""The name of its catalogue: it is no page of the site."""
-# Nothing in these catalogues depends on when they were written.
+"""The name of README's catalogue; README is no page of the site."""
+# No catalogue must depend on the time when it was written.
 HEADER = "# Of saltext-ha. Bring it up to date by: make translations"
 WRITTEN = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """1 when something is left to be translated."""
+    """Return 1 if something is left to be translated."""
     parser = argparse.ArgumentParser(prog="python -m lab.translations", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
     if not parser.parse_args(arguments).check:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def problems() -> Iterator[str]:
-    """What of the translations is missing, or older than its source."""
+    """Translations that are missing, or older than their sources."""
     for name, wanted in sources().items():
         path = CATALOGUES / f"{name}.po"
         said = read(path)
@@ -63,13 +63,13 @@ def problems() -> Iterator[str]:
             for message in said
             if message.id and message.id not in wanted
         )
-    # Where something is not translated, that is said already.
+    # Texts without a translation are reported already.
     if TRANSLATED.read_text("utf-8") != in_words_of(read(CATALOGUES / f"{READMES}.po")):
         yield f"{TRANSLATED.name}: older than its catalogue: make translations"
 
 
 def sources() -> dict[str, list[str]]:
-    """The texts of README and of each page with a catalogue, by its name."""
+    """Name of a catalogue → the texts of its page, or of README."""
     names = {str(p.relative_to(CATALOGUES).with_suffix("")) for p in CATALOGUES.rglob("*.po")}
     pages = sorted(names - {READMES})
     with tempfile.TemporaryDirectory() as folder:
@@ -81,18 +81,18 @@ def sources() -> dict[str, list[str]]:
 
 
 def texts(catalogue: Catalog) -> list[str]:
-    """What is to be translated in it."""
+    """The texts to translate in *catalogue*."""
     return [str(message.id) for message in catalogue if message.id]
 
 
 def read(path: Path) -> Catalog:
-    """The catalogue in a file, without what is obsolete there."""
+    """The catalogue in a file, without obsolete messages."""
     with path.open("rb") as file:
         return read_po(file, locale=LANGUAGE, ignore_obsolete=True)
 
 
 def update(path: Path, wanted: Sequence[str]) -> None:
-    """Have *path* hold just these texts, with the translations that are there."""
+    """Make *path* hold exactly the texts *wanted*, with the translations that it has."""
     catalogue = read(path)
     template = Catalog()
     for text in wanted:
@@ -112,14 +112,14 @@ def update(path: Path, wanted: Sequence[str]) -> None:
 
 
 def blocks(text: str) -> Iterator[tuple[str, Sequence[int]]]:
-    """Each text of a Markdown file that is read as one, as Sphinx has it, and its lines."""
+    """Each unit of text in a Markdown file, as in Sphinx, and its lines."""
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         if token.type == "inline" and token.map and token.content:
             yield " ".join(token.content.split()), token.map
 
 
 def in_words_of(catalogue: Catalog) -> str:
-    """README with the translations of *catalogue*, where there are such."""
+    """README with the translations of *catalogue*; other texts stay as they are."""
     text = README.read_text("utf-8")
     lines = text.splitlines(keepends=True)
     said = {str(message.id): str(message.string) for message in catalogue if message.string}
@@ -133,7 +133,7 @@ def in_words_of(catalogue: Catalog) -> str:
 
 
 def _replaced(text: str, words: Mapping[str, str | None]) -> str:
-    """*text* with all *words*, which stand there in this order, perhaps over several lines."""
+    """*text* with *words* (original → translation) replaced; they stand there in this order."""
     done = ""
     for original, translated in words.items():
         match = re.search(r"\s+".join(map(re.escape, original.split())), text)
@@ -144,7 +144,7 @@ def _replaced(text: str, words: Mapping[str, str | None]) -> str:
 
 
 def _ranges(text: str) -> Iterator[tuple[list[str], tuple[int, int]]]:
-    """The texts that stand in the same lines (cells of a row), in order."""
+    """The texts that share lines (cells of a row), with their lines, in order."""
     together: dict[tuple[int, int], list[str]] = {}
     for block, (first, last) in blocks(text):
         together.setdefault((first, last), []).append(block)

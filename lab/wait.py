@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: the lab's (and the tests') only way to wait."""
+"""Waits for a condition with a deadline: the only way of the lab and the tests to wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ POLL = 0.02
 
 def wait_for(condition: Callable[[], T], timeout: float, what: str, poll: float = POLL) -> T:
     """
-    Call *condition* every *poll* seconds until it returns something true, and return that.
+    Call *condition* every *poll* seconds until it returns a true value; return that value.
 
-    An exception of *condition* counts as "not yet"; it is told when the time is over.
+    An exception of *condition* counts as "not yet".
 
-    :raises TimeoutError: after *timeout* seconds, naming *what* and the last value or exception.
+    :raises TimeoutError: after *timeout* seconds; names *what* and the last value or exception.
     """
     deadline = time.monotonic() + timeout
     while True:

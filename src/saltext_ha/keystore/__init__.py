@@ -18,8 +18,8 @@ def open_store(opts: Mapping[str, Any]) -> KeyStore:
     """
     The key store of the master that *opts* configure.
 
-    Files on 3006 and 3007 and under 3008's default driver; any other ``keys.cache_driver`` of
-    3008 through ``salt.cache``.
+    Files on 3006 and 3007, and with 3008's default driver; with any other ``keys.cache_driver`` of
+    3008, through ``salt.cache``.
     """
     driver = opts.get("keys.cache_driver", FILE_DRIVER)
     if driver != FILE_DRIVER:

@@ -1,7 +1,7 @@
 """
-How changes of the store become key files: what is new is written, then what is old is removed.
+Turns changes of the store into key files: writes new entries, then removes old ones.
 
-Every entry is whole and durable before an old one goes, so that a crash loses no key.
+Every new entry is whole and durable before an old one is removed, so a crash loses no key.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ from saltext_ha.keystore.folders import ONE_FILE, Folders
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
 from saltext_ha.replication.record import DENIED
 
-# The actions that write something new; the others remove.
+# The actions that write a new entry; the others remove one.
 NEW = (PUT, DENY)
 
 
 class NewEntry(NamedTuple):
-    """A step that writes something new, and the change that it is a part of."""
+    """A step that writes a new entry, and the change to which it belongs."""
 
     change: Change
     step: Step
     state: str
-    """In whose folder it writes."""
+    """The state whose folder it is written to."""
     path: str
     replaces: frozenset[bytes]
-    """The key whose file it replaces; none where there is to be no file."""
+    """The key whose file it replaces; empty if there must be no file."""
 
 
 class Progress(NamedTuple):
     """What has been done of some changes so far."""
 
     touched: set[str]
-    """The states in whose folders there is something new."""
+    """The states whose folders got new entries."""
     links: dict[str, tuple[NewEntry, writing.Linked]]
-    """By minion id: new entries that are the old file, by another name."""
+    """Minion id → the new entry, if it is the old file under another name."""
     missing: set[str]
     failed: dict[str, str]
     taken: set[str]
 
     def is_left(self, minion_id: str) -> bool:
-        """Whether nothing more is to be done about an id."""
+        """Whether nothing more must be done about an id."""
         return minion_id in self.failed or minion_id in self.taken
 
     def fail(self, change: Change, exc: OSError) -> None:
         """
-        An error of one file fails *change*, and no other.
+        Fail *change*, and no other, for an error of one file.
 
-        :raises OSError: it is not an error of one file.
+        :raises OSError: *exc* is not an error of one file.
         """
         if exc.errno not in ONE_FILE:
             raise exc
@@ -71,12 +71,12 @@ class Portion:
 
     drafts: list[tuple[NewEntry, writing.Draft]] = field(default_factory=list)
     flaws: Iterable[OSError | None] = ()
-    """For each, once the disk has answered, why it is not durable, or None."""
+    """For each draft, once the disk has answered, why it is not durable, or None."""
     end: OSError | None = None
-    """Why no more were drafted."""
+    """Why no more drafts were made."""
 
     def discard(self) -> None:
-        """Close them once the disk has answered, and remove those without a name."""
+        """Wait for the disk, close the drafts, and remove those that did not get their names."""
         deque(self.flaws, maxlen=0)
         for _, draft in self.drafts:
             writing.discard(draft)
@@ -127,8 +127,8 @@ class Applying:
         """
         Write *new*, each whole and durable.
 
-        :param link: whether a key that only moves to another folder is the old file where possible;
-            if not, every file is a new one.
+        :param link: if a key only moves to another folder, link its old file where possible;
+            otherwise write only new files.
         """
         anew: list[NewEntry] = []
         begun: deque[Portion] = deque()
@@ -138,7 +138,7 @@ class Applying:
                 self._begin(begun[-1], some, number, link)
                 if begun[-1].end:
                     break
-                if len(begun) > 1:  # the disk has had time, and now has the next ones
+                if len(begun) > 1:  # the disk had time for the first, and has the next
                     anew += self._finish(begun.popleft())
             while begun:
                 anew += self._finish(begun.popleft())
@@ -157,7 +157,7 @@ class Applying:
         """
         Draft *new*, few enough to be open at the same time, and have the disk make them durable.
 
-        :param number: of *portion*; two of them that follow each other may be open.
+        :param number: the number of *portion*; two successive portions may be open.
         """
         try:
             for place, entry in enumerate(new, number % 2 * writing.AT_ONCE):
@@ -175,8 +175,8 @@ class Applying:
         Give the drafts of *portion* their names once they are durable.
 
         :return: the entries that could not be linked, and need a new file.
-        :raises OSError: the disk is full, or cannot be written. What was written before stays: the
-            next try needs less room.
+        :raises OSError: the disk is full, or cannot be written. Files that got their names stay, so
+            the next try needs less room.
         """
         anew = []
         try:
@@ -196,7 +196,7 @@ class Applying:
 
     def _name(self, entry: NewEntry, draft: writing.Draft, flaw: OSError | None) -> bool:
         """
-        Put *draft* in the place of *entry*, unless that is taken.
+        Put *draft* in the place of *entry*, unless that place is taken.
 
         :param flaw: why the draft is not durable. :return: False if a new file must be written.
         """
@@ -217,13 +217,13 @@ class Applying:
         return True
 
     def _is_taken(self, entry: NewEntry) -> bool:
-        """Whether a file is in the place of *entry* that was neither shown nor put here by us."""
+        """Whether the place of *entry* has a file that was neither shown nor put there by us."""
         ours, _ = self._done.links.get(entry.change.minion_id, (None, None))
         if entry.step.action != PUT or ours == entry:
             return False
         try:
             if not stat.S_ISREG(os.lstat(entry.path).st_mode):
-                return False  # not shown either
+                return False  # the store does not show it either
             text = reading.read_key(entry.path) if entry.replaces else None
         except FileNotFoundError:
             return False
@@ -237,8 +237,8 @@ class Applying:
         draft = source and writing.draft_link(source, temporary, text, mode=mode, uid=uid)
         if draft:
             return draft
-        # Never a second name for the same file: Salt 3006 and 3007 write pending and denied keys in
-        # place, and would then write into an accepted one.
+        # Do not keep two names for one file: Salt 3006 and 3007 write pending and denied keys in
+        # place, and would write into an accepted key.
         try:
             return writing.draft(temporary, text, mode=mode, uid=uid)
         except FileNotFoundError:
@@ -254,7 +254,7 @@ class Applying:
         return None
 
     def _remove_old(self, changes: Sequence[Change]) -> set[str]:
-        """Take the steps that remove something; the states in whose folders that was done."""
+        """Take the steps that remove entries; return the states whose folders changed."""
         done = self._done
         touched = set()
         for change in changes:
@@ -275,7 +275,7 @@ class Applying:
 
 
 def _remove(path: str, key: bytes, linked: writing.Linked | None) -> bool:
-    """Remove *path* if it still holds *key*; the *linked* file does."""
+    """Remove *path* if it still holds *key*; the unchanged *linked* file does."""
     try:
         if not (linked and writing.is_still(path, linked)):
             text = reading.read_key(path)
@@ -290,8 +290,8 @@ def _remove(path: str, key: bytes, linked: writing.Linked | None) -> bool:
 
 def _staying(changes: Iterable[Change]) -> set[str]:
     """
-    The states of entries that stay while others of the id are removed: a crash may have come before
-    those were durable.
+    The states of entries that stay while others of the id are removed: after a crash they may not
+    be durable yet.
     """
     return {
         state

@@ -29,7 +29,7 @@ class Content(NamedTuple):
     The pending file holds no key: on 3006 and 3007 any host that reaches the master can send one.
     """
     slot_mark: int = 0
-    """As ``mark``, but of the slot alone."""
+    """Like ``mark``, but for the slot alone."""
 
 
 class Change(NamedTuple):
@@ -42,26 +42,21 @@ class Change(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """
-    The result of :meth:`KeyStore.apply`: ids whose entry was already gone, changed by another
-    process before it could be removed or replaced; and ids that could not be changed, with the
-    reason.
-    """
+    """The result of :meth:`KeyStore.apply`."""
 
     missing: set[str]
+    """Ids whose entry another process had removed or changed before us."""
     failed: dict[str, str]
+    """Id that could not be changed → why."""
     taken: set[str]
-    """
-    Ids that are unchanged: another process put an entry there after the store was read.
-    """
+    """Ids that are unchanged: another process put an entry there after the store was read."""
 
 
 class KeyStore(Protocol):
     """
     A master's minion keys.
 
-    Every method raises :class:`~saltext_ha.common.errors.StoreError` when the store cannot be
-    reached.
+    Every method raises :class:`~saltext_ha.common.errors.StoreError` if it cannot reach the store.
     """
 
     one_denied: bool
@@ -72,28 +67,27 @@ class KeyStore(Protocol):
 
     def changed(self) -> Iterable[str]:
         """
-        Ids whose content may differ from when :meth:`read` last saw it, in one pass.
+        Make a pass over the store: name ids whose content may have changed since :meth:`read`.
 
-        The first call names every id that was not recalled. Ids that are gone are named too. It may
-        run in another thread than the other methods.
+        Ids that are gone are named, too. The first call names all ids, except those recalled. This
+        may run in another thread than the other methods.
         """
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
-        """Treat ids with these marks as read: :meth:`read` returned them before a restart."""
+        """Count ids as read if they have *marks*, which :meth:`read` returned before a restart."""
 
     def sweep(self) -> None:
         """
-        Remove temporary files of a process that was killed while it wrote; no key is read or lost.
+        Remove temporary files of a process that was killed while it wrote; they are no keys.
         """
 
     def touched(self) -> bool:
-        """Whether something was added or removed since the last call; a cheap look."""
+        """Whether something was added or removed since the last call; cheap."""
 
     def read(self, minion_id: str, certain: bool = False) -> Content | None:
         """
-        What the store shows for an id; None while a key file is being written or is no key.
-
-        Such an id is named again by the next :meth:`changed`.
+        What the store shows for an id; None if a key file is half written, or is no key. The next
+        :meth:`changed` names such an id again.
 
         :param certain: no write is under way: a pending file that holds no key counts as absent.
         """
@@ -105,19 +99,20 @@ class KeyStore(Protocol):
         """Remove the entries that :meth:`junk` still names."""
 
     def signature(self, owner: str) -> str | None:
-        """The token with which master *owner* signed this store last, or None."""
+        """The last token with which the master *owner* signed this store, or None."""
 
     def check_writable(self) -> None:
         """
         Fail now if nothing can be written, rather than when the next revocation is due.
 
-        :raises StoreError: it cannot be written; says why.
+        :raises StoreError: the store cannot be written; says why.
         """
 
     def sign(self, owner: str, token: str | None) -> None:
-        """Store *token* as *owner*'s, in place of an earlier one; None removes it."""
+        """Replace the token of the master *owner* by *token*; None removes it."""
 
     def apply(self, changes: Sequence[Change]) -> Outcome:
         """
-        Take all steps: first write what is new and make it durable, then the removals likewise.
+        Take all steps: first write new entries and make them durable, then remove old ones in the
+        same way.
         """

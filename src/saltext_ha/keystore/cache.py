@@ -1,8 +1,8 @@
 """
 Minion keys behind a ``keys.cache_driver`` of Salt 3008 that keeps no key files.
 
-Banks ``keys`` ({"state", "pub"} an id) and ``denied_keys`` (a list an id), as ``salt.key.Key``
-uses them. One entry an id: writing the new state replaces the old one in one call.
+The banks are ``keys`` ({"state", "pub"} an id) and ``denied_keys`` (a list an id), as in
+``salt.key.Key``. An id has one entry: one call replaces the old state by the new one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SIGNATURES = "saltext_ha_signatures"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
 # This driver keeps only the first denied key (salt/cache/mmap_key.py).
 ONE_DENIED = "mmap_key"
-# Drivers raise what they like; KeyError: there is no such driver, or its libraries are missing.
+# Drivers raise any exception; KeyError means no such driver, or that its libraries are missing.
 FAILURES = Exception
-# What is stored for one id is spoilt: not msgpack, or not what Salt stores.
+# The entry of one id is spoilt: not msgpack, or not in the form that Salt stores.
 SPOILT = (InvalidRecord, SaltDeserializationError, AttributeError, TypeError)
 
 
@@ -46,15 +46,15 @@ class CacheStore:
         self._cache = salt.cache.Cache(dict(opts), driver=driver)
         self._driver = driver
         self._seen = Marks()
-        # Salt's drivers do not say that they may be used from two threads.
+        # Salt does not promise that two threads may use a driver.
         self._lock = threading.Lock()
         self.one_denied = driver == ONE_DENIED
-        # It knows only Salt's banks, and keeps them in this folder.
+        # The mmap_key driver knows only Salt's banks, and keeps them in this folder.
         folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
         self._folder = str(folder) if self.one_denied else ""
 
     def changed(self) -> Iterable[str]:
-        """See :meth:`KeyStore.changed`; these drivers keep no times, so everything is listed."""
+        """See :meth:`KeyStore.changed`; lists everything, as these drivers keep no times."""
         try:
             with self._lock:
                 found = self._everything()
@@ -71,7 +71,7 @@ class CacheStore:
 
     def check_writable(self) -> None:
         """
-        See :meth:`KeyStore.check_writable`; a driver can say it only once something is written.
+        See :meth:`KeyStore.check_writable`; a driver can tell only when something is written.
         """
 
     def touched(self) -> bool:
@@ -148,7 +148,7 @@ class CacheStore:
         return Outcome(missing, {}, taken)
 
     def _is_taken(self, change: Change) -> bool:
-        """Whether an entry that was not shown is in the place of one to be put."""
+        """Whether *change* is to put an entry where an entry is that was not shown."""
         if not any(step.action == PUT for step in change.steps):
             return False
         entry = self._cache.fetch(KEYS, change.minion_id)
@@ -166,7 +166,7 @@ class CacheStore:
             self._cache.store(KEYS, minion_id, entry)
             return there
         if step.action == REMOVE:
-            # A put of the same change replaced this entry: it is not there to be removed.
+            # A put of the same change has replaced this entry.
             if any(other.action == PUT for other in change.steps):
                 return True
             entry = self._cache.fetch(KEYS, minion_id)
@@ -202,11 +202,11 @@ class CacheStore:
         try:
             return dict(self._cache.list_all(bank, include_data=True))
         except (AttributeError, SaltCacheError, TypeError):
-            # Most drivers cannot; salt.key.Key falls back to one fetch per key as well.
+            # Most drivers cannot do this; salt.key.Key also falls back to one fetch per key.
             return {name: self._fetch_any(bank, name) for name in self._cache.list(bank)}
 
     def _fetch_any(self, bank: str, name: str) -> Any:
-        """An entry; one that is spoilt is named by each pass, and hides no other."""
+        """An entry; for a spoilt one the error, so that each pass names it and the others."""
         try:
             return self._cache.fetch(bank, name)
         except SaltDeserializationError as exc:
@@ -225,7 +225,7 @@ def _content(entry: Mapping[str, str] | None, denied: Sequence[str]) -> Content:
 
     refused = set()
     for text in denied:
-        # Salt keeps what was sent, key or not: that must not stop a revocation.
+        # Salt keeps what a host sent, key or not. Junk must not stop a revocation.
         with contextlib.suppress(InvalidRecord):
             refused.add(add(text))
     if not entry or entry.get("state") not in SLOT_STATES:

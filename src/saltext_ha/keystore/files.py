@@ -1,9 +1,9 @@
 """
 Minion keys as files: ``minions``, ``minions_pre``, ``minions_rejected`` and ``minions_denied``.
 
-The layout of 3006 and 3007, and of 3008's ``localfs_key`` driver (``salt/cache/localfs_key.py``).
-That driver is not used: its ``store`` removes the old file before it writes the new one,
-so that a crash in between loses the key.
+This is the layout of 3006 and 3007, and of 3008's ``localfs_key`` driver
+(``salt/cache/localfs_key.py``). That driver is not used: its ``store`` removes the old file before
+it writes the new one, so a crash in between loses the key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from saltext_ha.keystore.marks import Marks
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
-# Seconds until the folders are asked again; some are on another machine.
+# Seconds until the folders are asked again if they can be written; they may be remote.
 ASKED_EVERY = 5.0
 SLOTS = (ACCEPTED, PENDING, REJECTED)
 PLACES = {state: number for number, state in enumerate(FOLDERS, 1)}
@@ -37,9 +37,9 @@ class FileStore:
     """
     The key folders below *root*.
 
-    :param user: owner of files that are written; unchanged when unknown or not permitted.
+    :param user: owner of written files; not set if *user* is unknown or the change not permitted.
     :param group_readable: ``permissive_pki_access`` of the master.
-    :param pending_first: where an id is both pending and accepted, Salt takes it as pending.
+    :param pending_first: if an id is both pending and accepted, Salt takes it as pending.
     """
 
     one_denied = True
@@ -65,7 +65,7 @@ class FileStore:
         self._asked, self._closed = float("-inf"), ""
 
     def changed(self) -> Iterable[str]:
-        """See :meth:`KeyStore.changed`: one ``scandir`` pass, nothing is read."""
+        """See :meth:`KeyStore.changed`; one ``scandir`` pass that reads no file."""
         found: dict[str, int] = {}
         for state in FOLDERS:
             for name, mark in self._scan(state):
@@ -77,7 +77,7 @@ class FileStore:
         self._seen.update(marks)
 
     def touched(self) -> bool:
-        """See :meth:`KeyStore.touched`: by the folders' times of change."""
+        """See :meth:`KeyStore.touched`; compares the folders' modification times."""
         times = {}
         for state, folder in self._folders.paths.items():
             with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ class FileStore:
             if state != DENIED:
                 slot_mark ^= entry_mark
             if text is None:
-                # Salt writes what was sent, key or not: that must not stop a revocation.
+                # Salt writes what a host sent, key or not. Junk must not stop a revocation.
                 junk |= state == PENDING
                 continue
             found[state] = minion_key.fingerprint(text)
@@ -187,12 +187,12 @@ class FileStore:
         except FileNotFoundError:
             return
         except OSError as exc:
-            self._times = {}  # what was found by them is yet to be listed
+            self._times = {}  # touched() must report the same change again
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
 
 
 def _is_open(folder: str) -> bool:
-    # Root may write anywhere, but on what is mounted read-only.
+    # Root may write anywhere, except on a read-only file system.
     return os.access(folder, os.W_OK | os.X_OK) or not os.path.exists(folder)
 
 
@@ -207,12 +207,12 @@ def _is_junk(path: str) -> bool:
 
 
 def _mark(state: str, info: os.stat_result) -> int:
-    # The hash of a tuple of numbers is the same in every process; that of a text is not.
+    # Every process gets the same hash of a tuple of numbers, but not of a text.
     place = PLACES[state]
     return hash((place, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size))
 
 
-@functools.lru_cache(maxsize=4096)  # each id is checked several times during one change
+@functools.lru_cache(maxsize=4096)  # one change checks the same id several times
 def _may_be_id(name: str) -> bool:
     try:
         minion_key.check_id(name)

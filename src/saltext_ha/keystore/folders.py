@@ -17,7 +17,7 @@ FOLDERS = {
     REJECTED: "minions_rejected",
     DENIED: "minions_denied",
 }
-# An error of one file, which must not stop the others.
+# Errors of one file, which must not stop the others.
 ONE_FILE = (
     errno.EACCES,
     errno.EPERM,
@@ -35,10 +35,10 @@ class Folders(NamedTuple):
 
     root: Path
     paths: dict[str, str]
-    """By state."""
+    """State → folder."""
     mode: int
     uid: int
-    """-1: the owner is this process's user."""
+    """-1: the user of this process."""
 
     @classmethod
     def below(cls, root: Path, mode: int, uid: int) -> Folders:
@@ -47,11 +47,11 @@ class Folders(NamedTuple):
         return cls(root, paths, mode, uid)
 
     def path(self, state: str, minion_id: str) -> str:
-        """The file of an id in a state."""
+        """The key file of an id in the folder of *state*."""
         return f"{self.paths[state]}/{minion_id}"
 
     def make(self, state: str) -> None:
-        """Make the folder of *state*, if it is not there."""
+        """Make the folder of *state*, if it is missing."""
         mode = 0o750 if self.mode == 0o640 else 0o700
         os.makedirs(self.paths[state], mode=mode, exist_ok=True)
 

@@ -14,18 +14,18 @@ class Marks:
     """
     The mark of each minion id that was read.
 
-    A dict of them was the largest thing in an engine at rest: 160 bytes an id, most of them for
-    Python's objects. Here the few ids of one part lie packed in one object, in 60 bytes each. One
+    A dict of marks was the largest object of an engine at rest: 160 bytes an id, mostly for
+    Python's objects. Here one object has the few ids of one part packed, in 60 bytes each. One
     thread may change marks while others go through them.
     """
 
     def __init__(self) -> None:
-        self._pack = msgpack.Packer().pack  # msgpack.packb makes one for each call
-        # Strangers choose ids, but cannot fill one part: each process has a hash of its own.
+        self._pack = msgpack.Packer().pack  # msgpack.packb makes a Packer for each call
+        # Strangers choose ids, but cannot fill one part: each process hashes in its own way.
         self._parts: list[bytes] = [EMPTY] * PARTS
 
     def __setitem__(self, minion_id: str, mark: int) -> None:
-        """Note the mark of an id; 0: it is not there."""
+        """Note the mark of an id; 0: forget the id."""
         part = hash(minion_id) % PARTS
         marks = msgpack.unpackb(self._parts[part])
         if mark:
@@ -35,7 +35,7 @@ class Marks:
         self._parts[part] = self._pack(marks) if marks else EMPTY
 
     def update(self, marks: Iterable[tuple[str, int]]) -> None:
-        """Note many, by id."""
+        """Note many marks, as (id, mark)."""
         for minion_id, mark in marks:
             self[minion_id] = mark
 
@@ -45,7 +45,7 @@ class Marks:
                 yield from msgpack.unpackb(part).items()
 
     def changed(self, found: dict[str, int]) -> set[str]:
-        """The ids whose marks are others than *found*, which is used up."""
+        """The ids whose marks differ from *found*, which is used up."""
         ids = {minion_id for minion_id, mark in self if found.pop(minion_id, 0) != mark}
         ids.update(found)
         return ids

@@ -34,15 +34,15 @@ def fingerprint(text: str) -> bytes:
 
 
 def show(key: bytes, short: bool = True) -> str:
-    """A fingerprint for people: ``3a:9f:…`` or, with ``short=False``, in full."""
+    """A fingerprint for people: ``3a:9f:…``, or in full with ``short=False``."""
     return key[:4].hex(":") + ":…" if short else key.hex(":")
 
 
 def find(keys: Iterable[bytes], wanted: str) -> bytes:
     """
-    The one of *keys* whose fingerprint begins with *wanted* (hex digits; colons are ignored).
+    The only one of *keys* that begins with *wanted* (hex digits; colons are ignored).
 
-    :raises HaError: none or several do; names the fingerprints there are.
+    :raises HaError: no key or several begin so; names all of them.
     """
     digits = wanted.rstrip("…").replace(":", "").lower()
     there = sorted(keys)
@@ -57,11 +57,11 @@ def find(keys: Iterable[bytes], wanted: str) -> bytes:
 
 def check_id(minion_id: object) -> str:
     """
-    *minion_id*, checked.
+    *minion_id*, if it is valid.
 
-    As strict as ``salt.utils.verify.valid_id`` (no path separators, no NUL, stays in its folder).
-    Also: no leading dot (Salt has files of its own under such names in the key folders), nothing
-    unprintable, and short enough for a file name.
+    This is as strict as ``salt.utils.verify.valid_id`` (no path separators, no NUL, stays in its
+    folder). Also: no leading dot (Salt has its own files with such names in the key folders),
+    nothing unprintable, and short enough for a file name.
 
     :raises InvalidRecord: says why.
     """
@@ -110,7 +110,7 @@ def check(text: str) -> None:
     :raises InvalidRecord: says why.
     """
     check_shape(text)
-    # Text after the first key would be copied with it to every master.
+    # Text after the first key would go to every master with that key.
     if text.count("-----BEGIN") != 1:
         raise InvalidRecord("not exactly one public key in PEM")
     try:

@@ -1,4 +1,4 @@
-"""How key files are read: safe against links and pipes, and without a change of access times."""
+"""Reads key files: safe against links and pipes, and without changing their access times."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from saltext_ha.keystore import minion_key
 
 # A link or a pipe may have replaced the file that was seen.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-# Noting the access time of 100 000 files takes longer than reading them, and such a file takes as
-# long to be made durable as a new one.
+# To note the access time of 100 000 files takes longer than to read them, and then each takes as
+# long to become durable as a new file.
 NO_TRACE = getattr(os, "O_NOATIME", 0)
 
 
 def open_file(path: str) -> int:
-    """The file *path*, open; a link is refused (``ELOOP``), a pipe is not waited for."""
+    """Open the file *path*; refuse a link (``ELOOP``), and do not wait for a pipe."""
     try:
         return os.open(path, READ | NO_TRACE)
     except PermissionError:  # another user's file
@@ -23,7 +23,7 @@ def open_file(path: str) -> int:
 
 
 def read_key(path: str) -> str | None:
-    """The key in normal form; None when the file is empty, half written or no key."""
+    """The key in normal form; None if the file is empty, half written or no key."""
     descriptor = open_file(path)
     try:
         raw = os.read(descriptor, minion_key.MAX_LENGTH + 1)

@@ -1,14 +1,14 @@
 """
-Revoking by Salt's own means.
+Revokes access by Salt's own means.
 
-Removing a key file does not revoke: a minion that has authenticated keeps using the master's AES
+To remove a key file is not enough: a minion that has authenticated keeps using the master's AES
 key. ``salt-key -d`` and ``-r`` also drop a rotate file, so that the master makes a new AES key and
 every minion authenticates again, and clean the caches of ids without a key
 (``salt.key.Key.delete_key`` and ``reject``; the same calls on 3006, 3007 and 3008).
 
-To clean the caches Salt reads every key there is: on 3008.3 a second for every 14 000. So Salt is
-asked only where it is not known which ids lost their key. Where it is known, the caches of those
-ids are flushed directly: the same ones that Salt would flush.
+To clean the caches, Salt reads every key there is: a second for every 14 000 on 3008.3. So Salt is
+asked only if we do not know which ids lost their key. Otherwise we flush the caches of those ids
+directly, the same caches that Salt would flush.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from saltext_ha.common.fail_points import point
 
 MINIONS = "minions"
 """
-3006 and 3007: a bank for each minion, and a folder of the same name. 3008 does not delete that
+3006 and 3007 have a bank for each minion, and a folder of the same name. 3008 does not delete that
 folder: files that minions sent by ``cp.push`` stay.
 """
 GRAINS, PILLAR = "grains", "pillar"
-"""3008: an entry for each minion; for pillar one more per environment, ``id:env``."""
+"""3008 has an entry for each minion; for pillar one more per environment, ``id:env``."""
 
 
 def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = True) -> None:
@@ -43,14 +43,14 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
     ``rotate_aes_key: False`` and ``preserve_minion_cache: True`` are respected. One call per batch
     is enough.
 
-    :param gone: the ids that have no key any more, read only once the AES key is being rotated;
-        None when they are not known.
-    :param rotate: False where none of them was accepted: there is no access to revoke.
-    :raises StoreError: when either failed; to be tried again.
+    :param gone: the ids that have no key any more; iterated only after the rotation. None if they
+        are not known.
+    :param rotate: False if no accepted key was revoked: there is no access to take away.
+    :raises StoreError: either failed; to be tried again.
     """
     options = dict(opts)
     try:
-        # Access first; the caches can wait.
+        # The access is urgent; the caches can wait.
         point("revoke.rotate")
         if rotate and options.get("rotate_aes_key"):
             _rotate(options)
@@ -85,7 +85,7 @@ def _clean_all(options: dict[str, Any]) -> None:
 
 
 def _clean(options: Mapping[str, Any], gone: Collection[str]) -> None:
-    """What ``check_minion_cache`` flushes if only *gone* are without a key."""
+    """Flush what ``check_minion_cache`` would flush if only *gone* had no key."""
     cache = salt.cache.factory(options)
     if salt.version.__saltstack_version__.major >= 3008:
         for minion_id in gone:

@@ -1,8 +1,8 @@
 """
-Signatures in a folder: how a master recognises its key store when another one is in its place.
+Signatures in a folder: by them a master notices that another key store is in the place of its own.
 
-A signature is a dangling symbolic link whose target is the token. No release of Salt takes that for
-a key (all check for a regular file), and tools that copy folders copy it unchanged.
+A signature is a dangling symbolic link whose target is the token. No release of Salt takes it for a
+key (all check for a regular file), and tools that copy folders copy it unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PREFIX = ".ha-"
 
 def read(folder: str, owner: str) -> str | None:
     """
-    The token that *owner* left in *folder*; None when the token or the folder does not exist.
+    The token that *owner* left in *folder*; None if the token or the folder does not exist.
 
     :raises OSError: the folder cannot be read.
     """
@@ -30,7 +30,7 @@ def read(folder: str, owner: str) -> str | None:
 
 def write(folder: str, owner: str, token: str | None) -> None:
     """
-    Replace what *owner* left in *folder* by *token*; None removes it. The folder must exist.
+    Replace the token of *owner* in *folder* by *token*; None removes it. The folder must exist.
 
     :raises OSError: the folder cannot be written.
     """
@@ -39,7 +39,7 @@ def write(folder: str, owner: str, token: str | None) -> None:
         if os.path.lexists(path):
             os.unlink(path)
         return
-    # Salt's own temporary names do not begin with a dot; what a crash leaves is replaced here.
+    # Salt's own temporary names do not begin with a dot. A crash may have left this one.
     temporary = f"{path}.new"
     if os.path.lexists(temporary):
         os.unlink(temporary)

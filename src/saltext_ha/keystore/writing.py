@@ -1,10 +1,10 @@
 """
-How key files are written: each whole and durable before it gets its name, many at once.
+Writes key files: each is whole and durable before it gets its name, and many are written at once.
 
-A disk takes a millisecond to make a file durable, and hardly longer for several whose writers wait
-at the same time: their waits become one commit of the file system's journal. Only these waits use
+A disk takes a millisecond to make a file durable, and hardly longer for several if their writers
+wait at the same time: the file system commits its journal once for all. Only these waits use
 several threads. One thread does the rest: calls as short as those to a local disk take several
-times as long when threads contend for the interpreter.
+times as long if threads contend for the interpreter.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from saltext_ha.keystore import reading
 
 AT_ONCE = 96
 """
-Files that become durable side by side. As many more are open meanwhile, each with a descriptor.
+How many files become durable side by side. As many more are open meanwhile.
 """
 WAITERS = 8
-# For fewer files, starting threads takes longer than they save.
+# For fewer files, threads take longer to start than they save.
 FEW = 16
 SETTLED = 2.0  # seconds after its last change for which a key file may still be half written
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -37,7 +37,7 @@ LEFTOVER = re.compile(r"\.[0-9]+(\.[0-9]+)?\.ha")
 
 
 class Linked(NamedTuple):
-    """A file that gets a second name, as it was when it was read."""
+    """The state, when it was read, of a file that gets a second name."""
 
     inode: int
     written: int
@@ -52,11 +52,11 @@ class Draft:
     descriptor: int
     temporary: str
     source: str = ""
-    """Its other name, where it is a link to a file that exists."""
+    """The other name, if the draft is a link to an existing file."""
     linked: Linked | None = None
     """The state of that file when it was read."""
     gone: bool = False
-    """Whether there is no file of the name :attr:`temporary` any more."""
+    """Whether the name :attr:`temporary` is gone."""
 
 
 def temporary(folder: str, writer: int, number: int) -> str:
@@ -66,10 +66,10 @@ def temporary(folder: str, writer: int, number: int) -> str:
 
 def sweep(folders: Iterable[str]) -> None:
     """
-    Remove files in *folders* that were left by processes killed while they wrote.
+    Remove files in *folders* that killed processes left half written.
 
-    Another master that is writing in the same folder at this moment finds its file gone, and writes
-    it again.
+    If another master is writing in the same folder at this moment, it finds its file gone, and
+    writes it again.
     """
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -80,16 +80,16 @@ def sweep(folders: Iterable[str]) -> None:
 
 def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
     """
-    A new file that holds *text*.
+    Draft a new file that holds *text*.
 
-    :param uid: the owner; with -1, or where the owner may not be changed, it is this process's.
+    :param uid: the owner; -1, or if this process may not change it: the user of this process.
     """
     point("store.write")
     raw = text.encode()
     try:
         descriptor = os.open(temporary, NEW_FILE, mode)
     except FileExistsError:
-        # Left by a crash, or put there by another user: a link would be written through.
+        # A crash left it, or another user put it there: never write through a link.
         os.unlink(temporary)
         descriptor = os.open(temporary, NEW_FILE, mode)
     made = Draft(descriptor, temporary)
@@ -107,14 +107,14 @@ def draft(temporary: str, text: str, *, mode: int, uid: int) -> Draft:
 
 def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -> Draft | None:
     """
-    A second name for the file *source*, where the result is the same as that of :func:`draft`, for
+    Draft a second name for the file *source*, if the result is the same as from :func:`draft`, for
     a fraction of the work. Group and access list stay as they are.
 
     Salt 3006 and 3007 write keys in place, in rare cases into an existing file. So remove *source*
     once the draft has its name, then ask :func:`is_spoilt`.
 
-    :param source: if it was written lately, nothing is done.
-    :return: None when a new file must be written.
+    :param source: a file that was written lately is not linked.
+    :return: None if a new file must be written.
     """
     raw = text.encode()
     try:
@@ -125,7 +125,7 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
     try:
         before = os.fstat(descriptor)
         alone = stat.S_ISREG(before.st_mode) and before.st_nlink == 1
-        # A time in the future, by any clock, gives no age: write a new file.
+        # A time in the future gives no age: write a new file.
         settled = time.time() - before.st_mtime > SETTLED
         if alone and settled and os.read(descriptor, len(raw) + 1) == raw:
             if stat.S_IMODE(before.st_mode) != mode:
@@ -136,13 +136,13 @@ def draft_link(source: str, temporary: str, text: str, *, mode: int, uid: int) -
             made.linked = linked
             return made
     except OSError:
-        pass  # a new file cannot get it either, and shows why
+        pass  # writing a new file fails in the same way, and shows why
     discard(made)
     return None
 
 
 def waiters(number: int) -> contextlib.AbstractContextManager[Executor | None]:
-    """Threads that wait for *number* files; None where there are too few to be worth it."""
+    """Threads that wait for *number* files to become durable; None if they are too few for that."""
     if number < FEW:
         return contextlib.nullcontext()
     return ThreadPoolExecutor(WAITERS, thread_name_prefix="ha-writer")
@@ -150,8 +150,8 @@ def waiters(number: int) -> contextlib.AbstractContextManager[Executor | None]:
 
 def make_durable(drafts: Sequence[Draft], waiters: Executor | None) -> Iterator[OSError | None]:
     """
-    Make the content of *drafts* durable; for each, once that has ended, the reason why it failed,
-    or None. With *waiters* all begin at once; without, each when it is asked for.
+    Make the content of *drafts* durable; yield for each, once that has ended, why it failed, or
+    None. With *waiters* all begin at once; without, each begins when the caller asks for it.
     """
     if waiters is None:
         return map(_sync, drafts)
@@ -174,29 +174,28 @@ def _sync(draft: Draft) -> OSError | None:
 
 def name(draft: Draft, target: str, replaces: bool) -> bool | None:
     """
-    Rename *draft*, which is durable, to *target*; the folder must still be made durable.
+    Rename the durable *draft* to *target*; the folder must still be made durable.
 
     :param replaces: whether a file is expected at *target*.
-    :return: whether there was one. None when a new file must be written: the linked file has
-        changed, or cannot have two names, or the draft was removed.
+    :return: whether there was one. None if a new file must be written: the linked file has changed,
+        or cannot have two names, or the draft was removed.
     """
     if draft.linked:
         try:
             os.link(draft.source, draft.temporary)
-            # Since it was read it may have been written to, or replaced by another key.
+            # The file may have been written to or replaced by another since it was read.
             if not is_still(draft.temporary, draft.linked):
                 return None
         except OSError:
             return None
     point("store.rename")
-    # As late as possible: a *target* that is removed after this is the new one, and that is
-    # noticed.
+    # Look as late as possible: a *target* removed later is the new file, and its loss is noticed.
     replaced = replaces and os.path.lexists(target)
     try:
         os.rename(draft.temporary, target)
     except FileNotFoundError:
         return None
-    # Where *target* was the same file already, both names would stay.
+    # If *target* was the same file already, rename keeps both names.
     draft.gone = not draft.linked
     return replaced
 
@@ -211,12 +210,12 @@ def discard(draft: Draft) -> None:
 
 
 def is_still(path: str, linked: Linked) -> bool:
-    """Whether *path* is the file that got a second name, and is unchanged."""
+    """Whether *path* still is the file that got a second name, unchanged."""
     return _linked(os.lstat(path)) == linked
 
 
 def is_spoilt(target: str, linked: Linked) -> bool:
-    """Whether the file of *target* was written to by its other name, which is gone now."""
+    """Whether the file *target* was written to under its other name, which is gone now."""
     try:
         now = _linked(os.lstat(target))
     except FileNotFoundError:
@@ -239,6 +238,6 @@ def sync_folder(folder: str) -> None:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    # On a disk that is nearly full the first write is short, and only the next one fails.
+    # On a nearly full disk the first write is short, and only the next one fails.
     while data:
         data = data[os.write(descriptor, data) :]

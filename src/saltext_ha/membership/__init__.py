@@ -1,6 +1,6 @@
 """
 Who belongs to the group: invitations, joins, admission, leaving.
 
-membership (who belongs, gossip) · token, invites, group_secret → admission (letting in) · join,
-unattended, reaching (getting in) · handover (of the masters' key pairs) · certificates, auto_join
+membership (who belongs, gossip) · token, invites, group_secret → admission (lets masters in) ·
+join, unattended, reaching (the joining side) · handover (of key pairs) · certificates, auto_join
 """

@@ -1,7 +1,7 @@
 """
-Admits new masters: by a token, or by the group's secret.
+Admits new masters by a token, or by the group's secret.
 
-A caller here has no pinned certificate yet, so nothing that it sends is trusted.
+A caller has no pinned certificate yet, so nothing that it sends is trusted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from saltext_ha.transport.trust import Trust
 log = logging.getLogger(__name__)
 
 MAX_WRONG_PROOFS = 5
-# From one address, and from all together: a flood from one address does not keep others from
-# joining.
+# From one address, and from all together: a flood from one address must not keep others out.
 MAX_FAILED_JOINS = 20
 MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
@@ -44,14 +43,14 @@ class Admission:
     """
     Answers masters that are no members yet.
 
-    :param membership: of the group that admits them.
-    :param share: returns what to hand to a master that joins, besides the members, given the
-        invitation (for instance the group's master key, if ``share_master_key`` is set there).
-    :param preview: returns what to tell a master that only asks what joining would do, given the
-        invitation and the position of the next part (bytes of its own choice, at first none).
+    :param membership: the group that admits them.
+    :param share: invitation → what to hand to a joining master besides the members (for instance
+        the group's master key, if the invitation has ``share_master_key``).
+    :param preview: invitation and position of the next part → what to tell a master that only asks
+        what joining would do. This function chooses the bytes of the position; at first none.
     :param secret: admits masters that know the group's secret; None: only a token admits.
-    :param seen: seconds since the pinned master of that name was last seen to run; None: it does
-        not run, as far as known here.
+    :param seen: name of a pinned master → seconds since it was last seen to run; None: it does not
+        run, as far as known here.
     """
 
     def __init__(
@@ -75,9 +74,9 @@ class Admission:
         self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
 
     async def tidy(self) -> None:
-        """For as long as the engine runs: remove what has expired, tokens in files before all."""
+        """As long as the engine runs, remove expired invitations and their token files."""
         while True:
-            with contextlib.suppress(OSError):  # tried again
+            with contextlib.suppress(OSError):  # try again later
                 self._invites.purge()
             await asyncio.sleep(PURGE)
 
@@ -92,15 +91,15 @@ class Admission:
 
     async def certificates(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler: all certificates of this master, which are no secret. Each proves the next, so that
-        a master that pinned a former one can take over the present one.
+        Handler: all certificates of this master, which are no secret. Each proves the next, so a
+        master that pinned a former certificate can take over the present one.
         """
         return {"certificates": list(self._membership.identity.chain)}
 
     async def renewed(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler: a caller shows all certificates of a master. They prove themselves, so any caller
-        may bring them; those that do not follow from a pinned one are refused.
+        Handler: a caller shows all certificates of a master. They prove each other, so any caller
+        may bring them; certificates that do not follow from a pinned one are refused.
         """
         name, shown = payload.get("name"), payload.get("certificates")
         try:
@@ -108,24 +107,24 @@ class Admission:
             return {"news": self._trust.renew(str(name), chain)}
         except TrustError as exc:
             log.debug("renewal refused name=%.80r reason=%s", name, exc)
-            # Strangers are not told which masters are pinned.
+            # Do not tell strangers which masters are pinned.
             raise TrustError("these certificates follow from none that is pinned here") from None
 
     async def join(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler for a master with a token or the secret: admit it, and tell it and the others.
+        Handler for a master with a token or the secret: admit it, and tell the members.
 
-        :param host: the address that the request came from.
+        :param host: the address from which the request came.
         :raises TokenError: the token or the proof is not valid.
-        :raises TrustError: its name or certificate cannot be taken, it is not reached at its URL,
-            or what the invitation promised to share does not exist; nothing was changed.
+        :raises TrustError: the joiner's name or certificate cannot be taken, its URL does not reach
+            it, or a key that the invitation promised does not exist; nothing was changed.
         """
         joiner, invite = self._entitled(payload, host)
         self._check_joiner(joiner)
         unreachable = await self._try(joiner, payload)
         shared = self._shared(invite)
         point("invite.consume")
-        # The token is used up first: a crash in between costs a token, but never admits twice.
+        # Use up the token first: a crash in between costs a token, but never admits two masters.
         if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
             raise TokenError(UNKNOWN)
         point("invite.pin")
@@ -134,7 +133,7 @@ class Admission:
             "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
         )
         point("invite.tell")
-        # The joiner takes no calls yet: it learns of the group from our answer.
+        # The joiner takes no calls yet; our answer tells it the members.
         untold = await self._membership.exchange(skip=joiner.name)
         point("invite.reply")
         reply = wire.pack(
@@ -154,7 +153,7 @@ class Admission:
 
     async def plan(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
-        Handler for a master with a token that asks what joining would do: nothing is changed, and
+        Handler for a master with a token that asks what joining would do. This changes nothing, and
         the token stays valid.
 
         :raises TokenError: the token is not valid.
@@ -188,7 +187,7 @@ class Admission:
     def _entitled(
         self, payload: Mapping[str, Any], host: str, after: bytes | None = None
     ) -> tuple[Peer, Invite]:
-        """The caller and its invitation; *after* if it only asks for a plan."""
+        """The caller and its invitation; *after* is given if it only asks for a plan."""
         self._throttle(host)
         joiner = make_peer(payload.get("name"), payload.get("url"), payload.get("certificate"))
         group = payload.get("group")
@@ -222,10 +221,10 @@ class Admission:
 
     async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
         """
-        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried, as one
-        of an older release.
+        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried (older
+        releases do not).
 
-        :raises TrustError: it is not reached, and wants to join only if it is.
+        :raises TrustError: *joiner* is not reached, and wants to join only if it is.
         """
         wish, url = payload.get("reach"), self._trust.url_of(joiner)
         why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""

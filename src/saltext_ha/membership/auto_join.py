@@ -1,4 +1,4 @@
-"""Joins those of ``ha: masters`` that are not in the group yet, by the secret."""
+"""Joins with those of ``ha: masters`` that are not in the group yet, by the secret."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN = 1.0
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
 SOURCE = "masters"
-"""The subject of the notes that say why masters are not joined."""
+"""The key of the note that says why masters are not in the group."""
 
 
 class AutoJoin:
     """
     Tries every address of ``ha: masters`` until a pinned peer, or this master itself, is there.
 
-    Two that join each other at the same time end like any two that joined: what each of them pins
-    does not depend on which one asked.
+    Two masters may join each other at the same time: each pins the same, whichever asked.
 
-    :param identity: this master's present one.
-    :param notes: take the reasons why masters are not joined.
+    :param identity: returns this master's present identity.
+    :param notes: receive the reasons why masters are not joined.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class AutoJoin:
         self._reasons: dict[str, str] = {}
 
     async def run(self) -> None:
-        """For as long as the engine runs; ends at once if ``ha: masters`` is not set."""
+        """Run as long as the engine does; end at once if ``ha: masters`` is not set."""
         config = self._config
         if not config.masters:
             return
@@ -87,13 +86,13 @@ class AutoJoin:
         except HaError as exc:
             reason = str(exc)
             if reason != self._reasons.get(url):
-                # Every group begins with no answer.
+                # When a group begins, nobody answers.
                 level = logging.INFO if isinstance(exc, PeerUnreachable) else logging.WARNING
                 log.log(level, "ha masters: not joined url=%s reason=%s", url, reason)
             self._reasons[url] = reason
             delay = min(2 * self._delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
             self._delays[url] = delay
-            # Not at the same time as the other masters, which began when this one did.
+            # Avoid the moments when other masters try, which began when this one did.
             self._due[url] = time.monotonic() + delay * random.uniform(0.7, 1.0)  # nosec B311
         else:
             for known in (self._reasons, self._delays, self._due):

@@ -21,13 +21,13 @@ EXPIRES_SOON = datetime.timedelta(days=60)
 
 class Certificates:
     """
-    The certificates of this master, and how it learns the present ones of its peers.
+    Renews this master's certificate, and learns the present certificates of its peers.
 
     :param made: this master's identity.
-    :param state_dir: the folder of its files; *name*: the name in a new certificate.
+    :param state_dir: the folder of its files. :param name: the name in a new certificate.
     :param timeout: seconds that a peer may take.
-    :ivar identity: the present one.
-    :ivar shown_by: called with each new identity: all parts that show it to others.
+    :ivar identity: the present identity.
+    :ivar shown_by: called with each new identity, by which all parts show it to others.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Certificates:
         return made
 
     def notes(self) -> list[str]:
-        """A note that the certificate expires soon, well before it does."""
+        """A note, well before it happens, that the certificate expires."""
         end = succession.expiry(self.identity.certificate)
         left = end - datetime.datetime.now(datetime.timezone.utc)
         if left > EXPIRES_SOON:
@@ -68,10 +68,10 @@ class Certificates:
 
     async def reconcile(self, peer: Peer) -> bool:
         """
-        Called when a peer and this master do not know each other's certificates: each may have
+        Call this when *peer* or this master does not know the other's certificate: either may have
         renewed its own.
 
-        :return: whether they know each other now, so that another call makes sense.
+        :return: whether both know each other now, so that another call makes sense.
         """
         try:
             if self._trust.renew(peer.name, await certificates_of(peer, self._timeout)):

@@ -2,13 +2,13 @@
 The group secret: a master that knows it may join, any number of times.
 
 Both sides prove the secret by an HMAC, and neither ever sends it. The joiner does not know the
-inviter's certificate beforehand: it takes the one that is shown, binds its proof to it, and
-believes only an answer whose proof is bound to the same one. A man in the middle has another
-certificate: the real master refuses its copy of the request, and it cannot make an answer. A nonce
-keeps old answers from being believed again.
+inviter's certificate beforehand: it binds its proof to the certificate that it is shown, and
+believes only an answer whose proof is bound to the same certificate. A man in the middle has
+another certificate: the real master refuses the request that it passes on, and it cannot make an
+answer. Because of a nonce, old answers are not believed.
 
-A master that left its group by ``ha.leave`` neither admits others by the secret nor joins by
-itself, until ``ha.join`` is run on it. The mark for that is a file.
+After ``ha.leave`` a master neither admits others by the secret nor joins by itself, until
+``ha.join`` is run on it. The mark for that is a file.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LEFT_FILE = "left"
 @dataclass(frozen=True)
 class GroupSecret:
     """
-    What this master grants to one that proves *secret*: to be pinned, and the master key on request
-    if *share_master_key* is set.
+    Admits masters that prove *secret*: they are pinned and, if *share_master_key* is set, get the
+    master key on request.
     """
 
     state_dir: Path
@@ -46,7 +46,7 @@ class GroupSecret:
 
     def admit(self, server: str, joiner: Peer, payload: Mapping[str, Any]) -> Invite:
         """
-        The invitation that a join request is entitled to.
+        The invitation to which a join request is entitled.
 
         :param server: the fingerprint of this master's certificate.
         :raises TokenError: the request does not prove the secret.
@@ -63,7 +63,7 @@ class GroupSecret:
                 "the proof is wrong: another secret is configured there (ha: secret_file), or "
                 "something in between changes the connection"
             )
-        # Only now: callers without the proof are told nothing.
+        # Not earlier: callers without the proof must learn nothing.
         since = left_since(self.state_dir)
         if since:
             raise TrustError(f"that master left its group ({since}); only ha.join there undoes it")
@@ -73,7 +73,7 @@ class GroupSecret:
 def request_mac(
     key: bytes, server: str, joiner: Peer, group: str, nonce: bytes, wants_key: bool
 ) -> bytes:
-    """The joiner's proof, bound to both certificates' fingerprints and to all that it asks for."""
+    """The joiner's proof, bound to both certificates' fingerprints and to all that is asked for."""
     return mac(
         key,
         [
@@ -96,7 +96,7 @@ def mark_left(state_dir: Path) -> None:
 
 
 def left_since(state_dir: Path) -> str:
-    """When this master left its group (ISO time, for people); empty when it did not."""
+    """When this master left its group (ISO time, for people); empty if it did not."""
     try:
         return (state_dir / LEFT_FILE).read_text("ascii", "replace").strip() or "some time ago"
     except FileNotFoundError:

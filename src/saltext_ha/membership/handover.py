@@ -1,9 +1,9 @@
 """
-Hands key pairs to a master that joins: read on one side, put in place on the other.
+Hands key pairs to a joining master: reads them on one side, puts them in place on the other.
 
 Minions know a group of hot-hot masters by one key pair. If the masters keep different pairs,
-minions can know them by the signing pair that vouches for each. Either is sent inside the join,
-which is authenticated on both sides, and only if the invitation says so.
+minions can know them by one signing pair, which vouches for each. Either pair is sent inside the
+join, which is authenticated on both sides, and only if the invitation says so.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ TRY_AGAIN = "salt-ha join with the same token and force=True"
 
 def take(opts: Mapping[str, Any], roles: Sequence[str] = ROLES) -> dict[str, str]:
     """
-    Key pairs of this master as texts to send: that of the first of *roles*, and those of the others
-    if it has them.
+    Read key pairs of this master, as texts to send: the pair of the first of *roles*, and those of
+    further roles if they are here.
 
-    :raises TrustError: there is no complete pair for the first role here, or the master key may not
+    :raises TrustError: there is no complete pair of the first role here, or the master key may not
         be handed over.
     """
     if MASTER in roles:
@@ -61,7 +61,7 @@ def take(opts: Mapping[str, Any], roles: Sequence[str] = ROLES) -> dict[str, str
 
 
 def show(opts: Mapping[str, Any]) -> dict[str, str]:
-    """The public halves that are here, for a master that compares them with its own."""
+    """The public halves that are here; a joining master compares them with its own."""
     halves = {f"{role}.pub": _read(opts, role)[1] for role in ROLES}
     return {name: public.decode() for name, public in halves.items() if public}
 
@@ -73,7 +73,7 @@ def has_key(opts: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Pair:
-    """One pair to put in place for *role*; the present one is kept first if *backup*."""
+    """One pair to put in place for *role*; if *backup*, the present pair is kept first."""
 
     role: str
     private: str
@@ -90,13 +90,13 @@ def place(
     """
     Put the pairs that :func:`take` read on another master in place here.
 
-    At no instant is there no key, and after a crash in between the same call completes it.
+    There is a key at every instant, and after a crash in between the same call finishes the work.
 
-    :param shared: public halves alone, as :func:`show` gives them, are no pairs to put in place.
-    :param force: replace a different pair that is there; it is kept beside as ``*.before-<time>``.
-    :param again: what the operator is told to do if that is intended.
-    :return: notes for the operator; nothing is done if the same pair is there already.
-    :raises TrustError: half a pair came, the halves do not fit, a different pair is there (then
+    :param shared: public halves alone, from :func:`show`, are ignored.
+    :param force: replace a different pair that is here, and keep it beside as ``*.before-<time>``.
+    :param again: what the operator must do if such a replacement is intended.
+    :return: notes for the operator; nothing is done if the same pair is here already.
+    :raises TrustError: half a pair came, the halves do not fit, a different pair is here (then
         nothing was changed), or the files cannot be written.
     """
     if f"{MASTER}.pem" in shared:
@@ -140,7 +140,7 @@ def _todo(
 
 
 def compare(opts: Mapping[str, Any], shared: Mapping[str, Any]) -> list[str]:
-    """Notes for the operator if no private key was handed over; empty if all is well."""
+    """Notes for the operator if no master key was handed over; empty if all is well."""
     public = shared.get(f"{MASTER}.pub")
     if f"{MASTER}.pem" in shared or not isinstance(public, str):
         return []
@@ -170,10 +170,10 @@ def foretell(
     force: bool = False,
 ) -> tuple[list[str], list[str]]:
     """
-    What :func:`place` would do, and :func:`compare` say, from the public halves alone.
+    Predict what :func:`place` and :func:`compare` would do, from the public halves alone.
 
-    :param shown: what :func:`show` gave on the inviting master.
-    :param roles: those of the pairs that the invitation hands over.
+    :param shown: the result of :func:`show` on the inviting master.
+    :param roles: the roles of the pairs that the invitation hands over.
     :return: notes for the operator, and what would not work.
     """
     notes = [] if roles else compare(opts, shown)
@@ -213,7 +213,7 @@ def refuse_in_cluster(opts: Mapping[str, Any]) -> None:
     """
     Refuse if Salt itself exchanges the pair that minions know (``cluster.pem``).
 
-    :raises TrustError: *opts* are those of a member of a cluster.
+    :raises TrustError: *opts* belong to a member of a cluster.
     """
     if member := cluster.of(opts):
         raise TrustError(
@@ -250,13 +250,13 @@ def _where(opts: Mapping[str, Any], role: str) -> str:
 
 
 def _read(opts: Mapping[str, Any], role: str) -> tuple[bytes | None, bytes | None]:
-    """The private and the public half that are here."""
+    """The private and the public half that are here, or None."""
     name = master_key.name_of(opts, role)
     return master_key.read(opts, f"{name}.pem"), master_key.read(opts, f"{name}.pub")
 
 
 def _there(opts: Mapping[str, Any], role: str) -> tuple[bytes | None, bytes | None]:
-    """The public key as either half of the pair here has it; None: no such half, b"": damaged."""
+    """The public key by the private and by the public half; None: no such half, b"": damaged."""
     private, public = _read(opts, role)
     password = master_key.passphrase(opts, role)
     try:
@@ -273,8 +273,8 @@ def _there(opts: Mapping[str, Any], role: str) -> tuple[bytes | None, bytes | No
 
 def _is_other(there: tuple[bytes | None, bytes | None], public: str) -> bool:
     """
-    Whether the files *there* are of another pair than *public*. One half of the same pair is left
-    by a crash: it is completed, not replaced.
+    Whether the files *there* belong to another pair than *public*. A single half of the same pair
+    was left by a crash: the pair is completed, not replaced.
     """
     return any(half not in (None, _der(public)) for half in there)
 
@@ -289,13 +289,13 @@ def _write_files(opts: Mapping[str, Any], pair: _Pair) -> None:
     stamp = time.strftime("%Y%m%dT%H%M%S")
     pem, pub = (_behind(opts, base.with_name(f"{base.name}.{end}")) for end in ("pem", "pub"))
     for file, mode in ((pem, PRIVATE_MODE), (pub, PUBLIC_MODE)) if pair.backup else ():
-        # A copy: there must be a key at every instant.
+        # Copy, as there must be a key at every instant.
         if file.is_file():
             point("handover.aside")
             kept = file.with_name(f"{file.name}.before-{stamp}")
             write_whole(kept, file.read_bytes(), mode, owner)
     if pair.backup:
-        # Never a public half that does not fit: Salt makes a missing one from the private half.
+        # Never leave a public half that does not fit: Salt makes a missing one from the private.
         pub.unlink(missing_ok=True)
         sync_dir(pki)
     point("handover.private")
@@ -307,7 +307,7 @@ def _write_files(opts: Mapping[str, Any], pair: _Pair) -> None:
 
 def _behind(opts: Mapping[str, Any], path: Path) -> Path:
     """
-    The file to write for *path*, which may be a link: Salt before 3008 reads through a link, as it
+    The file to write for *path*, which may be a link. Salt before 3008 reads through a link, as it
     must after a downgrade (3008 leaves ``master.pem`` as a link); 3008 does not.
     """
     through = path.is_symlink() and "keys.cache_driver" not in opts
@@ -329,7 +329,7 @@ def _write_cache(opts: Mapping[str, Any], pair: _Pair) -> None:
 
 
 def _owner(opts: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The owner of the files, if root writes them for a salt-master of another user."""
+    """The owner to set, if root writes the files for a salt-master of another user."""
     if os.geteuid() != 0 or opts.get("user") in (None, "", "root"):
         return None
     try:

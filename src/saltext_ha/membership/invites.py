@@ -1,4 +1,4 @@
-"""Invitations that are open on this master: one file each, used exactly once."""
+"""The open invitations of this master: one file each, used exactly once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNKNOWN = (
 
 @dataclass(frozen=True)
 class Invite:
-    """An open invitation. ``key`` proves the secret; ``expires`` is seconds since the epoch."""
+    """An open invitation. ``key`` proves the secret; ``expires`` is in Unix seconds."""
 
     id: str
     expires: int
@@ -48,7 +48,7 @@ class Invite:
 
 @dataclass(frozen=True)
 class Invitation:
-    """The result of :func:`invitation`: its name, the token, its lifetime in seconds, and notes."""
+    """The description of an invitation: name, token, lifetime in seconds, and notes."""
 
     name: str
     token: str = field(repr=False)
@@ -66,13 +66,13 @@ def make_token(
     share_signing_key: bool = False,
 ) -> JoinToken:
     """
-    Make a one-time token with which one master may join through this one. It needs only the state
+    Make a one-time token with which one master may join through this one. This needs only the state
     folder.
 
-    :param urls: under which the joining master reaches this one, tried in order.
-    :param share_master_key: hand the group's master key to the master that joins, and the signing
-        pair where there is one.
-    :param share_signing_key: hand over the signing pair only.
+    :param urls: where the joining master reaches this one, tried in order.
+    :param share_master_key: hand the group's master key to the joining master, and the signing pair
+        if there is one.
+    :param share_signing_key: hand over only the signing pair.
     """
     secret = secrets.token_bytes(32)
     made = Invites(state_dir).create(
@@ -83,16 +83,16 @@ def make_token(
 
 def invitation(token: JoinToken, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
     """
-    The description of a new *token*, with a note if no engine listens here yet.
+    Describe a new *token*, with a note if no engine listens here yet.
 
-    It blocks for up to two seconds to find that out.
+    To find that out, this blocks for up to two seconds.
     """
     note = _not_listening(token.urls[0], identity)
     return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
 
 
 class Invites:
-    """The invitations below *state_dir*. Any process may add one at any time."""
+    """The invitations below *state_dir*. Any process may add some at any time."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = private_dir(private_dir(state_dir) / INVITES_DIR)
@@ -105,7 +105,7 @@ class Invites:
         share_master_key: bool,
         share_signing_key: bool = False,
     ) -> Invite:
-        """Store a new invitation; of the secret only *key*, its hash."""
+        """Store a new invitation; not its secret, only the hash *key*."""
         self.purge()
         made = Invite(
             id=secrets.token_hex(16),
@@ -128,8 +128,7 @@ class Invites:
     def lay_down(self, name: str, token: str) -> Path:
         """
         Keep the *token* of the invitation *name* in a file that only this user may read. The file
-        is removed with the invitation: when that is used or withdrawn, and within a minute once it
-        has expired.
+        is removed when the invitation is used or withdrawn, or within a minute after it expired.
         """
         path = self._token(name)
         create_whole(path, f"{token}\n".encode())
@@ -137,10 +136,10 @@ class Invites:
 
     def find(self, invite_id: object, joiner: str) -> Invite:
         """
-        The invitation *invite_id*, if it is open, or was used by *joiner* (a fingerprint) itself,
-        whose answer may have got lost.
+        The invitation *invite_id*, if it is open, or if *joiner* (a fingerprint) itself used it:
+        the answer may have got lost.
 
-        :raises TokenError: neither.
+        :raises TokenError: there is no such invitation.
         """
         if not isinstance(invite_id, str) or not INVITE_ID.fullmatch(invite_id):
             raise TokenError(UNKNOWN)
@@ -163,9 +162,9 @@ class Invites:
 
     def consume(self, invite_id: str, joiner: str) -> bool:
         """
-        Use the invitation up for *joiner*.
+        Use up the invitation for *joiner*.
 
-        :return: True for exactly one of all that try; True again for the same joiner.
+        :return: True for exactly one of all joiners that try; True again for the same joiner.
         """
         used = self._used(invite_id, joiner)
         try:
@@ -193,7 +192,7 @@ class Invites:
 
     def purge(self) -> None:
         """
-        Remove expired invitations, used or not, and tokens whose invitation is not open any more.
+        Remove expired invitations, used or not, and tokens whose invitations are no longer open.
         """
         for path in self._folder.glob("[!.]*"):
             if path.suffix == SUFFIX:
@@ -207,7 +206,7 @@ class Invites:
             if expires < time.time():
                 path.unlink(missing_ok=True)
         tokens = [*self._folder.glob(f"[!.]*{SUFFIX}")]
-        # Listed after the invitations: a token is written after its invitation.
+        # List the tokens before the open invitations: a token is written after its invitation.
         names = {name_of(path.stem) for path in self._folder.glob("[!.]*.json")}
         for path in tokens:
             if path.stem not in names:
@@ -226,8 +225,8 @@ class Invites:
 
 def name_of(invite_id: str) -> str:
     """
-    The public name of an invitation. Its id is a secret of the token: with it, five wrong proofs
-    use the invitation up.
+    The public name of an invitation. Its id is a secret of the token: five wrong proofs with it use
+    up the invitation.
     """
     return hashlib.sha256(f"ha invitation {invite_id}".encode()).hexdigest()[:12]
 
@@ -247,7 +246,7 @@ def _not_listening(url: str, identity: Identity) -> str | None:
 
 
 def shown_fingerprint(host: str, port: int, timeout: float) -> str:
-    """The fingerprint of the certificate that a server shows. Nothing is sent to it."""
+    """The fingerprint of the certificate that a server shows. This sends it nothing."""
     with (
         socket.create_connection((host, port), timeout) as raw,
         tls.joining_context().wrap_socket(raw, server_hostname=host) as secured,

@@ -1,4 +1,4 @@
-"""Joining a group with a token. Works whether or not this master's engine is running."""
+"""Joins a group with a token, whether or not this master's engine runs."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ Tell = Callable[[str], None]
 
 
 def silently(words: str) -> None:
-    """Nobody waits."""
+    """Tell nobody."""
 
 
 @dataclass(frozen=True)
 class Joined:
     """
-    The result: the group; its other members, pinned now; those of them that were not told yet (name
-    → reason; they hear of it within a minute); and why the inviter does not reach this master
-    (empty: it does, or did not try).
+    The result: the group; its other members, which are pinned now; those that were not told of this
+    master yet (name → reason; they hear of it within a minute); and why the inviter does not reach
+    this master (empty: it does, or did not try).
     """
 
     group: str
@@ -57,9 +57,9 @@ class Joined:
 @dataclass(frozen=True)
 class Preview:
     """
-    One part of what joining would do: the inviter, the members, why this master would be refused
-    (empty if it would not), what else the inviter tells, and why it does not reach this master (as
-    in :class:`Joined`).
+    One part of what joining would do: the inviter's name, the members, why this master would be
+    refused (empty if it would not), what else the inviter tells, and why it does not reach this
+    master (as in :class:`Joined`).
     """
 
     inviter: str
@@ -83,12 +83,12 @@ async def join(
     tell: Tell = silently,
 ) -> Joined:
     """
-    Join the group that *token* invites to; all its members are pinned afterwards.
+    Join the group of *token*, and pin all its members.
 
-    The inviter's certificate is compared with the token before anything is sent. Repeating it
-    with the same token is harmless as long as the token has not expired.
+    The inviter's certificate is compared with the token before anything is sent. It is harmless to
+    repeat this with the same token, as long as the token has not expired.
 
-    :param name: of this master, and *url*, *group*: its own, as configured.
+    :param name: this master's name; *url*, *group*: its own, as configured.
     :param timeout: seconds for one try.
     :param wait: seconds to keep trying while there is no answer.
     :param place: as for :func:`accept`.
@@ -97,7 +97,7 @@ async def join(
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
     :raises TrustError: a member cannot be pinned; none was.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
-    :raises PeerRefused: the inviter said no, and why.
+    :raises PeerRefused: the inviter refuses, and says why.
 
     CLI Example:
 
@@ -135,8 +135,8 @@ def accept(
     """
     Do as a proven *reply* says: pin all members, or none.
 
-    :param place: called with what was handed over, before any member is pinned: so after a crash in
-        between this master joins again, and does not start with a master key of its own.
+    :param place: called with the keys that were handed over, before any member is pinned. So after
+        a crash in between this master joins again, and does not start with its own master key.
     :raises TrustError: a member cannot be pinned.
     """
     members = _members(reply, identity)
@@ -170,9 +170,9 @@ def one_way(unreachable: str) -> list[str]:
 
 def proven(answer: Mapping[str, Any], expected: Callable[[bytes], bytes]) -> dict[str, Any]:
     """
-    The reply in an *answer*, when the proof that came with it is the *expected* one for it.
+    The reply in an *answer*, if the proof that came with it is the *expected* proof.
 
-    :raises TokenError: it is not; nothing of it may be used.
+    :raises TokenError: the proof is wrong; use nothing of the answer.
     """
     reply, mac = answer.get("reply"), answer.get("mac")
     if not isinstance(reply, bytes) or not isinstance(mac, bytes):
@@ -198,9 +198,9 @@ async def preview(
     """
     Ask what :func:`join` would do; the token stays valid, and no master is pinned.
 
-    :param identity: this master's, or a temporary one.
-    :param after: the part of the inviter's answer to ask for; empty: the first.
-    :raises HaError: as :func:`join`, except for what :attr:`Preview.refused` says.
+    :param identity: this master's identity, or a temporary one.
+    :param after: which part of the inviter's answer to ask for; empty: the first.
+    :raises HaError: as :func:`join`, except for reasons in :attr:`Preview.refused`.
     """
     reply = await _ask(identity, decode(token), name, url, TIMEOUT, reach, after)
     told = reply.get("preview")
@@ -222,7 +222,7 @@ async def _ask(
     reach: Reach | None,
     after: bytes | None = None,
 ) -> dict[str, Any]:
-    """The inviter's proven reply: to a join, or to the question what it would do *after* that."""
+    """The inviter's proven reply to a join or, with *after*, to the question what it would do."""
     key = mac_key(ticket.secret)
     both = ticket.fingerprint, identity.fingerprint
     request = {

@@ -1,9 +1,9 @@
 """
 The members of the group, and how they tell each other of changes.
 
-All members are equal. Each offers the others what it has pinned and what was removed, at intervals
-and whenever that changes; what a pinned peer vouches for is adopted. So a master that was down
-while another joined or left hears of it later. Removals win.
+All members are equal. At intervals, and whenever that changes, each offers the others the masters
+that it has pinned and those that were removed, and adopts what its pinned peers offer. So a master
+that was down while another joined or left hears of it later. Removals win.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
-# Entries in one offer; a group may limit members to fewer.
+# Most members in one offer; a group may limit them to fewer.
 MAX_TOLD = 1024
-# New masters that one peer may introduce: so many in an hour.
+# So many new masters may one peer introduce in an hour.
 MAX_INTRODUCED = 16
 INTRODUCED_PERIOD = 3600.0
 MAX_REMOVED = 4096
-# Removals of certificates not pinned here that a peer may tell: half of all, so that own removals
-# always fit.
+# A peer may tell so many removals of certificates not pinned here: half of all, so that own
+# removals always fit.
 MAX_HEARSAY = MAX_REMOVED // 2
 
 
 @dataclass(frozen=True)
 class Absorbed:
-    """The result of a peer's offer: names adopted and removed, what could not be taken and why."""
+    """The result of a peer's offer: pinned and removed names, and why others were not taken."""
 
     adopted: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Membership:
     """
     This master's part in the group.
 
-    :param name: this master's, and *url*, *group*: as others are told.
+    :param name: this master's name; *url*, *group*: as others are told.
     :param timeout: seconds that telling one peer may take.
     """
 
@@ -86,7 +86,7 @@ class Membership:
         return {"members": self.members}
 
     def offer(self) -> dict[str, Any]:
-        """What this master tells its peers: itself, pinned masters and removed ones."""
+        """What this master tells its peers: itself, pinned masters and removed masters."""
         return {
             "self": self._ourselves(),
             "group": self.group,
@@ -96,7 +96,7 @@ class Membership:
 
     def digest(self) -> bytes:
         """
-        16 bytes that are equal on two masters with the same offers, which need not exchange them.
+        16 bytes that are equal on two masters with the same offers, so they need not exchange them.
         """
         members = {peer.fingerprint for peer in self._trust.pinned().values()}
         removed = {note.fingerprint for note in self._trust.removed()}
@@ -105,7 +105,7 @@ class Membership:
 
     async def members(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         """
-        Handler: take a peer's offer, answer with ours. Or, to a digest: whether ours is the same.
+        Handler: take in a peer's offer, and answer with ours; or say whether a digest equals ours.
         """
         if "digest" in payload:
             self.moved(peer, payload.get("self"))
@@ -118,7 +118,7 @@ class Membership:
 
     async def _take_in(self, peer: Peer, payload: Mapping[str, Any]) -> None:
         """
-        :meth:`absorb` in a thread: it writes a file for each new member, and waits for the disk.
+        :meth:`absorb` in a thread, as it writes a file for each new member and waits for the disk.
         """
         async with self._taking_in.setdefault(peer.name, asyncio.Lock()):
             await asyncio.to_thread(self.absorb, peer, payload)
@@ -130,7 +130,7 @@ class Membership:
         """
         Take over what the pinned *peer* offers.
 
-        :raises InvalidRecord: it is no offer; nothing was taken.
+        :raises InvalidRecord: *payload* is no offer; nothing was taken.
         """
         members, removed = payload.get("members", []), payload.get("removed", [])
         _check_list("members", members, MAX_TOLD)
@@ -170,8 +170,8 @@ class Membership:
                     raise TrustError(f"{member.name}: is this master's own name")
                 known = self._trust.pinned().get(member.name)
                 if known is not None and member.fingerprint in known.fingerprints:
-                    continue  # they have a former certificate; they hear of the present one
-                # A member itself says where it is reached; others only introduce it.
+                    continue  # the peer has a former certificate, and hears of the present one
+                # Only a member itself says where it is reached; others only introduce it.
                 if self._trust.by_fingerprint(member.fingerprint) is None:
                     self._may_introduce(peer, member)
                     self._trust.pin(replace(member, introducer=peer.name))
@@ -184,9 +184,9 @@ class Membership:
 
     def _may_introduce(self, peer: Peer, member: Peer) -> None:
         """
-        Count one more master that *peer* introduces.
+        Count *member* as introduced by *peer*.
 
-        :raises TrustError: too many in an hour; tried again every minute.
+        :raises TrustError: as :meth:`.Trust.check`; or too many in an hour: tried every minute.
         """
         now = time.monotonic()
         last = self._introduced.setdefault(peer.name, deque())
@@ -205,8 +205,8 @@ class Membership:
         """
         Call the pinned *peer* from now on at the URL that it tells.
 
-        :param described: what it says about itself; its ``url`` is looked at.
-        :return: why that cannot be taken, or empty.
+        :param described: what the peer says of itself; only ``url`` counts.
+        :return: why the URL cannot be taken; empty if it can.
         """
         if not isinstance(described, Mapping) or described.get("url") is None:
             return []
@@ -221,9 +221,9 @@ class Membership:
 
     async def exchange(self, skip: str = "", brief: bool = False) -> dict[str, str]:
         """
-        Offer to all peers except *skip*, and absorb their answers.
+        Make our offer to all peers except *skip*, and absorb their answers.
 
-        :param brief: begin with a digest, and offer only if that differs; for when there is
+        :param brief: send only a digest first, and offer if that differs; use it if there is
             probably nothing new.
         :return: name → reason, for peers that could not be told; they hear of it later.
         """
@@ -239,7 +239,7 @@ class Membership:
                         self.moved(peer, answer.get("self"))
                         self._problems.pop(peer.name, None)
                         return None
-                # Also to a master of an older release, which answers a digest with its offer.
+                # A master of an older release answers a digest with its offer: it gets ours, too.
                 answer = await call_once(self.identity, peer, "members", offer, self._timeout)
                 await self._take_in(peer, answer)
             except (PeerError, InvalidRecord) as exc:
@@ -253,9 +253,10 @@ class Membership:
         """
         Remove masters from the group for good, and tell the others.
 
-        :param name: of a peer. :param others: known by their certificates, pinned here or not.
+        :param name: a peer's name. :param others: masters by their certificates, pinned here or
+            not.
         :return: as :meth:`exchange`.
-        :raises TrustError: there is no such peer, or that is no fingerprint.
+        :raises TrustError: there is no such peer, or a fingerprint is invalid.
         """
         if name:
             self._trust.remove(name)
@@ -269,7 +270,7 @@ class Membership:
         Have the others remove this master, then trust no peer any more.
 
         :param renew: gives this master the new identity (:func:`.identity.renew`) that it needs to
-            join anywhere. Called before any peer is unpinned: as long as one is pinned, an
+            join anywhere. It is called before any peer is unpinned: as long as one is pinned, an
             interrupted leave can be repeated.
         :return: name → reason, for peers that could not be told: then run ``ha.remove_peer`` on
             another member.
@@ -280,7 +281,7 @@ class Membership:
         for peer in peers:
             point("leave.tell")
             try:
-                # Only the removal: the answer to it is the last that this certificate may receive.
+                # Send only the removal: its answer is the last that this certificate may receive.
                 payload = {"removed": [note]}
                 await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
@@ -293,7 +294,7 @@ class Membership:
         return unreached
 
     def introduced(self, joiner: Peer) -> list[dict[str, Any]]:
-        """The members as a joining master is told: this one first."""
+        """The members, as *joiner* is told: this master first."""
         ourselves = {
             "name": self.name,
             "url": self._url,
@@ -304,7 +305,7 @@ class Membership:
         return [ourselves, *map(_described, others)]
 
     def notes(self) -> list[str]:
-        """What could not be taken from the last offer of each peer, for the status."""
+        """For the status: what could not be taken from each peer's last offer."""
         members = self._trust.peers()
         return [
             f"members that {name} tells of are not taken: {problems[0]}"

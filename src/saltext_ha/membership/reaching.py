@@ -1,8 +1,8 @@
 """
-Can the group reach a master that joins? The member that admits it tries its address first.
+Finds out whether the group can reach a joining master: the member that admits it tries its address.
 
-``ha.join`` may run before the engine of that master ever ran: while it asks, it answers at its own
-address itself, and shows only its certificate.
+``ha.join`` may run before the engine of that master ever ran. So while it asks, it listens at its
+own address itself, and shows only its certificate.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from saltext_ha.transport.identity import Identity
 
 LOOK = 5.0
 REQUIRED, TOLD = "required", "told"
-"""The wishes of a join request: to be refused if it is not reached, or only to be told."""
+"""The wishes of a joining master: to be refused if it is not reached, or only to be told."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Where a master that joins listens, or will; ``required``: it joins only if reached there."""
+    """Where a joining master listens, or will; ``required``: it joins only if it is reached."""
 
     host: str
     port: int
@@ -32,13 +32,13 @@ class Reach:
 
 
 def wish(reach: Reach | None) -> dict[str, str]:
-    """Its fields in a join request; a member of an older release ignores them."""
+    """The fields of *reach* in a join request; a member of an older release ignores them."""
     return {} if reach is None else {"reach": REQUIRED if reach.required else TOLD}
 
 
 @contextlib.asynccontextmanager
 async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[None]:
-    """Meanwhile show the certificate of *identity* to callers, unless its engine does."""
+    """Meanwhile show the certificate of *identity* to callers, unless the engine does."""
 
     def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -47,7 +47,7 @@ async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[No
         yield
         return
     server = None
-    # The engine has the port; or no process can listen there, which the member then finds.
+    # On an error the engine has the port; or nothing can listen there, which the member finds.
     with contextlib.suppress(OSError):
         server = await asyncio.start_server(
             hang_up,
@@ -64,7 +64,7 @@ async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[No
 
 
 async def unreached(url: str, fingerprint: str) -> str:
-    """Why the master with the certificate *fingerprint* is not reached at *url*; empty: it is."""
+    """Why *url* does not reach the master with the certificate *fingerprint*; empty: it does."""
     try:
         server = await shown(url)
     except PeerUnreachable as exc:

@@ -1,8 +1,8 @@
 """
 The one-time token that an operator carries from a member to the master that joins.
 
-``ha1.`` and base64url of msgpack and a checksum: an altered or cut token is noticed before the
-network is used. Its secret is the right to join until it is used or expired.
+It is ``ha1.`` and base64url of msgpack and a checksum, so an altered or cut token is noticed before
+the network is used. Whoever has its secret may join, until the token is used or expired.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ INVITE_ID = re.compile(r"^[0-9a-f]{32}$")
 @dataclass(frozen=True)
 class JoinToken:
     """
-    The content of a token. ``fingerprint`` is that of the inviter's certificate; ``expires`` is in
-    seconds since the epoch by the inviter's clock, which alone counts.
+    The content of a token. ``fingerprint`` belongs to the inviter's certificate; ``expires`` is in
+    Unix seconds by the inviter's clock; no other clock counts.
     """
 
     urls: tuple[str, ...]
@@ -56,9 +56,9 @@ class JoinToken:
 
 def decode(text: str) -> JoinToken:
     """
-    Read a token; blanks and line breaks that pasting put in are ignored.
+    Read a token; ignore blanks and line breaks, which come from pasting.
 
-    :raises TokenError: it is no token, or not whole.
+    :raises TokenError: *text* is no token, or not a whole one.
     """
     clean = "".join(text.split())
     if not clean.startswith(PREFIX):
@@ -70,7 +70,7 @@ def decode(text: str) -> JoinToken:
             raise damaged
         data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
         packed, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-        # Decoding overlooks foreign characters and stray bits; encoding again does not.
+        # Decoding overlooks foreign characters and stray bits; encoding again shows them.
         if _base64(data) != encoded or not hmac.compare_digest(checksum, _checksum(packed)):
             raise damaged
         content = wire.unpack(packed, max_items=16)
@@ -92,12 +92,12 @@ def decode(text: str) -> JoinToken:
 
 
 def mac_key(secret: bytes) -> bytes:
-    """The key for proofs on both sides; of the secret the inviting master keeps only this."""
+    """The key for the proofs of both sides; the inviting master keeps only this of the secret."""
     return hashlib.sha256(secret).digest()
 
 
 def request_mac(key: bytes, server: str, joiner: str, name: str, url: str, group: str) -> bytes:
-    """The joiner's proof, bound to both certificates' fingerprints and to all that it asks for."""
+    """The joiner's proof, bound to both certificates' fingerprints and to all that is asked for."""
     return mac(key, ["ha join request 1", server, joiner, name, url, group])
 
 
@@ -110,20 +110,20 @@ def plan_mac(
     key: bytes, server: str, joiner: str, name: str, url: str, group: str, after: bytes
 ) -> bytes:
     """
-    The joiner's proof if it only asks what joining would do, for the part that follows *after*.
-    Never valid for a join, nor the other way round.
+    The joiner's proof if it only asks what joining would do, for the part that follows *after*. It
+    is not valid for a join, nor that of a join here.
     """
     return mac(key, ["ha plan request 1", server, joiner, name, url, group, after])
 
 
 def plan_reply_mac(key: bytes, server: str, joiner: str, after: bytes, reply: bytes) -> bytes:
-    """The inviter's proof over its *reply* to that."""
+    """The inviter's proof over its *reply* to such a question."""
     return mac(key, ["ha plan reply 1", server, joiner, after, reply])
 
 
 def mac(key: bytes, parts: list[str | bytes]) -> bytes:
-    """HMAC-SHA-256 over *parts*, the first of which names the purpose."""
-    # msgpack writes every length: no two lists of parts look the same.
+    """HMAC-SHA-256 over *parts*; the first part names the purpose."""
+    # msgpack writes every length, so no two lists of parts look the same.
     return hmac.new(key, msgpack.packb(parts, use_bin_type=True), hashlib.sha256).digest()
 
 

@@ -1,8 +1,8 @@
 """
 Joins by the group's secret, without an operator: the side of the joining master.
 
-:mod:`.group_secret` says what the proofs are worth. Here: how one member is asked, and how a master
-that was never started finds its group, or founds it.
+:mod:`.group_secret` explains the proofs. This module asks one member, and lets a master that was
+never started find its group, or found it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from saltext_ha.transport.peer import make_peer, read_peer
 from saltext_ha.transport.trust import Trust
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
-# A network that is just coming up looks like a group that does not exist: the first master founds a
-# group only after a long silence. A refused connection says at once that no engine listens.
+# A network that is just coming up looks as if there were no group, so the first master founds one
+# only after a long silence. A refused connection says at once that no engine listens.
 SILENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Applicant:
-    """The master that wants to join: its identity, its name and URL, its secret."""
+    """The master that wants to join."""
 
     identity: Identity
     trust: Trust
@@ -55,8 +55,8 @@ class Applicant:
 @dataclass(frozen=True)
 class JoinOutcome:
     """
-    The result: *joined* through the member at *url*; None: this master founds its group.
-    ``reasons``: why the other addresses failed.
+    The result: *joined* through the member at *url*; if it is None, this master founds its group.
+    ``reasons``: why other addresses failed.
     """
 
     joined: Joined | None
@@ -74,10 +74,10 @@ async def apply(
     """
     Join through the member at *url*, which shows the certificate *server* (a fingerprint).
 
-    :param place: called with what is handed over (see :func:`.join.accept`); with None, the master
-        key is not asked for.
-    :raises PeerError: it does not answer, or refuses. :raises TokenError: it does not know the
-        secret. :raises TrustError: a member cannot be pinned; none was.
+    :param place: called with the keys that are handed over (see :func:`.join.accept`); None: do not
+        ask for the master key.
+    :raises PeerError: the member does not answer, or refuses. :raises TokenError: it does not know
+        the secret. :raises TrustError: a member cannot be pinned; none was.
     """
     key, nonce, wants_key = mac_key(own.secret), secrets.token_bytes(NONCE), place is not None
     ourselves = make_peer(own.name, own.url, own.identity.certificate)
@@ -111,10 +111,10 @@ async def apply(
 
 async def _check_inviter(trust: Trust, reply: Mapping[str, Any], url: str, server: str) -> None:
     """
-    It tries this master before it admits it, and is tried itself: from now on it is called at the
-    URL in ``ha: peers``, or else at the one that it tells, not at *url*, where it was found.
+    Try to reach the inviter where this master will call it from now on: not at *url*, where it was
+    found, but at the URL in ``ha: peers``, or else at the URL that it tells.
 
-    :raises TrustError: it is not reached there.
+    :raises TrustError: the inviter is not reached there.
     """
     entries = reply.get("members")
     first = entries[0] if isinstance(entries, list) and entries else None
@@ -145,12 +145,12 @@ async def find_group(
     """
     Join the group whose members may be at *masters*, through the first that admits this one.
 
-    If none answers at all, the first master in the list founds the group. The list is the same on
-    all of them, so it is one group.
+    If none answers at all, the first master in the list founds the group. All masters have the same
+    list, so it becomes one group.
 
     :param wait: seconds to keep trying.
-    :param tell: called with the reasons why it is still trying, each once.
-    :raises HaError: none admitted it; says why.
+    :param tell: called once with each reason to go on trying.
+    :raises HaError: none admitted this master; says why.
     """
     began = time.monotonic()
     itself = {own.url}

@@ -2,8 +2,8 @@
 The applier: makes the moves that bring this master's key store in line with its records.
 
 Each move is in the journal, the table ``stored``, before it is made; see :class:`.Applied`. It
-stays there until what the store shows is written down, so after a crash at any point the next look
-at the id recovers. One thread only; no network here.
+stays there until what the store then shows is recorded. So after a crash at any point the next look
+at the id finishes the move. One thread only; no network here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Move(NamedTuple):
 
     change: Change
     waiting: Applied
-    """The journal entry of the id until the move shows in the store."""
+    """The journal entry of the id until the result is recorded."""
     after: Stored
 
     @property
@@ -57,15 +57,14 @@ class Applier:
     revocations: Revocations
     writer: Writer
     _withdrawn: dict[str, Applied] = field(default_factory=dict)
-    """Moves that changed nothing, and are still in the journal: the disk was full."""
+    """Moves that changed nothing, and are still in the journal because the disk is full."""
 
     def carry_out(self, moves: Sequence[Move]) -> None:
         """
-        Make *moves*, each only if the store still shows what it was planned from, and write down
-        the result.
+        Make *moves*, each only if the store still shows what it starts from, and record the result.
 
-        :raises StoreError: the store cannot be written. :raises ReplicaError: the replica cannot.
-            The rest is done when the ids are looked at next.
+        :raises StoreError: the store cannot be written. :raises ReplicaError: the replica cannot be
+            written. The rest is done when the ids are looked at next.
         """
         point("apply.begin")
         try:
@@ -74,7 +73,7 @@ class Applier:
             self._withdraw(moves)
             raise
         self._withdraw(acted)
-        for move in acted:  # the store was changed meanwhile: record that first
+        for move in acted:  # somebody acted meanwhile: record that first
             self.work.settle(move.minion_id)
         faster = {move.minion_id for move in acted}
         moves = [move for move in moves if move.minion_id not in faster]
@@ -95,10 +94,10 @@ class Applier:
 
     def recover(self) -> None:
         """
-        Remove moves that changed nothing from the journal: what the store shows next is not their
-        result. Call it before anything is observed.
+        Take moves that changed nothing out of the journal: what the store shows next is not their
+        result. Call this before anything is observed.
 
-        :raises ReplicaError: it cannot be written.
+        :raises ReplicaError: the journal cannot be written.
         """
         if not self._withdrawn:  # the usual case
             return
@@ -110,9 +109,9 @@ class Applier:
 
     def clear_the_way(self, minion_id: str) -> None:
         """
-        Remove entries that hold no key from ids that are to be changed. On 3006 and 3007 any host
-        that reaches the master can send one for any id; ``salt-key -A`` accepts it with the others.
-        It must not block a decision about that id.
+        Remove junk, entries that hold no key, from an id that is to be changed. On 3006 and 3007
+        any host that reaches the master can send junk for any id, and ``salt-key -A`` accepts it
+        with the others. It must not block a decision about that id.
         """
         applied = self.replica.applied(minion_id)
         if not applied.dirty:
@@ -125,16 +124,16 @@ class Applier:
             return
         was_due = self.revocations.due
         state, key = applied.stored.slot or (None, None)
-        # A pending key was deleted before this entry was sent.
+        # Junk in its own file spoilt the key; but a pending key was deleted before.
         spoilt = state in junk and state != PENDING
         log.warning("ha store: an entry that is not a key is removed: id=%s", ascii(minion_id))
         with self.replica.transaction():
             if state and (spoilt or key not in known):
-                # First: its removal must not look like an operator's deletion of the id.
+                # Record this first: the removal must not look like an operator's deletion.
                 stored = Stored(denied=applied.stored.denied)
                 self.replica.set_applied(minion_id, applied._replace(stored=stored))
             if ACCEPTED in junk:
-                # Salt accepts more as a key than we do: with text around it, for instance.
+                # It may be a key to Salt, which accepts more than we do: text around it, say.
                 self.revocations.due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
@@ -151,7 +150,7 @@ class Applier:
 
     def _write_down(self, made: Sequence[Move], missing: Container[str]) -> None:
         """
-        The store shows the result of *made*: write down what it shows now, and announce it.
+        Record what the store shows after the moves *made*, and announce these.
 
         :param missing: ids whose entry was already gone when it was to be removed or replaced.
         """
@@ -173,11 +172,11 @@ class Applier:
                 if after == ABSENT:
                     self.revocations.is_gone(minion_id)
                 if there and there.slot in shown.extra and there.key not in keys:
-                    # It was beside the entry that counted, and no record knows it: now it is news.
+                    # It stood beside the entry that counted, and no record knows it: it is news.
                     after = Stored(denied=there.denied)
                 elif not as_meant:
-                    # An operator acted at the same time, on what the store showed before: it is
-                    # compared with that, and recorded as made without knowing our move.
+                    # An operator acted at the same time: the move stays in the journal, so the next
+                    # look records that act as made without knowing our move.
                     continue
                 done = NEVER if after == ABSENT else Applied(after)
                 mark = content.mark if content and there == after else 0
@@ -193,16 +192,16 @@ class Applier:
                 self.writer.announce_key(move.minion_id, move.waiting.stored, move.after)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
-        """*moves* failed: find those that changed nothing."""
+        """*moves* failed: withdraw those that changed nothing."""
         untouched = []
         for move in moves:
-            with contextlib.suppress(StoreError):  # it may have been started
+            with contextlib.suppress(StoreError):  # the move may have begun
                 if self._is_as_planned(move):
                     untouched.append(move)
         self._withdraw(untouched)
 
     def _withdraw(self, moves: Iterable[Move]) -> None:
-        """*moves* changed nothing."""
+        """Take *moves*, which changed nothing, out of the journal."""
         self._withdrawn.update((move.minion_id, move.waiting) for move in moves)
         with contextlib.suppress(ReplicaError):
             self.recover()

@@ -1,16 +1,16 @@
 """
 Who changes keys, as far as Salt's event bus says.
 
-``salt/key`` names no user. A call of the key wheel (salt-api, eauth, the reactor) comes between two
-events that do::
+``salt/key`` names no user. But a call of the key wheel (salt-api, eauth, the reactor) fires it
+between two events that do::
 
     salt/wheel/<jid>/new    fun: wheel.key.accept, user: alice, fun_args: [web*]
     salt/key                id: web1, act: accept
     salt/wheel/<jid>/ret
 
 Salt 3006 and 3007 make two nested calls: the outer one has the name of the user and no arguments,
-the inner one the arguments and the user ``UNKNOWN``. ``salt-key`` run as root, and Python code on
-the master, use no wheel or name no user: their user stays unknown.
+the inner one the arguments and the user ``UNKNOWN``. For ``salt-key`` run as root, and for Python
+code on the master, the user stays unknown: they use no wheel, or name no user.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MAKES = {
     "wheel.key.delete": DELETED,
     "wheel.key.delete_dict": DELETED,
 }
-# Calls that are remembered at most: those under way, and those that ended a moment ago.
+# Calls that are remembered at most, under way or just ended.
 MAX_CALLS = 64
 LINGER = 5.0  # seconds; a change that fires no event is found by a pass over the store
 AT_ONCE = 0.5  # seconds; events of one call come over several connections
-LONGEST = 600.0  # seconds; the end of a call may never be heard of
+LONGEST = 600.0  # seconds; the end of a call may never be reported
 LONGEST_NAME = 40
 LONGEST_JID = 40
 # Minions can make Salt fire such events: they must cost neither memory nor time per change.
@@ -52,13 +52,13 @@ MOST_GLOBS = 50
 
 
 class Who(Protocol):
-    """As :meth:`WheelCalls.who`."""
+    """The type of :meth:`WheelCalls.who`."""
 
     def __call__(self, minion_id: str, state: str, within: float = ...) -> str: ...
 
 
 def nobody(minion_id: str, state: str, within: float = 0.0) -> str:
-    """Who acts is not known here."""
+    """For a master that does not know who acts."""
     return ""
 
 
@@ -68,7 +68,7 @@ class _Call:
     fun: str
     began: float
     asked: bool = False
-    """Whether its own arguments are known."""
+    """Whether the arguments of just this call are known."""
     names: set[str] = field(default_factory=set)
     globs: set[str] = field(default_factory=set)
     over: float | None = None
@@ -102,8 +102,8 @@ class WheelCalls:
         jid, _, end = tag.removeprefix(PREFIX).partition("/")
         if not tag.startswith(PREFIX) or not isinstance(data, Mapping) or len(jid) > LONGEST_JID:
             return
-        # Most of a minion's events have its id. With "pretag" it can make Salt fire one that has
-        # not; but names are only for people, and nothing is decided by them.
+        # Most of a minion's events have its id. With "pretag" it can make Salt fire one without.
+        # That is harmless: the names are only for people to read.
         fun = data.get("fun")
         if "id" in data or not isinstance(fun, str) or fun not in MAKES:
             return
@@ -123,7 +123,7 @@ class WheelCalls:
             return
         outer = [c for c in self._calls.values() if (c.fun, c.asked, c.over) == (fun, False, None)]
         for call in outer:
-            # One of several calls is meant; Salt does not say which.
+            # The arguments are of one of them; Salt does not say of which.
             call.add(arguments)
             call.asked = len(outer) == 1
 
@@ -135,7 +135,7 @@ class WheelCalls:
                 del self._calls[jid]
 
     def _is_full(self) -> bool:
-        """Whether the oldest must be dropped for another one."""
+        """Whether the oldest call must make room for another."""
         named = sum(len(call.names) for call in self._calls.values())
         return len(self._calls) >= MAX_CALLS or named > MOST_NAMED_IN_ALL
 
@@ -145,7 +145,7 @@ class WheelCalls:
         did.
 
         :param within: how many seconds ago the call may have ended.
-        :return: a user name, ``alice or bob`` if it may be either, empty if none is known.
+        :return: a user name; ``alice or bob`` if it may be either; empty if none is known.
         """
         if not self._calls:  # the usual case
             return ""

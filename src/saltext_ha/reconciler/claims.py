@@ -1,4 +1,4 @@
-"""Removes claims of a master's nodes beyond what it vouches for from the records."""
+"""Removes claims about a master's nodes from the records, if they go beyond its vouches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Claims:
     """The claims in the records of one replica; see ``replication/vouching.py``."""
 
     name_of: Callable[[bytes], str] = staticmethod(lambda owner: "")
-    """The name of the peer with a certificate, by its fingerprint; empty: it is no peer's."""
+    """Fingerprint of a certificate → name of the peer that has it; empty if no peer does."""
 
     def __init__(self, replica: Replica, writer: Writer, reconciler: Reconciler) -> None:
         self._replica = replica
@@ -26,11 +26,10 @@ class Claims:
 
     def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
         """
-        Take in what a master that was met vouches for, before any of its records is merged.
+        Take in the vouches of the master *sender* when it is met, before its records are merged.
 
-        :param sender: its name.
-        :return: by name of a master, what is wrong with earlier records: another one wrote in its
-            name. What it did not write is removed from them.
+        :return: name of a master → what was wrong with earlier records: others had written in its
+            name. These claims are removed.
         """
         disowned = self.believe(vouched, sender)
         with self._replica.transaction():
@@ -38,15 +37,15 @@ class Claims:
         return disowned
 
     def believe(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
-        """Take vouches that came with any message; returns the same as :meth:`meet`."""
+        """Take in vouches that came with any message; return the same as :meth:`meet`."""
         vouches = list(vouched)
         self._replica.vouched.take(vouches)
         highs = self._replica.vouched.highs
         false: dict[str, set[str]] = {}
         for vouch in vouches:
             if vouch.node == self._replica.node:
-                # This machine was restored to an earlier state under its running engine: those dots
-                # are used up.
+                # This machine was restored to an earlier state while its engine ran: these dots are
+                # used up.
                 self._replica.counter = max(self._replica.counter, vouch.high)
             if self._replica.nodes.seen_of(vouch.node) > highs.get(vouch.node, MAX_COUNTER):
                 false.setdefault(self.name_of(vouch.owner) or sender, set()).add(vouch.node)
@@ -54,10 +53,11 @@ class Claims:
 
     def _take_out(self, false: set[str], owner: str) -> list[str]:
         """
-        Remove claims of these nodes beyond what their master vouches for.
+        Remove claims about nodes beyond what their masters vouch for.
 
-        What is written instead is noted as sent by that master, *owner*, which may have made the
-        claim itself: it must not look like a decision made here, or by a peer that passed it on.
+        The history names *owner*, the master of the *false* nodes, as the sender of the result. It
+        may have made the claims: they must not look like decisions of this master, or of a peer
+        that passed them on.
         """
         highs, owners = self._replica.vouched.highs, self._replica.vouched.owners
         reasons = []

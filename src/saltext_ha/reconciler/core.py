@@ -1,5 +1,5 @@
 """
-The keeper behind one thread: what uses replica.db or changes the key store goes through here.
+Runs the keeper in one thread: all use of replica.db and all changes of the key store go through it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# For how many seconds keys that vanished are put off while the store goes on changing.
+# For how many seconds vanished keys are put off while the store goes on changing.
 PATIENCE = 2.0
 
 
 class Core:
     """
-    One keeper, used by many tasks of one event loop.
+    One keeper, shared by many tasks of one event loop.
 
     :param publish: called with records that changed here, to be pushed to the peers.
     """
@@ -43,7 +43,7 @@ class Core:
     def __init__(self, keeper: Keeper, publish: Callable[[Sequence[Record]], None]) -> None:
         self.keeper = keeper
         self.problem = ""
-        """Why the store or the replica cannot be used at present; empty when they can."""
+        """Why the store or the replica cannot be used at present; empty if both can."""
         self._complaint = Complaint(
             lambda problem: log.error("ha store: %s", problem),
             lambda: log.info("ha store: usable again"),
@@ -52,7 +52,7 @@ class Core:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._passes = 0
         self._settled = 0.0
-        """When all that the last pass found is settled: whether too much is gone shows then."""
+        """When the last pass's finds are settled, and it is known whether too much is gone."""
         self._began: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -69,7 +69,7 @@ class Core:
         return self.keeper.mode
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """*function* in the keeper's thread."""
+        """Run *function* in the keeper's thread."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._worker, self._timed, function, *arguments)
@@ -78,11 +78,11 @@ class Core:
 
     async def glance(self, function: Callable[[], T], patience: float) -> T | None:
         """
-        *function* in the keeper's thread, for somebody who can do without: a store that is slow, or
-        hangs, is waited for as long as its file system likes.
+        Run *function* in the keeper's thread, for a caller that can do without the result: a slow
+        or hanging file system can occupy that thread for any time.
 
-        :param patience: seconds for which that thread is waited for.
-        :return: None when it took longer; *function* may still run then, and its result is lost.
+        :param patience: for how many seconds to wait.
+        :return: None if it took longer; *function* may still run then, and its result is lost.
         """
         try:
             return await asyncio.wait_for(self.run(function), patience)
@@ -103,7 +103,7 @@ class Core:
             self._began = None
 
     def close(self) -> None:
-        """Finish what is being done, and close the replica."""
+        """Finish the running piece of work, and close the replica."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
@@ -123,8 +123,8 @@ class Core:
 
     async def scan(self) -> float:
         """
-        One pass over the store. Neither the listing nor a pass that finds thousands of changes
-        holds up who waits for the keeper, and what is found first is on its way first.
+        Make one pass over the store. The listing holds up nobody who waits for the keeper. Changes
+        are handled in portions, with other work in between; the first are pushed first.
 
         :return: what the listing cost, in seconds of a processor.
         """
@@ -161,9 +161,9 @@ class Core:
         """
         Merge records of the peer *sender* and apply them.
 
-        :param vouched: what their writers vouch for, checked.
-        :raises HaError: they could not be written down, or the store not be read; the peer must
-            offer them again.
+        :param vouched: vouches of the records' writers, already checked.
+        :raises HaError: the replica cannot be written, or the store cannot be read; the peer must
+            offer the records again.
         """
         try:
             merged = await self.run(partial(self.keeper.learn, records, sender, vouched=vouched))
@@ -177,9 +177,9 @@ class Core:
 
     async def meet(self, vouched: Sequence[Vouch], sender: str) -> dict[str, list[str]]:
         """
-        The peer *sender* was met; see :meth:`Keeper.meet`.
+        The peer *sender* was met; see :meth:`.Claims.meet`.
 
-        :raises HaError: it could not be written down; nothing of that peer may be merged.
+        :raises HaError: the vouches could not be recorded; merge nothing that this peer sends.
         """
         if not vouched:
             return {}
@@ -189,20 +189,19 @@ class Core:
         return disowned
 
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
-        """A peer dropped these records; see :meth:`.Keeper.dropped_elsewhere`."""
+        """A peer dropped these records; see :meth:`.Tombstones.dropped_elsewhere`."""
         if told:
             await self.work(self.keeper.dropped_elsewhere, told)
 
     async def apply(self) -> None:
-        """Bring the store to what the records say."""
+        """Bring the store in line with the records."""
         await self.work(list)
 
     async def order(self, look: Callable[..., list[Record]], *arguments: Any) -> list[Record]:
         """
-        :meth:`work` for an operator, who alone can try it again.
+        :meth:`work` for an operator, who has to try again after a failure.
 
-        :raises HaError: not all of it could be written down. What is, and cannot be applied yet,
-            will be.
+        :raises HaError: not all of it could be recorded. What was recorded will be applied.
         """
         try:
             return await self.work(look, *arguments, asked=True)
@@ -216,11 +215,11 @@ class Core:
         self, look: Callable[..., list[Record]], *arguments: Any, asked: bool = False
     ) -> list[Record]:
         """
-        *look*, a method of the keeper, in its thread; publish what that found, then apply.
+        Call *look*, a method of the keeper, in its thread; publish what it found, then apply.
 
-        :param asked: raise what kept *look* from writing down what it is to. Otherwise, and when
-            what is written down cannot be applied, it is kept for the status, and tried again.
-        :return: what was found.
+        :param asked: raise the error of *look*. Otherwise, and always if what was found cannot be
+            applied, the error is noted for the status, and the work tried again.
+        :return: the records that changed.
         """
         try:
             found = await self.run(look, *arguments)
@@ -243,10 +242,10 @@ class Core:
 
     def _apply_some(self, left: Sequence[str] | None) -> tuple[list[Record], Sequence[str]]:
         """
-        Apply the next batch: nobody else is to wait for all of a store that is filled again.
+        Apply the next batch: nobody must wait until a whole store is filled again.
 
-        :param left: the ids where that is still to be done; None: not known yet.
-        :return: the records that changed, and what is left.
+        :param left: the ids that are still to be applied; None: not known yet.
+        :return: the records that changed, and the ids that are left.
         """
         if left is None:
             if self.problem:
@@ -270,7 +269,7 @@ class Core:
             self._publish(changed)
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have done what is due next when it is; not in the middle of a pass."""
+        """Set the timer for the next due work; not in the middle of a pass."""
         at = max(self.keeper.work.next, self._settled)
         if self._closed or self._passes or at == math.inf:
             return
@@ -287,19 +286,19 @@ class Core:
 
     async def _look_at_due(self) -> None:
         """
-        Look at what is due. A folder that is being emptied is seen half empty by a pass: keys that
-        vanished are believed to be gone, or held, when no more follow them.
+        Look at what is due. A pass may see a folder half emptied, so vanished keys are believed to
+        be gone, or held, only when no more of them vanish.
         """
         if await self._still_changes():
-            await self.scan()  # what it finds settles first
+            await self.scan()  # its finds must settle first
         else:
             await self.work(lambda: self.keeper.look(self.keeper.work.take()))
 
     async def _still_changes(self) -> bool:
-        """Whether the store changed since the pass that found the keys which vanished."""
+        """Whether the store changed since the pass that missed the vanished keys."""
         if not 0 <= self.keeper.work.overdue() < PATIENCE:
             return False
-        self._passes += 1  # what is due waits for the answer
+        self._passes += 1  # due work waits for the answer
         try:
             return await self.run(self.keeper.store.touched)
         finally:

@@ -1,4 +1,4 @@
-"""Tombstones that a group drops, and members that missed it; see design.md, §4."""
+"""Drops tombstones with the group, and on members that missed that; see design.md, §4."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from saltext_ha.replication.vouching import bounded
 
 class Dropping(NamedTuple):
     """
-    The tombstones that a group drops: (id, fingerprint) each, and the writes that all masters have
-    had.
+    The tombstones that a group drops, as (id, fingerprint); the writes that all masters have had;
+    the number of this dropping.
     """
 
     keys: Sequence[tuple[str, bytes]]
@@ -36,14 +36,14 @@ class Tombstones:
         """
         Drop tombstones that every master has, if the records here still have the digest *root*.
 
-        The horizon says which writes every master has had, so that an old copy of a replica which
-        offers one of them again is recognised. It is true only for a replica that equals the others
-        at this moment; otherwise nothing is done.
+        The horizon says which writes every master has had, and so exposes an old copy of a replica
+        that offers one again. It is true only for a replica that equals the others at this moment;
+        otherwise nothing is done.
         """
         if self._replica.records.root != root:
             return False
         with self._replica.transaction():
-            # A rebuilt replica has not seen earlier writes; this one may have.
+            # The horizon may come from a rebuilt replica, which lacks writes seen here.
             seen, highs = self._replica.nodes.seen(), self._replica.vouched.highs
             had = join(bounded(dropping.horizon, seen, highs), seen)
             self._replica.dropped.raise_horizon(had, dropping.epoch)
@@ -61,10 +61,10 @@ class Tombstones:
 
     def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:
         """
-        A peer dropped these records earlier: the key was deleted, and all masters knew.
+        Drop records that a peer dropped earlier, when the keys were deleted and all masters knew.
 
-        A tombstone is dropped here, too. Any other state comes from an old copy of this master's
-        replica; then the key is deleted here now.
+        A tombstone is dropped here, too. A record in any other state comes from an old copy of this
+        master's replica: its key is deleted now.
 
         :param told: (id, fingerprint) → digest of the record as it was offered to the peer; a
             record that has changed since is kept.

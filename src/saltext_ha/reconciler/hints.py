@@ -1,12 +1,12 @@
 """
-Hints from Salt's event bus: an id to look at now, instead of at the next pass over the store.
+Hints from Salt's event bus: ids to look at now, instead of at the next pass over the store.
 
 Salt fires ``salt/key`` after ``salt-key`` and the key wheel, ``salt/auth`` when a minion knocks.
-They are only hints: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Only events of
-the key wheel name the user: see :mod:`saltext_ha.reconciler.attribution`.
+These are only hints: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Only events
+of the key wheel name the user: see :mod:`saltext_ha.reconciler.attribution`.
 
 In Salt's own cluster the bus also carries the events of the other masters, with ``__peer_id``. They
-say what was done there; a process of Salt may do the same here at this moment.
+say what was done on another master; a process of Salt may do the same here at this moment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.salt_bus.intake import FROM_PEER
 
-# Minions can make Salt fire such events; beyond this number, a look at the folders finds changes.
+# Minions can make Salt fire such events. Beyond this number, passes over the store find changes.
 MOST_WAITING = 10_000
 KEY_TAG = "salt/key"
 AUTH_TAG = "salt/auth"
@@ -41,7 +41,7 @@ class Hint(NamedTuple):
     """
     *minion_id* may have changed; ``gone``: Salt says that it was deleted.
 
-    ``by``: the user who decided it; empty if none is known.
+    ``by``: the user who decided that; empty if none is known.
     """
 
     minion_id: str
@@ -50,7 +50,7 @@ class Hint(NamedTuple):
 
 
 def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
-    """The hint that an event gives, if any, given the wheel calls that were heard before."""
+    """The hint that an event gives, if any; *calls* are the wheel calls heard before it."""
     if not isinstance(data, Mapping) or not isinstance(data.get("id"), str):
         return None
     if tag == KEY_TAG and data.get(FROM_PEER):
@@ -87,9 +87,9 @@ class Hints:
         """An event of the bus."""
         hint = read_hint(tag, data, self._calls)
         if hint:
-            # Knocks leave room for what operators do.
+            # Knocks leave room for hints of what operators did.
             most = MOST_WAITING if is_knock(hint) else 2 * MOST_WAITING
-            with self._lock:  # here, not in the loop, whose queue is unlimited
+            with self._lock:  # count here: the event loop's queue is unlimited
                 first = not self._waiting
                 if len(self._waiting) < most:
                     self._waiting[hint] = None
@@ -98,8 +98,8 @@ class Hints:
 
     async def next(self) -> list[Hint]:
         """
-        A batch of hints, deletions first and knocks last, so that a flood of knocks does not delay
-        operators; waits until there is one.
+        Wait for hints, and return a batch of them: deletions first and knocks last, so that a flood
+        of knocks does not delay operators.
         """
         await self._came.wait()
         with self._lock:
@@ -112,19 +112,19 @@ class Hints:
 
 
 def is_knock(hint: Hint) -> bool:
-    """Whether no operator caused it."""
+    """Whether no operator caused *hint*."""
     return not hint.gone and hint.by in ("", MINION)
 
 
 def rank(hint: Hint) -> tuple[bool, bool]:
-    """What is looked at first: deletions, then what else operators did, then knocks."""
+    """The sort key of *hint*: deletions, then what else operators did, then knocks."""
     return not hint.gone, is_knock(hint)
 
 
 def tasks(hints: Iterable[Hint]) -> list[Task]:
     """
-    What the same operator did to thousands of ids is one task, and so is what minions did: a
-    transaction for each id would take ten times as long. Deletions come first, knocks last.
+    The tasks for *hints*, deletions first, knocks last. All that one operator did is one task, and
+    so is all that minions did: a transaction for each id would take ten times as long.
     """
     together: dict[tuple[str, bool], dict[str, None]] = {}
     for hint in sorted(hints, key=rank):

@@ -1,7 +1,7 @@
 """
-What the key store shows and is not believed: too much at once, or in a store that is not ours.
+Holds changes of the key store that are not believed: too many at once, or in a store not ours.
 
-What is held is recorded nowhere, so no peer hears of it, until it is undone or an operator says
+A held change is recorded nowhere, so no peer hears of it, until it is undone or an operator runs
 ``ha.release`` or ``ha.refill``.
 """
 
@@ -36,8 +36,8 @@ class Holds:
     Decides what to hold back, and remembers it in the replica.
 
     :param guard: how many accepted keys may go or come back at once.
-    :param work: takes the ids that are held whenever they may be back and nothing else says so: at
-        the start, and when the store that was missing is there again.
+    :param work: gets the held ids when their keys may be back and nothing else says so: at the
+        start, and when a missing store is there again.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Holds:
         mode: WriteMode,
     ) -> None:
         self._hold_all = False
-        """Whether all accepted keys are still to be held: the disk was full."""
+        """Whether all accepted keys must still be held, because the disk was full."""
         self.provenance = Provenance(store, replica, name)
         self._store = store
         self._replica = replica
@@ -67,12 +67,12 @@ class Holds:
 
     def look(self) -> str:
         """
-        How the store stands (:meth:`.Provenance.look`); while its signature is missing, all its
-        accepted keys are held, and it is in doubt (:class:`.WriteMode`).
+        The answer of :meth:`.Provenance.look`. While the signature is missing, all accepted keys
+        are held, and the store is in doubt (:class:`.WriteMode`).
         """
         found = self.provenance.look()
         if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
-            self.provenance.forget()  # there was nothing that could be lost
+            self.provenance.forget()  # there was nothing to lose
             found = UNSIGNED
         if found != MISSING:
             if self._mode.doubt:
@@ -95,17 +95,17 @@ class Holds:
         return found
 
     def is_ours(self) -> bool:
-        """Whether the store is the one that was here, so that what it shows may be believed."""
+        """Whether the store is the one that was here before, so that it may be believed."""
         return self.look() not in (OLDER, NEWER) and not self._mode.doubt
 
     def hold_back(
         self, ids: Sequence[str], certain: bool = False, by: str = "", deleted: bool = False
     ) -> None:
         """
-        Hold back accepted keys that went away or came back, when too many to be believed.
+        Hold accepted keys that went away or came back, if too many to be believed.
 
-        :param deleted: Salt said that these were deleted: somebody's decision, whatever their
-            number. Half of it believed and half held would be nobody's.
+        :param deleted: Salt reported that *ids* were deleted: one decision, whatever their number.
+            Half of it believed and half held would be nobody's.
         """
         if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
@@ -119,7 +119,7 @@ class Holds:
             if content is None or (content.stored.slot is None and not certain):
                 continue
             if deleted and content.stored.state != ACCEPTED:
-                continue  # also where the minion has knocked since
+                continue  # even if the minion has knocked since
             ours = applied.dirty and wanted(self._replica, minion_id, applied).state != ACCEPTED
             if not ours and self.is_held(minion_id, content, applied, by):
                 suspects.append(minion_id)
@@ -139,10 +139,10 @@ class Holds:
 
     def _hold(self, ids: Sequence[str]) -> bool:
         """
-        Hold *ids* back too, and announce what is held.
+        Hold *ids* too, and announce what is held.
 
-        :return: whether it was announced. Keys that go one by one, as ``salt-key -D`` of 3008
-            deletes them, are told of when the first is held, and when there are twice as many.
+        :return: whether it was announced. If keys go one by one, as with ``salt-key -D`` of 3008,
+            the first held key is announced, and then each doubling of their number.
         """
         held = self._replica.held
         before = held.count
@@ -156,7 +156,7 @@ class Holds:
         return True
 
     def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:
-        """Whether a change is of the kind that is held back when there are many of them."""
+        """Whether a change is of a kind that is held if there are many."""
         now = content.stored
         if now.slot == applied.stored.slot or still_accepted(applied.stored, now):
             return False
@@ -170,5 +170,5 @@ class Holds:
 
 
 def wanted(replica: Replica, minion_id: str, applied: Applied) -> Stored:
-    """What the store should show for an id that shows what was *applied*."""
+    """What the store should show for an id, if it shows now what was *applied*."""
     return place(replica.get(minion_id).values(), applied.stored)

@@ -1,8 +1,8 @@
 """
 The keeper: all that is done with this master's key store and its replica.
 
-Whatever is heard (``learn`` takes records of peers in, ``decide`` an operator's) and whatever the
-store shows (``observe``) goes one way: :meth:`.Reconciler.reconcile`. One thread only; no network.
+What peers send (``learn``), what operators decide (``decide``) and what the store shows
+(``observe``) all go through :meth:`.Reconciler.reconcile`. One thread only; no network.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from saltext_ha.replication.record import (
 )
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 
-# After so many it is not a few files that cannot be read, but the store: each may take a minute.
+# After so many failures the store itself seems unreadable, and each failure may take a minute.
 MOST_FAILURES = 10
 
 
 class Keeper:
     """
-    One key store and one replica, and what brings them together.
+    One key store and one replica, and the parts that reconcile them.
 
     :param name: this master's name, written into values for people to read.
     :param guard: says which mass disappearances to hold back.
-    :param revoke: as :class:`.Revocations` takes it.
+    :param revoke: see :class:`.Revocations`.
     :param mode: whether the store is written; default: it is.
-    :param announce: told, by tag and data, what reactors may want to know.
-    :param newcomers: how many new ids may be recorded that nobody has decided about; None: all.
-    :param who: as :class:`.Observer` takes it. :param deleted_by_salt: likewise.
+    :param announce: called with tag and data of events for reactors.
+    :param newcomers: limits how many undecided new ids are recorded; None: no limit.
+    :param who: see :class:`.Observer`. :param deleted_by_salt: see there.
     """
 
     def __init__(
@@ -125,18 +125,18 @@ class Keeper:
 
     def observe(self, ids: Collection[str], **how: Any) -> list[Record]:
         """
-        Record what changed in the store for *ids*, and do what follows; nothing before
-        :meth:`adopt` when it is due.
+        Record what changed in the store for *ids*, and do what follows; nothing while :meth:`adopt`
+        is due.
 
-        :param how: as :class:`.Task` has it.
+        :param how: further fields of the :class:`.Task`.
         :return: the records that changed, to be pushed to the peers.
         """
         return self._reconciler.reconcile(Task(ids, **how))
 
     def look(self, tasks: Iterable[Task]) -> list[Record]:
         """
-        Reconcile each of *tasks*; one that fails does not hold up the others, nor does one id of a
-        batch that cannot be read. Where many cannot, the others wait in the work queue.
+        Reconcile each of *tasks*; one that fails holds up no other. Ids of an unreadable batch are
+        tried one by one. After many failures the remaining tasks wait in the work queue.
 
         :raises HaError: one of them failed.
         """
@@ -163,9 +163,9 @@ class Keeper:
 
     def release(self, by: str = "", ids: Iterable[str] | None = None) -> list[Record]:
         """
-        Believe what the store shows, and changes that were held back; says *by*.
+        Believe what the store shows, and held changes, on the word of the operator *by*.
 
-        :param ids: those of them that were confirmed; None: all.
+        :param ids: the held ids that were confirmed; None: all.
         """
         held = sorted(self.replica.held.all() if ids is None else ids)
         self.holds.provenance.forget()
@@ -173,15 +173,15 @@ class Keeper:
         return changed + self.observe(list(self.store.changed()), by=by)
 
     def shown(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
-        """(id, what the store shows) of every id that matches *glob*; see :meth:`shown_of`."""
+        """(id, what the store shows) for every id that matches *glob*; see :meth:`shown_of`."""
         held = self.replica.held.all(glob)
         yield from ((i, stored) for i, stored in self.replica.placed(glob) if i not in held)
         yield from ((i, self._shown_now(i)) for i in held)
 
     def shown_of(self, ids: Iterable[str]) -> Iterator[tuple[str, Stored]]:
         """
-        What the store shows for *ids*: what is recorded of it, and of those that are held, of which
-        nothing is, what is there.
+        (id, what the store shows) for *ids*: as recorded; for held ids, whose changes are not
+        recorded, as read now.
 
         :raises StoreError: the store cannot be read.
         """
@@ -195,11 +195,11 @@ class Keeper:
 
     def peek(self, minion_id: str) -> Content | None:
         """
-        What is in the store for an id, for somebody who only shows it; None: no key can be read.
+        Read the store for an id, only to show it; None: no key can be read.
 
         :raises StoreError: the store cannot be read.
         """
-        self.work.add([minion_id])  # the store takes it for known when it was read
+        self.work.add([minion_id])  # once read, the store no longer names the id
         return self.store.read(minion_id)
 
     # -- from the peers
@@ -208,11 +208,11 @@ class Keeper:
         self, records: Iterable[Record], sender: str = "", *, vouched: Iterable[Vouch] = ()
     ) -> Merged:
         """
-        Take *records* of the peer *sender* in, and bring the store to what follows; what is not
-        settled there waits for :meth:`apply`.
+        Merge *records* of the peer *sender*, and bring the store in line with them. Ids that are
+        not settled there wait for :meth:`apply`.
 
-        :param vouched: what their writers vouch for, checked.
-        :raises HaError: they could not be written down, or the store not be read.
+        :param vouched: vouches of the records' writers, already checked.
+        :raises HaError: the replica cannot be written, or the store cannot be read.
         """
         merged = Merged(disowned=self.claims.believe(vouched, sender))
         theirs: dict[str, list[Record]] = {}
@@ -233,9 +233,9 @@ class Keeper:
 
     def pause(self, since: str, note: str) -> list[Record]:
         """
-        Stop writing the store, or go on with what was heard meanwhile; survives a restart.
+        Stop writing the store, or resume; survives a restart.
 
-        :param since: since when and by whom it is paused, in words; empty: it is not.
+        :param since: since when and by whom it is paused, in words; empty: resume.
         :param note: the same as a sentence, to be shown.
         """
         with self.replica.transaction():
@@ -250,11 +250,11 @@ class Keeper:
         """
         Record an operator's decisions about keys of one id.
 
-        :param states: fingerprint → accepted, rejected or deleted, of recorded keys; pending: as if
-            it had been deleted, and had knocked since. An acceptance that is heard of later does
-            not undo that.
+        :param states: fingerprint of a recorded key → accepted, rejected, deleted or pending.
+            Pending: the key was deleted and has knocked since; an acceptance that is heard of later
+            does not undo that.
         :param by: the operator, for people.
-        :param shown: the records that they were made by: what has come since was not known.
+        :param shown: the records that the operator was shown; later ones were not known.
         :return: the changed records, to be pushed.
         """
         changed: Records = {}
@@ -263,7 +263,7 @@ class Keeper:
             for key, state in sorted(states.items()):
                 said = DELETED if state == PENDING else state
                 value = self._writer.value(said, by)
-                # All masters may have dropped it in between.
+                # All masters may have dropped the record since.
                 record = before.get(key, shown[key])
                 record = decide(record, dict(shown[key].context), value)
                 if state == PENDING:
@@ -281,15 +281,15 @@ class Keeper:
 
     def shown_anew(self, minion_id: str) -> dict[bytes, str]:
         """
-        Fingerprint → state, of the poisoned records of an id: what they are to say, by what this
-        master's store shows. A key that is not in it was deleted; one that only knocked may be one
-        of several, of which a store shows one. Empty if the store cannot be read, or is not as the
-        records say yet.
+        Fingerprint → the state that each poisoned record of an id should have, by what this
+        master's store shows. A key that the store lacks was deleted; if it only knocked, its state
+        stays, as a store shows one of several such keys. Empty if the store cannot be read, or does
+        not show yet what the records say.
         """
         poisoned = [r for r in self.replica.get(minion_id).values() if is_poisoned(r)]
         if not poisoned:
             return {}
-        self.work.add([minion_id])  # the store takes it for known when it was read
+        self.work.add([minion_id])  # once read, the store no longer names the id
         content = self.store.read(minion_id, certain=True)
         if content is None or self.replica.applied(minion_id).dirty:
             return {}
@@ -301,10 +301,10 @@ class Keeper:
 
     def rewrite(self, minion_id: str, by: str) -> list[Record]:
         """
-        Write the poisoned records of an id anew, as :meth:`shown_anew` says; under a node that
-        they cannot have named (:meth:`.Replica.take_node`).
+        Replace the poisoned records of an id, with the states of :meth:`shown_anew`, under a node
+        that they cannot have named (:meth:`.Replica.take_node`).
 
-        :return: the new ones, to be pushed: whoever has a poisoned one takes them in its place.
+        :return: the new records, to be pushed; masters take them in place of the poisoned ones.
         """
         states = self.shown_anew(minion_id)
         changed: Records = {}
@@ -322,5 +322,5 @@ class Keeper:
         return list(changed.values())
 
     def _revise(self, ids: Iterable[str], revise: Revise) -> None:
-        """Write down what is heard of *ids*, without a look at the store."""
+        """Have *revise* write what is heard of *ids*, without a look at the store."""
         self._reconciler.reconcile(Task(list(ids), blind=True, revise=revise))

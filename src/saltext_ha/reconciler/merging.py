@@ -1,4 +1,4 @@
-"""Which part of a peer's records counts, and how they merge with those known here."""
+"""Decides which part of a peer's records counts, and merges it into the records here."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Merged:
     """What :meth:`.Keeper.learn` did."""
 
     learned: int = 0
-    """How many records were news."""
+    """How many records changed here."""
     records: list[Record] = field(default_factory=list)
-    """Records that were changed here while merging, to be pushed to the peers."""
+    """Records that this master wrote while merging, to be pushed to the peers."""
     dropped: list[Record] = field(default_factory=list)
-    """Records that all masters dropped; the peer is told so."""
+    """Records that all masters dropped; the peer must be told so."""
     refused: list[str] = field(default_factory=list)
-    """What was wrong with records that count in part, or not at all."""
+    """Why records count only in part, or not at all."""
     disowned: dict[str, list[str]] = field(default_factory=dict)
     """See :meth:`.Keeper.meet`."""
 
@@ -50,23 +50,23 @@ class Merger:
         merged: Merged,
     ) -> Records:
         """
-        Write *theirs*, of one id, to the replica; inside a transaction only.
+        Merge *theirs*, records of one id, into the replica; inside a transaction only.
 
-        :param merged: receives what all masters dropped, and what was wrong.
-        :return: those that were news, merged with *ours*.
+        :param merged: receives dropped and refused records, and those written by this master.
+        :return: the records that changed, merged with *ours*.
         """
         changed: Records = {}
         for record in theirs:
             known = changed.get(record.fingerprint) or ours.get(record.fingerprint)
             if known and mends(known, record):
-                # It is malicious, or from a member that was down when it was rewritten.
+                # The sender is malicious, or was down when the record was rewritten.
                 merged.refused.append(
                     f"record of {record.minion_id!a}: it claims writes that no master made, and "
                     "says nothing that is not known here"
                 )
                 continue
             if known and mends(record, known):
-                known = None  # merged, it would claim as much as before
+                known = None  # a merge would claim as much as before
             sound = self._sifted(record, known, merged)
             if sound is None:
                 continue
@@ -95,9 +95,9 @@ class Merger:
 
     def _settle_dispute(self, ours: Record, theirs: Record, met: Record, merged: Merged) -> Record:
         """
-        Each of two records claims to have seen, and overruled, all that the other says. No honest
-        masters do that, and nothing would be left. The strictest value holds, as a decision of this
-        master, which knew both: so all masters come to the same result.
+        Merge two records that each claim to have overruled all values of the other. Honest masters
+        write no such records, and no value would be left. The strictest value holds, as a decision
+        of this master, which knew both: so all masters come to the same result.
         """
         merged.refused.append(
             f"record of {ours.minion_id!a}: it and the one that is known here each claim to have "
@@ -111,11 +111,10 @@ class Merger:
 
     def _named_apart(self, record: Record, known: Record | None, merged: Merged) -> Record:
         """
-        One write says one thing about one key. A value with the name of a known write that says
-        something else would be in no history: it is written again under a name of this master, and
-        noted as sent by the sender.
+        Rename values of *record* whose dot names a known write that says something else.
 
-        Which of the two the writer made is unknown here; so both stay.
+        Such a value would be in no history: one write says one thing. It gets a dot of this master,
+        and the history names its sender. Which of the two the writer made is unknown: both stay.
         """
         there = known.values if known else ()
         double = [

@@ -1,8 +1,8 @@
 """
-How many undecided ids may be recorded: strangers choose them, and can send any number.
+Limits how many undecided ids are recorded: strangers choose ids, and can send any number.
 
-Further ids stay in the key store as Salt wrote them. Peers do not hear of them, and they are
-recorded when there is room. An operator's decision about one is recorded at once.
+Further ids stay in the key store as Salt wrote them. Peers do not hear of them. They are recorded
+when there is room, or at once if an operator decides about them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SHARE = 0.1
 
 class Newcomers:
     """
-    New ids of one master's key store that are pending; one thread only.
+    Admits new ids of one master's key store; one thread only.
 
-    :param most: how many may be pending in all.
-    :param per_minute: how many are admitted in a minute, once :meth:`begin_counting` was called:
-        those in the folder when the engine starts have gathered over a longer time.
+    :param most: how many ids may be pending in all.
+    :param per_minute: how many ids are admitted in a minute after :meth:`begin_counting`; ids that
+        are in the folder when the engine starts have gathered over a longer time.
     """
 
     def __init__(self, most: int, per_minute: int) -> None:
@@ -43,7 +43,7 @@ class Newcomers:
 
     def look(self, pending: int, now: float, *, at_once: bool = False) -> None:
         """
-        How much room there is, for the calls of :meth:`admit` that follow.
+        Compute how much room there is for the following calls of :meth:`admit`.
 
         :param pending: how many ids are pending now. :param at_once: ignore the rate.
         """
@@ -54,7 +54,7 @@ class Newcomers:
             self._room = min(self._room, self._allowance)
 
     def admit(self, minion_id: str) -> bool:
-        """Whether a new id may be recorded; one that may not is remembered as waiting."""
+        """Whether a new id may be recorded; if not, it waits."""
         if self._room >= 1:
             self._room -= 1
             self._allowance = max(0.0, self._allowance - 1)
@@ -76,7 +76,8 @@ class Newcomers:
 
     def due(self, pending: int, now: float) -> list[str]:
         """
-        Waiting ids that there is room for now; none while the room is too small to be worth a look.
+        Waiting ids for which there is room now; none while the room is too small to be worth a
+        look.
         """
         if not self.waiting:
             return []

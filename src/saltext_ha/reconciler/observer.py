@@ -1,8 +1,8 @@
 """
-The observer: what the key store shows for ids, and which of it is a local change.
+The observer: looks at ids in the key store, and records local changes.
 
-Salt fires few events about keys, and people copy files. So the store itself counts, compared with
-what was last seen or applied; ``replication/change.py`` says what a difference means.
+Salt fires few events about keys, and people copy files. So only the store itself counts, compared
+with what was last seen or applied; ``replication/change.py`` says what a difference means.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from saltext_ha.replication.record import (
     observe,
 )
 
-# Names for people: of minions that knock, and of operators that Salt does not name.
+# Shown to people as the author: a minion that knocks, an operator whom Salt does not name.
 MINION = "minion"
 OPERATOR = "operator"
 
 
 class Sighting(NamedTuple):
-    """What the store shows for one id, and can be believed."""
+    """What the store shows for one id, if it can be believed."""
 
     content: Content
     applied: Applied
     """What ``content`` is compared with."""
     news: bool = False
-    """Whether it differs, or was deleted meanwhile."""
+    """Whether the two differ, or the id was deleted in between."""
     held: bool = False
-    """Its key is held, and its slot is empty."""
+    """Whether the id is held, and its slot is empty."""
     unseen: bytes | None = None
-    """A key that the change of the id does not concern."""
+    """The held key, if an operator decided about another key without seeing it."""
     raced: Known | None = None
-    """The id was deleted in a race, by an operator who knew this of its keys."""
+    """If the id was deleted in a race: what the operator could know of its keys."""
 
 
 class LocalChange(NamedTuple):
-    """A local change of one id, as written to the replica."""
+    """A local change of one id, recorded in the replica."""
 
     changed: Records
     known: Known
@@ -69,12 +69,12 @@ class LocalChange(NamedTuple):
 @dataclass
 class Observer:
     """
-    Watches one key store, and writes local changes to one replica.
+    Looks at one key store, and records local changes in one replica.
 
-    :param who: returns the user who is bringing an id into a state, as far as Salt says; called for
-        a change that no event told of.
-    :param deleted_by_salt: this is a member of Salt's own cluster, which deletes keys here that
-        were deleted on another member, but does not rotate this master's AES key.
+    :param who: returns the user who is bringing an id into a state, as far as Salt says; called
+        where no event names one.
+    :param deleted_by_salt: this master is in a cluster of Salt's own. If a key is deleted on
+        another member, Salt deletes it here too, but does not rotate this master's AES key.
     """
 
     store: KeyStore
@@ -90,10 +90,10 @@ class Observer:
 
     def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str]]:
         """
-        Look at *ids*, of *task*.
+        Look at *ids*, a batch of *task*.
 
-        :return: what is believed, by id; and the ids to look at again in a moment. The others are
-            held, refused or waiting; nothing of them is recorded.
+        :return: the believed sightings by id, and the ids to look at again in a moment. The others
+            are held, refused or waiting: record nothing of them.
         """
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
@@ -110,7 +110,7 @@ class Observer:
             else:
                 if minion_id in held and not task.released:
                     if self.holds.is_held(minion_id, found.content, found.applied, task.by):
-                        # If it is to be restored, there is nothing to overwrite.
+                        # Its key can be put back without overwriting anything.
                         if found.applied.dirty and found.content.stored.slot is None:
                             seen[minion_id] = found._replace(held=True)
                         continue
@@ -130,9 +130,9 @@ class Observer:
         self, minion_id: str, seen: Sighting, records: Records, task: Task
     ) -> LocalChange | None:
         """
-        Write down the change of one id that has *records*; inside a transaction.
+        Record the change of one id, whose records are *records*; inside a transaction.
 
-        :return: None if it is no change: our own apply was interrupted, and must be finished.
+        :return: None if nobody changed the id: our own move was interrupted, and must be finished.
         """
         content, applied, _, _, unseen, raced = seen
         now = content.stored
@@ -163,9 +163,9 @@ class Observer:
                 writes = change.knocked_again(now)
             by = self._by(task.by, minion_id, now.state if now.state in DECISIONS else DELETED)
             if not by and applied != NEVER:
-                by = OPERATOR  # a key never seen here may have come with the folder
+                by = OPERATOR  # but not for a new id: its key may have come with the folder
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
-                # Our own removal, finished before a crash; or one that Salt did not complete.
+                # A crash came after our own removal; or Salt's cluster did not rotate the AES key.
                 self.revocations.due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
@@ -173,8 +173,8 @@ class Observer:
 
     def first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
         """
-        The record that :meth:`record` would write of an id of which nothing is known, if that is
-        one sound key and nothing else; it is not written.
+        The record that :meth:`record` would write for an unknown id that shows one sound key and
+        nothing else; None for other ids. Nothing is written.
         """
         _, _, denied, extra = seen.content.stored
         if denied or extra or seen.content.junk or seen.raced is not None:
@@ -190,7 +190,7 @@ class Observer:
         return blank._replace(values=(value,), context=(value.dot,))
 
     def _by(self, said: str, minion_id: str, state: str) -> str:
-        """Who did it. Salt's event of the call may come after those of what it did."""
+        """Who did it. Salt may report a wheel call after the changes that the call made."""
         if said == OPERATOR:
             return self.who(minion_id, state, AT_ONCE) or said
         return said or self.who(minion_id, state)
@@ -220,7 +220,7 @@ class Observer:
         return LocalChange(changed, known)
 
     def newcomers_due(self) -> list[str]:
-        """The waiting ids that there is room for."""
+        """The waiting ids for which there is room now."""
         return self.newcomers.due(self._pending(), time.monotonic())
 
     def _pending(self) -> int:
@@ -229,8 +229,8 @@ class Observer:
 
     def _find(self, minion_id: str, certain: bool) -> Sighting | None:
         """
-        What the store shows for one id. None if that is no key: it is noted as refused, or, unless
-        *certain*, not known yet.
+        What the store shows for one id. None if its entry is no key: if *certain*, the id is
+        refused; otherwise the key may be half written.
         """
         content = self.store.read(minion_id, certain)
         if content is None:
@@ -242,13 +242,13 @@ class Observer:
         elif content.stored == ABSENT or self.refused.reasons.get(minion_id) == NO_KEY:
             self.refused.discard(minion_id)
         applied = self.replica.applied(minion_id)
-        # A minion that really has such an id is recorded a moment later.
+        # Perhaps Salt's temporary file. A minion that really has such an id is recorded later.
         if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
             return None
         return Sighting(content, applied)
 
     def _compared(self, minion_id: str, seen: Sighting, task: Task) -> Sighting:
-        """*seen*, with the note whether it is news."""
+        """*seen*, with ``news`` and ``raced`` set."""
         content, applied = seen.content, seen.applied
         if task.deleted:
             at = time.monotonic()
@@ -257,9 +257,9 @@ class Observer:
                 return seen._replace(news=True, raced=raced)
         if content.stored != applied.stored:
             return seen._replace(news=True)
-        # Salt says that it was deleted, and it is pending as before. If the minion has knocked
-        # since, its entry is a new one. If not, it was not deleted: minions can make Salt fire such
-        # events.
+        # Salt reports a deletion, and the key is pending as before. If the minion has knocked
+        # since, the entry is a new one. If not, nobody deleted the key: minions can make Salt fire
+        # such events.
         pending = applied.stored.state == PENDING and not applied.dirty
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
         return seen._replace(news=again)
@@ -273,7 +273,7 @@ class Observer:
 
     def _must_wait(self, minion_id: str, content: Content) -> bool:
         """
-        Whether an id is new, and there are too many others; a decision by an operator has room.
+        Whether an id is new, and too many others are; an operator's decision always has room.
         """
         if content.stored.state in DECISIONS or self.replica.applied(minion_id) != NEVER:
             known = True
@@ -293,8 +293,8 @@ def contexts(records: Records) -> Known:
 def _meant(seen: Sighting, known: Known) -> set[bytes]:
     """
     The keys that an operator who acted on the id could mean: those that were known when the store
-    was last looked at (*known*), or that it showed then or may have shown since. Not those that
-    came meanwhile.
+    was last looked at (*known*), that it showed then, or that our moves may have put there since;
+    not those heard of meanwhile.
     """
     applied = seen.applied
     there = set() if seen.raced is not None else applied.stored.keys  # that is our own move
@@ -303,9 +303,9 @@ def _meant(seen: Sighting, known: Known) -> set[bytes]:
 
 def _may_have_shown(applied: Applied, now: Stored) -> Stored:
     """
-    What the store showed before *now*. An unfinished apply may have put a decided key there which
-    is only pending now: then an operator deleted it in between. It is unknown whether the apply got
-    that far. A key that must be accepted again does less harm than a deleted one that comes back.
+    What the store showed before *now*. An unfinished move may have put a decided key there that is
+    only pending now: then an operator deleted the key in between. Nobody knows whether the move got
+    that far. Having to accept a key again does less harm than a deleted key that comes back.
     """
     decided = [aim for aim in applied.aims if aim[1] == now.key and aim[0] in DECISIONS]
     if applied.stored.slot or now.state != PENDING or not decided:
@@ -315,8 +315,8 @@ def _may_have_shown(applied: Applied, now: Stored) -> Stored:
 
 def _without_held(seen: Sighting) -> Sighting:
     """
-    *seen*, for an id whose key is held, as an operator sees it: a decision about another key in an
-    emptied store is made without seeing the held one.
+    *seen*, for a held id, as an operator in an emptied store sees it: a decision about another key
+    does not mean the held key.
     """
     now, before = seen.content.stored, seen.applied.stored
     if not now.slot or now.key == before.key or change.still_accepted(before, now):

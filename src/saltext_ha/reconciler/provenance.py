@@ -2,9 +2,10 @@
 Is the key store the one that this master wrote last?
 
 A wiped folder, an empty mount point and a backup that was copied over the keys look like the work
-of an operator. So a master signs its key store with a token that changes every hour, and remembers
-it in its replica. No signature means another store or an emptied one; an old signature an older
-copy of the store; one that the replica does not know yet an older copy of the replica.
+of an operator. So a master signs its key store with a token, which changes at every start and every
+hour, and remembers it in its replica. No signature means another store or an emptied one; an old
+signature means an old copy of the store; one that the replica does not know yet, an old copy of the
+replica.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ UNSIGNED = "unsigned"
 """Never signed by this replica: there is nothing to compare with."""
 MISSING = "missing"
 OLDER = "older"
-"""The store was signed before the last time: it is a copy."""
+"""The store has an earlier signature than the last: it is an old copy."""
 NEWER = "newer"
-"""It was signed later than the replica knows: the replica is an old copy."""
+"""The store was signed later than the replica knows: the replica is an old copy."""
 
 
 class Provenance:
     """
     The signature of one master in its key store.
 
-    :param name: the master's; each master that shares the store has a signature of its own.
+    :param name: the master's name; each master that shares the store has its own signature.
     """
 
     def __init__(self, store: KeyStore, replica: Replica, name: str) -> None:
@@ -67,14 +68,14 @@ class Provenance:
     @property
     def had(self) -> bool:
         """
-        Whether the replica or the store had a life before this one: either knows a signature.
+        Whether the replica or the store was in use before: either has a signature.
 
         :raises StoreError: the store cannot be read.
         """
         return bool(self._tokens) or self._store.signature(self._name) is not None
 
     def signing_due(self) -> bool:
-        """Whether the signature is an hour old, or of before records were dropped."""
+        """Whether the signature is an hour old, or from before records were dropped."""
         old = time.monotonic() >= self._signed + SIGNED_FOR
         return old or not self.token.endswith(f".{self._replica.dropped.epoch}")
 
@@ -88,7 +89,7 @@ class Provenance:
         number = 1 + max(_number(borne or ""), _number(self.token))
         token = f"{number}.{secrets.token_hex(8)}.{self._replica.dropped.epoch}"
         if borne in self._tokens:
-            # Both are valid until the new one is known to be written.
+            # Both tokens are valid until the new one is surely written.
             self._remember([borne, token])
         # Expect a signature only once the store has one.
         point("sign.write")
@@ -98,12 +99,12 @@ class Provenance:
         self._signed = time.monotonic()
 
     def forget(self) -> None:
-        """The store's signature does not count until it is signed again."""
+        """Ignore the store's signature until the store is signed again."""
         self._remember([])
 
     def predates_dropping(self) -> bool:
         """
-        Whether records may have been dropped since the store was signed: then a key in it without a
+        Whether records may have been dropped since the store was signed. If so, a key without a
         record may have been deleted.
         """
         if not self._replica.dropped.epoch:

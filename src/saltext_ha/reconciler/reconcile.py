@@ -1,11 +1,11 @@
 """
 The one path by which the store and the records change.
 
-:meth:`Reconciler.reconcile` looks at ids, and in one transaction writes down what changed here,
-what arrived, and the moves that follow; the applier makes these. The cause (an event, a pass, a
-peer, an operator or a retry) makes no difference: only the present state counts. Nothing else
-changes the store, and apart from this only the dropping of tombstones changes records. One thread
-only; no network here.
+:meth:`Reconciler.reconcile` looks at ids. One transaction records what changed here and what
+arrived, and writes the moves that follow into the journal; then the applier makes the moves. The
+cause (an event, a pass, a peer, an operator or a retry) makes no difference: only the present state
+counts. Nothing else changes the store; only the dropping of tombstones also changes records. One
+thread only; no network here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Reconciler:
-    """One key store and one replica."""
+    """Reconciles one key store with one replica."""
 
     store: KeyStore
     replica: Replica
@@ -55,10 +55,10 @@ class Reconciler:
 
     def weigh(self, ids: Iterable[str]) -> list[list[str]]:
         """
-        Hold changes of *ids* that are too many at once, before any part of them is believed.
+        Hold the changes of *ids* if they are too many at once, before any of them is believed.
 
-        :return: *ids* in batches to reconcile one after the other; none is forgotten if that is
-            interrupted.
+        :return: *ids*, and others that wait, in batches to reconcile one after the other; the work
+            queue has them, too.
         """
         ids = in_order({*ids, *self.work.ids(), *self.observer.newcomers_due()})
         self.work.begin(ids)
@@ -70,9 +70,9 @@ class Reconciler:
         """
         Do all that is due for the ids of *task*.
 
-        :param strict: a store that cannot be written is an error; otherwise it is tried again.
-        :return: the records that changed here, by what the store shows; to be pushed to the peers.
-        :raises HaError: the replica could not be written, or the store not be read.
+        :param strict: if the store cannot be written, raise; otherwise only try again later.
+        :return: the records that changed because of what the store shows; push them to the peers.
+        :raises HaError: the replica cannot be written, or the store cannot be read.
         """
         try:
             changed = [] if task.blind else self._ask_whose_it_is()
@@ -92,12 +92,12 @@ class Reconciler:
 
     def adopt(self) -> list[Record]:
         """
-        Record the store's content without attribution: after the replica was lost and the peers'
-        records were pulled, or if the store is an older copy of itself.
+        Record the store's content as nobody's decision: when the replica was lost and the peers'
+        records were pulled, or when the store is an older copy of itself.
 
-        A known decision about a key holds, even if the store shows something else; the rest is
+        A known decision about a key holds, even if the store shows something else. The rest is
         recorded as if it had happened now. But if the group has dropped records since the store was
-        signed, an unknown accepted key may have been deleted: then it becomes pending.
+        signed, an unknown accepted key may have been deleted, so it becomes pending.
         """
         point("adopt.begin")
         outdated = self.holds.provenance.predates_dropping()
@@ -111,17 +111,16 @@ class Reconciler:
 
     def adopt_undecided(self) -> list[Record]:
         """
-        :meth:`adopt`, before the peers' records are pulled, where nothing could be overruled: the
-        replica and the store are new, and the store shows no key that somebody accepted or
-        rejected, or that cannot be read now. Otherwise, and where others bring keys to the store,
-        nothing is done.
+        :meth:`adopt` before the peers' records are pulled, if no decision could be overruled: the
+        replica and the store are new, and the store shows no accepted, rejected or unreadable key.
+        Otherwise do nothing, and also where others write the store.
 
         :raises HaError: as :meth:`reconcile`.
         """
         if not self.mode.adopting or self.mode.never or self.holds.provenance.had:
             return []
         for minion_id in {*self.store.changed(), *self.work.ids()}:
-            self.work.add([minion_id])  # the store takes it for known when it was read
+            self.work.add([minion_id])  # once read, the store no longer names the id
             content = self.store.read(minion_id)
             if content is None or any(state in DECISIONS for state, _ in content.stored.entries):
                 return []
@@ -131,9 +130,10 @@ class Reconciler:
 
     def rebuilt(self) -> list[Record]:
         """
-        All that the peers know was pulled: the replica is whole once the store is adopted, too.
+        All that the peers know was pulled: adopt the store, if not done early, and count the
+        replica as whole.
 
-        :return: as :meth:`adopt`; nothing if that was done early.
+        :return: as :meth:`adopt`.
         :raises StoreError: the signature of the store is gone; then nothing is adopted.
         """
         if self.mode.adopting and self.holds.provenance.look() == MISSING:
@@ -146,18 +146,18 @@ class Reconciler:
         return changed
 
     def _remember(self, *, lost: bool, adopted: bool = False) -> None:
-        """Whether the replica is lost, and the store adopted all the same; also after a restart."""
+        """Note whether the replica is lost, and the store adopted all the same; durable."""
         with self.replica.transaction():
             self.replica.meta.blank, self.replica.meta.adopted = lost, adopted
         self.mode.lost, self.mode.adopted = lost, adopted
 
     def apply(self, ids: Iterable[str] | None = None) -> list[Record]:
         """
-        Bring the store in line with the records, where that is still due.
+        Bring the store in line with the records, where it still differs.
 
-        :param ids: no others than these; None: all.
+        :param ids: only these; None: all.
         :return: as :meth:`reconcile`.
-        :raises StoreError: when the store cannot be written; the rest is done later.
+        :raises StoreError: the store cannot be written; the rest is done later.
         """
         if self.mode.never:
             self.revocations.leave_to_others()
@@ -175,11 +175,11 @@ class Reconciler:
         return changed
 
     def unfinished(self) -> bool:
-        """Whether an apply is unfinished, for instance because an entry cannot be written."""
+        """Whether moves or revocations are still due, for instance for an unwritable entry."""
         return self.mode.able and bool(self.replica.dirty() or self.revocations.due)
 
     def _ask_whose_it_is(self) -> list[Record]:
-        """Check whether the store can be believed; one that is an older copy is adopted."""
+        """Check whether the store can be believed; adopt it if it is an older copy."""
         if self.mode.adopting:
             return []
         found = self.holds.look()
@@ -191,8 +191,8 @@ class Reconciler:
                 "asking the peers first"
             )
         if found in (OLDER, NEWER):
-            # An out-of-date replica counts as lost. What an older store means is known only when
-            # all that the peers know was pulled.
+            # An out-of-date replica counts as lost. If the replica is lost, an older store can be
+            # adopted only after the peers' records are pulled.
             self._remember(lost=True)
         return []
 
@@ -209,7 +209,7 @@ class Reconciler:
                 moved = True
                 try:
                     self.applier.carry_out(moves)
-                except HaError:  # it stays in the journal
+                except HaError:  # the moves stay in the journal
                     if strict:
                         raise
         finally:
@@ -220,7 +220,7 @@ class Reconciler:
 
     def _write_down(self, ids: Sequence[str], task: Task) -> tuple[list[Record], list[Move]]:
         """
-        Write down what *ids* show, what arrived about them, and the moves that follow.
+        Record what *ids* show, what arrived about them, and the moves that follow.
 
         :return: the local changes, and the moves.
         """
@@ -240,7 +240,7 @@ class Reconciler:
         may_matter = task.revise or self.replica.held.count
         if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
             if not (task.blind or task.adopted or self.holds.is_ours()):
-                # The folder was removed or replaced while it was being read.
+                # The store vanished or was replaced while it was being read.
                 seen, unsettled = {}, set(ids)
             point("reconcile.begin")
             with self.replica.transaction():
@@ -270,11 +270,10 @@ class Reconciler:
 
     def _first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
         """
-        :meth:`_one` for an id of which nothing is known, and that shows one key and nothing else:
-        nearly all ids of the first pass over a store. The result is the same, for a third of the
-        work.
+        :meth:`_one` for an unknown id that shows one key and nothing else, like nearly all ids of
+        the first pass over a store. The result is the same, for a third of the work.
 
-        :return: None if it is not such an id.
+        :return: None for any other id.
         """
         if task.revise or task.adopted or self.replica.is_known(minion_id):
             return None
@@ -287,10 +286,10 @@ class Reconciler:
         self, minion_id: str, seen: Sighting | None, task: Task, settled: bool, writes: bool
     ) -> tuple[Records, Move | None]:
         """
-        :meth:`_write_down` of one id.
+        :meth:`_write_down` for one id.
 
-        :param seen: None if it was not looked at, or is not believed.
-        :param settled: whether all local changes of it are recorded.
+        :param seen: None if the id was not looked at, or is not believed.
+        :param settled: whether all local changes of the id are recorded.
         """
         row = was = self.replica.applied(minion_id)
         before = records = self.replica.get(minion_id)
@@ -298,14 +297,13 @@ class Reconciler:
         local = self.observer.record(minion_id, seen, records, task) if seen and seen.news else None
         if local:
             records = records | local.changed
-            # Further entries beside the one that counts are removed, also those that we did not
-            # leave.
+            # Further entries beside the one that counts are removed, even if we did not leave them.
             aims = now.extra | (frozenset() if task.adopted else was.aims)
             row = Applied(Stored(now.state, now.key, now.denied), local.known, aims)
         heard: Records = {}
         if task.revise:
             if local and now == place(records.values(), row.stored):
-                # It is as the records say: an operator who acts on it next knows them all.
+                # The store shows what the records say: an operator who acts on it knows them all.
                 row = row._replace(known=contexts(records))
             self.replica.received(task.receipt)
             heard = task.revise(minion_id, records)
@@ -338,5 +336,5 @@ class Reconciler:
 
 
 def _all_known(now: Stored, records: Records) -> bool:
-    """Whether all entries have records: if not, one may be no key, and must be removed first."""
+    """Whether all entries have records; one without may be junk, which must be removed first."""
     return all(key in records for _, key in now.entries)

@@ -1,7 +1,7 @@
 """
-Entries of this master's key store that cannot be recorded, or cannot be changed.
+Refused entries of this master's key store: they cannot be recorded, or cannot be changed.
 
-They stay where they are, peers do not hear of them, and operators are told why.
+They stay where they are. Peers do not hear of them, and the status tells operators why.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ SHOWN = 3
 
 
 class RefusedIds:
-    """The ids with a refused entry, at most :data:`MAX_REFUSED`."""
+    """The ids with a refused entry; at most :data:`MAX_REFUSED`."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
         """Id → the last reason."""
 
     def add(self, minion_id: str, reason: str) -> None:
-        """An entry of an id is refused; logged when that is news."""
+        """Note that an entry of an id is refused; log it if the reason is new."""
         if self.reasons.get(minion_id) != reason and len(self.reasons) < MAX_REFUSED:
             log.warning("ha refused: id=%s reason=%s", ascii(minion_id), reason)
             self.reasons[minion_id] = reason
 
     def discard(self, minion_id: str) -> None:
-        """No entry of an id is refused any more."""
+        """Note that no entry of an id is refused any more."""
         self.reasons.pop(minion_id, None)
 
     def new_record(
         self, minion_id: str, key: bytes, text: str, state: str, others: Iterable[Record]
     ) -> Record | None:
         """
-        An empty record for a key that has none yet; None, and the id is refused, if it must not
-        have one.
+        An empty record for a key that has none yet. If it must not have one: None, and the id is
+        refused.
 
-        :param key: the fingerprint of *text*. :param state: what the store shows it as.
+        :param key: the fingerprint of *text*. :param state: the key's state in the store.
         :param others: the records of the id's other keys.
         """
         undecided = sum(record.state in OBSERVATIONS for record in others)

@@ -1,5 +1,5 @@
 """
-What follows when keys are revoked: the AES key is rotated and caches are cleaned, once for all.
+What follows when keys are revoked: the AES key is rotated and caches are cleaned, once a batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Revocations:
 
     :param revoke: rotates the AES key and cleans caches, in this order. Called once for all that is
         learned or applied together, with the ids that have no key any more (None if unknown after a
-        crash), and whether any key was accepted: if not, no rotation is needed.
+        crash), and whether a rotation is needed: not if no accepted key was revoked.
     """
 
     def __init__(self, store: KeyStore, replica: Replica, work: WorkQueue, revoke: Revoke) -> None:
@@ -30,7 +30,7 @@ class Revocations:
         self._work = work
         self._revoke = revoke
         self._gone: set[str] | None = None if self.due else set()
-        """Ids that lost their last key since caches were cleaned; None: not known since a crash."""
+        """Ids that lost their last key since caches were cleaned; None: unknown after a crash."""
 
     @property
     def due(self) -> bool:
@@ -47,15 +47,15 @@ class Revocations:
             self._gone.add(minion_id)
 
     def leave_to_others(self) -> None:
-        """Salt, which deleted the key here, cleans its caches."""
+        """Do not clean: Salt deleted the keys here, and cleans its caches."""
         if self._gone and not self.due:
             self._gone.clear()
 
     def follow_up(self) -> None:
         """
-        Do what is due.
+        Rotate and clean what is due.
 
-        :raises StoreError: it cannot be done, and stays due.
+        :raises StoreError: that failed, and stays due.
         """
         due = self.due
         if not due and not self._gone:
@@ -73,5 +73,5 @@ class Revocations:
         content = self._store.read(minion_id)
         if content is not None and content.stored == ABSENT:
             return True
-        self._work.add([minion_id])  # the store takes it as read now
+        self._work.add([minion_id])  # once read, the store no longer names the id
         return False

@@ -1,4 +1,4 @@
-"""When is the key store looked at? On hints, when a folder's time changed, and at intervals."""
+"""Starts looks at the key store: on hints, when a folder's time changed, and at intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER_INTERVAL = 0.5
 # If folders change all the time, passes over the store may cost at most this share of a processor:
 # Salt's events tell of changes, too.
 WATCH_SHARE = 0.05
-# The folders' times show changes, and a regular pass finds next to nothing.
+# The folders' times show most changes, so a regular pass finds next to nothing.
 REGULAR_SHARE = 0.002
 # A pass of any cost is delayed by at most this many intervals.
 LONGEST = 10
@@ -20,7 +20,7 @@ LONGEST = 10
 
 class Scanner:
     """
-    Has *core* look.
+    Has *core* look at the key store.
 
     :param interval: seconds between two passes over a store that seems unchanged; longer if passes
         would cost too much, see :func:`pause`.
@@ -32,7 +32,7 @@ class Scanner:
         self._interval = interval
 
     def start(self, tasks: Tasks) -> None:
-        """Start looking, in three of *tasks*."""
+        """Start looking, in three new tasks of *tasks*."""
         tasks.start("follow hints", self._follow_hints())
         tasks.start("watch folders", self._watch_folders())
         tasks.start("scan", self._scan_regularly())
@@ -50,7 +50,7 @@ class Scanner:
             wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
 
     def _is_due(self) -> bool:
-        """In the keeper's thread, which is woken once for both questions."""
+        """Called in the keeper's thread, which is woken once for both questions."""
         keeper = self._core.keeper
         return keeper.store.touched() or bool(keeper.newcomers_due())
 
@@ -65,7 +65,7 @@ class Scanner:
 
 def pause(interval: float, cost: float, share: float) -> float:
     """
-    Seconds until the next pass, after one that took *cost* seconds of a processor, if passes may
-    take this *share* of one; at least *interval*.
+    Seconds until the next pass, if the last one took *cost* seconds of a processor, and passes may
+    take this *share* of one; :data:`LONGEST` intervals at most.
     """
     return min(max(interval, cost / share), interval * LONGEST)

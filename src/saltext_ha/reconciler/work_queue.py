@@ -1,8 +1,8 @@
 """
-The ids of the key store that are to be looked at: when, and why.
+The work queue: the ids of the key store to look at, when, and why.
 
-An id stays here until what it shows is written down, whatever fails or is interrupted meanwhile:
-the store takes it for known once it was read, and does not name it again.
+An id stays here until what it shows is recorded, whatever fails or is interrupted meanwhile: once
+the id was read, the store no longer names it as changed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from saltext_ha.common.batches import batches
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records
 
-# Salt 3008 removes a key before it writes the new state; much longer than it needs for that.
+# Salt 3008 removes a key before it writes the new state; that takes much less time than this.
 SETTLE = 0.25
-# How soon what could not be written is tried again.
+# How soon a failed look is repeated.
 RETRY = 5.0
-# Minions can have Salt fire such events.
+# Minions can make Salt report deletions.
 MOST_DELETIONS = 10_000
 
 
 Revise = Callable[[str, Records], Records]
-"""Writes what is heard of an id, whose records are given; returns the records that changed."""
+"""Takes an id and its records, writes what is heard of it, returns the records that changed."""
 
 
 class Task(NamedTuple):
@@ -33,36 +33,36 @@ class Task(NamedTuple):
 
     ids: Collection[str]
     by: str = ""
-    """Who decided it, as far as known; for people."""
+    """Who decided, as far as known; for people to read."""
     certain: bool = False
     """
-    Believe that an absent key is gone. Otherwise it is only unsettled: Salt 3008 removes a key for
-    an instant before it writes the new state.
+    Believe that an absent key is gone. Otherwise its id is only unsettled: Salt 3008 removes a key
+    for an instant before it writes the new state.
     """
     deleted: bool = False
     """
-    Salt said that these ids were deleted. A key that is pending as before then has knocked again
-    since.
+    Salt reported that these ids were deleted. A key that is pending as before has then knocked
+    again since.
     """
     released: bool = False
     """An operator confirmed the disappearance of these ids."""
     adopted: bool = False
-    """What they show is nobody's decision; see :meth:`.Reconciler.adopt`."""
+    """What these ids show is nobody's decision; see :meth:`.Reconciler.adopt`."""
     outdated: bool = False
-    """And it may be of before records were dropped."""
+    """With ``adopted``: the store may predate the dropping of records."""
     blind: bool = False
     """Do not look at the store."""
     revise: Revise | None = None
     """
-    Called for each of them, with the records as they are when what changed here is recorded: so
-    that an operator's decision is recorded with what that operator could know.
+    Called for each id, once what changed here is recorded: so a local decision is recorded with
+    what the operator could know.
     """
     receipt: Receipt | None = None
-    """From whom what :attr:`revise` writes came; None: it is made here."""
+    """Who sent what :attr:`revise` writes; None: it is made here."""
 
 
 class Work(NamedTuple):
-    """``at``: not before. ``certain_at``: from when on an absent key is believed to be gone."""
+    """Look not before ``at``; believe from ``certain_at`` on that an absent key is gone."""
 
     at: float
     certain_at: float = math.inf
@@ -70,8 +70,8 @@ class Work(NamedTuple):
 
 class WorkQueue:
     """
-    Filled and emptied in one thread; :attr:`next` and :meth:`wake` are for any. Times are seconds
-    of *clock*, which only grows.
+    Filled and emptied in one thread; any thread may use :attr:`next` and :meth:`wake`. Times are
+    seconds of *clock*, which only grows.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +79,7 @@ class WorkQueue:
         self._next = self._wake = math.inf
         self._waiting: dict[str, Work] = {}
         self._deletions: dict[str, str] = {}
-        """Those that Salt said were deleted, and by whom; what it said is told nowhere else."""
+        """Id that Salt reported as deleted → by whom. Only Salt's event tells this."""
 
     def __contains__(self, minion_id: str) -> bool:
         return minion_id in self._waiting
@@ -90,15 +90,15 @@ class WorkQueue:
         return min(self._next, self._wake)
 
     def ids(self) -> list[str]:
-        """All that wait, due or not."""
+        """All ids that wait, due or not."""
         return list(self._waiting)
 
     def add(self, ids: Collection[str]) -> None:
-        """Have *ids* looked at as soon as may be."""
+        """Have *ids* looked at as soon as possible."""
         self._put(ids, 0.0)
 
     def begin(self, ids: Collection[str], by: str = "", deleted: bool = False) -> None:
-        """*ids* are being looked at; where that is not :meth:`done`, they are due again."""
+        """A look at *ids* begins; they are due again after a while, unless it is :meth:`done`."""
         self._put(ids, RETRY)
         if deleted:
             for minion_id in ids:
@@ -106,7 +106,7 @@ class WorkQueue:
                     self._deletions[minion_id] = by
 
     def done(self, ids: Iterable[str], deleted: bool = False) -> None:
-        """What *ids* show is written down; with *deleted*, what Salt said of them, too."""
+        """What *ids* show is recorded; with *deleted*, also the deletion that Salt reported."""
         for minion_id in ids:
             if deleted:
                 self._deletions.pop(minion_id, None)
@@ -114,23 +114,23 @@ class WorkQueue:
                 self._waiting.pop(minion_id, None)
 
     def settle(self, minion_id: str) -> None:
-        """What an id shows may change in a moment; what it shows then is believed."""
+        """Look at an id again in a moment, and believe what it shows then."""
         known = self._waiting.get(minion_id)
         at = min(self._clock() + SETTLE, known.certain_at if known else math.inf)
         self._waiting[minion_id] = Work(at, at)
         self._next = min(self._next, at)
 
     def overdue(self) -> float:
-        """Seconds for which the first absent key could be believed to be gone; negative: none."""
+        """For how many seconds an absent key could be believed to be gone; negative: none yet."""
         first = min((work.certain_at for work in self._waiting.values()), default=math.inf)
         return self._clock() - first
 
     def wake(self) -> None:
-        """Something that is no id is to be tried again."""
+        """Try again in a while; for work that belongs to no id."""
         self._wake = self._clock() + RETRY
 
     def late(self) -> list[Task]:
-        """The deletions that Salt told of and that could not be written down yet."""
+        """The deletions that Salt reported and that could not be recorded yet."""
         together: dict[str, list[str]] = {}
         for minion_id, by in self._deletions.items():
             together.setdefault(by, []).append(minion_id)
@@ -139,7 +139,7 @@ class WorkQueue:
         ]
 
     def take(self) -> list[Task]:
-        """What is due, and what is late; due again after a while unless it is :meth:`done`."""
+        """What is due, and what is :meth:`late`; due again after a while unless :meth:`done`."""
         self._wake = math.inf
         now = self._clock()
         due = {i: work.certain_at <= now for i, work in self._waiting.items() if work.at <= now}

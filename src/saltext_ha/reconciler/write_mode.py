@@ -1,4 +1,4 @@
-"""Whether this master writes its key store, and believes what it shows; if not, why."""
+"""Whether this master writes its key store, and believes what the store shows; if not, why."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ ENFORCE, OBSERVE, PAUSED = "enforce", "observe", "paused"
 
 class WriteMode:
     """
-    What is done with the key store; the one place that decides and tells it.
+    The one place that decides whether the key store is believed and written.
 
     :param configured: ``ha: mode``.
-    :param in_cluster: why Salt's own cluster writes it instead; empty without one, or with
+    :param in_cluster: why Salt's own cluster writes the store instead; empty without one, or with
         ``repair``.
-    :param lost: as the attribute. :param adopted: as the attribute.
+    :param lost: see the attribute. :param adopted: see the attribute.
     """
 
     def __init__(
@@ -25,15 +25,15 @@ class WriteMode:
         self._configured = configured
         self._in_cluster = in_cluster
         self.shared = ""
-        """Why a store that another master shares is not written; empty when it is not shared."""
+        """Why a shared store is not written; empty if no other master shares it."""
         self.paused = ""
-        """That it is paused, since when and by whom, in words; empty when it is not."""
+        """A note that writing is paused, since when and by whom; empty if it is not."""
         self.lost = lost
         """Whether the replica was lost, and not all that the peers know was pulled yet."""
         self.adopted = adopted
-        """Whether the store was adopted all the same: it showed no decision."""
+        """Whether the store was adopted early, because it showed no decision."""
         self.doubt = ""
-        """Why the store is neither believed nor written at present; empty when it is."""
+        """Why the store is neither believed nor written at present; empty if it is not in doubt."""
 
     @property
     def adopting(self) -> bool:
@@ -49,7 +49,7 @@ class WriteMode:
 
     @property
     def why_not(self) -> str:
-        """Why it is not to write now; empty when it is."""
+        """Why the store must not be written now; empty if :attr:`paused` and :attr:`never` are."""
         return self.paused or self.never
 
     @property
@@ -59,12 +59,12 @@ class WriteMode:
 
     @property
     def able(self) -> bool:
-        """Whether the store is brought in line with the records, unless it is in doubt."""
+        """Whether the store is brought in line with the records, if it is not in doubt."""
         return not (self.adopting or self.why_not)
 
     @property
     def writes(self) -> bool:
-        """Whether it is."""
+        """Whether it is in fact brought in line."""
         return self.able and not self.doubt
 
     @property

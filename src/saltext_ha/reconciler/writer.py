@@ -29,13 +29,13 @@ class Writer:
         self._announce = announce
 
     def value(self, state: str, by: str = "") -> Value:
-        """A write of now, under the next name of this node."""
+        """A value written now, under the next dot of this node."""
         return Value(self._replica.next_dot(), state, self.clock(), by, self._name)
 
     def explain(
         self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
     ) -> None:
-        """Write down accounts for people, and announce a conflict."""
+        """Write accounts into the history, and announce a conflict that begins."""
         for account in accounts(before, after):
             self._replica.history.explain(minion_id, account, self.clock())
             if account.kind == BEGAN:
@@ -44,7 +44,7 @@ class Writer:
                 self._announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
-        """Announce a key that was moved from *before* to *after*; outside a transaction."""
+        """Announce that an id's key moved from *before* to *after*; outside a transaction."""
         state, key = after.slot or (DELETED, before.key)
         data = {
             "id": minion_id,

@@ -1,1 +1,1 @@
-"""SQLite: what this master knows of keys, what it last applied, and what happened."""
+"""replica.db: what this master knows of keys, what it last applied, and what happened."""

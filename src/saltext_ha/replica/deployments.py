@@ -1,8 +1,8 @@
 """
-The history of deployments, in replica.db: the table ``deployment``. For people only.
+The history of deployments: the table ``deployment`` of replica.db. For people only.
 
-The deployments that can be gone back to are in the register of a tree; this table is kept as long
-as the history.
+The register of a tree has the deployments that can be gone back to; the rows of this table are kept
+as long as the history.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from saltext_ha.replica.history import Receipt, sqlite_glob
 from saltext_ha.replication.deployment import KEPT, Entry
 
 MOST = 10_000
-"""Rows of all trees together, at most; older ones are dropped."""
+"""Most rows of all trees together; older ones are dropped."""
 HERE = Receipt("", 0.0)
-"""The sender of a deployment that was made on this master."""
+"""The receipt of a deployment that was made on this master."""
 
 
 class DeployedLine(NamedTuple):
     """
     One deployment of the history.
 
-    ``number``, ``at``, ``by``, ``on``, ``source`` and ``message`` are as its writer says.
-    ``received`` (Unix seconds) is when it came here; ``sender`` the peer that sent it, empty if it
-    was made here.
+    The writer chose ``number``, ``at``, ``by``, ``on``, ``source`` and ``message``. ``received``
+    (Unix seconds) is when the deployment came here; ``sender`` is the peer that sent it, empty if
+    it was made here.
     """
 
     tree: str
@@ -70,7 +70,7 @@ class Deployments:
         """
         The last *limit* deployments of trees that match *glob*, the last received first.
 
-        :param since: leave out what was received before this time, in Unix seconds.
+        :param since: leave out deployments received before this time, in Unix seconds.
         :param by: a glob over the names of those who deployed.
         """
         rows = self._db.execute(
@@ -82,7 +82,8 @@ class Deployments:
 
     def prune(self, before: float) -> None:
         """
-        Drop those received before *before*, in Unix seconds, except those that can be gone back to.
+        Drop deployments received before *before* (Unix seconds), except those that can be gone back
+        to.
         """
         self._db.execute(
             "DELETE FROM deployment WHERE received < ? AND number <= ("

@@ -1,7 +1,7 @@
 """
 What replica.db remembers of tombstones that the group has dropped (``sync/retention.py``).
 
-Not the tombstones themselves, but up to which writes they were dropped, and how often.
+It does not remember the tombstones, but up to which writes and how often the group dropped some.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from saltext_ha.replica.meta import Meta
 
 
 class Dropped:
-    """What the open replica.db *db* remembers of them; *meta* is its table of that name."""
+    """The horizon and the epoch in *db*, an open replica.db; *meta* is its table ``meta``."""
 
     def __init__(self, db: sqlite3.Connection, meta: Meta) -> None:
         self._db = db
@@ -21,7 +21,8 @@ class Dropped:
 
     def horizon(self) -> dict[str, int]:
         """
-        The writes that all masters have had: a record of such a write that is not here was dropped.
+        The writes that all masters have had: if the record of such a write is not here, it was
+        dropped.
         """
         return dict(self._db.execute("SELECT node, counter FROM horizon"))
 

@@ -1,4 +1,4 @@
-"""Changes that are held: the table ``held`` of replica.db."""
+"""The held changes: the table ``held`` of replica.db."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class HeldIds:
         return row is not None
 
     def all(self, glob: str = "*") -> dict[str, float]:
-        """Ids that match *glob* whose change is held, and since when (Unix seconds)."""
+        """Held ids that match *glob* → since when (Unix seconds)."""
         if glob == "*":
-            # Called for each change: SQLite plans a query again whenever its pattern is bound.
+            # Called for each change, and SQLite plans a query with a bound pattern anew each time.
             return dict(self._db.execute("SELECT id, since FROM held ORDER BY id"))
         rows = self._db.execute(
             "SELECT id, since FROM held WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
@@ -37,7 +37,7 @@ class HeldIds:
         return dict(rows)
 
     def add(self, ids: Iterable[str], since: float) -> None:
-        """Remember changes that are held."""
+        """Remember held changes."""
         self._changed = True
         self._db.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", [(i, since) for i in ids])
 

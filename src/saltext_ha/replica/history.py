@@ -1,10 +1,10 @@
 """
 The history in replica.db: who wrote what about which key, and which decisions met.
 
-For people only: nothing is decided by it, and its clocks order only the listing.
+It is for people only: it decides nothing, and its times order only the listing.
 
-A write says when, where and by whom it was made. Two more columns cannot be chosen by another
-master: when the write came here, by this master's clock, and the pinned peer that sent it.
+A write says when, where and by whom it was made. This master adds two columns that no other master
+can choose: when the write came here, by this master's clock, and the pinned peer that sent it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = 0
 MAX_GLOB, MAX_STARS = 256, 4
 
 Place = tuple[float, str, int]
-"""A position in the history: of the last line looked at, when it came, its node and counter."""
+"""A position in the history: when the last line that was looked at came, its node and counter."""
 BEGINNING: Place = (float("-inf"), "", 0)
 AccountPlace = tuple[float, bytes]
 BEGINNING_OF_ACCOUNTS: AccountPlace = (float("-inf"), b"")
@@ -48,8 +48,7 @@ class Receipt(NamedTuple):
 
 class Write(NamedTuple):
     """
-    A line of the history with the name of the write. ``sender`` is the peer that sent it, None if
-    unknown.
+    A write in the history, with its dot. ``sender`` is the peer that sent it, None if unknown.
     """
 
     node: str
@@ -69,9 +68,9 @@ class Line(NamedTuple):
     One line of the history: a write (``state``, ``by``, ``on``), or an ``account`` of decisions
     that met here, seen at ``at`` by the clock of this master.
 
-    ``at``, ``by`` and ``on`` are as the writer says. ``received`` (Unix seconds) is when the line
-    came, by this master's clock; ``sender`` the peer that sent it, empty if it was made here, None
-    if unknown: it is older than the column.
+    The writer chose ``at``, ``by`` and ``on``. ``received`` (Unix seconds) is when the line came,
+    by this master's clock. ``sender`` is the peer that sent it, empty if it was made here, None if
+    unknown because the line is older than that column.
     """
 
     minion_id: str
@@ -95,9 +94,9 @@ class History:
 
     def wrote(self, records: Iterable[Record], receipt: Receipt | None = None) -> None:
         """
-        Remember who wrote the values of *records*, where that is not known yet.
+        Remember who wrote the values of *records*, if that is not known yet.
 
-        :param receipt: who sent them, and when they came; None: they were made here.
+        :param receipt: who sent the records, and when they came; None: they were made here.
         """
         number = self._number(receipt.sender) if receipt else HERE
         self._db.executemany(
@@ -129,7 +128,7 @@ class History:
         return int(row[0])
 
     def explain(self, minion_id: str, account: Account, at: float) -> None:
-        """Remember once what happened to *minion_id*."""
+        """Remember *account* of *minion_id*, only once."""
         body = msgpack.packb(account)
         name = hashlib.blake2b(minion_id.encode() + b"\n" + body, digest_size=16).digest()
         self._db.execute(
@@ -143,10 +142,10 @@ class History:
         self, glob: str = "*", limit: int = 100, since: float | None = None, by: str = "*"
     ) -> list[Line]:
         """
-        The last *limit* lines about ids that match *glob*, the last received first. Of other
-        masters' writes, those that this master ever held are here.
+        The last *limit* lines about ids that match *glob*, the last received first. The history has
+        those writes of other masters that this master ever held.
 
-        :param since: leave out what was received before this time, in Unix seconds.
+        :param since: leave out lines received before this time, in Unix seconds.
         :param by: a glob over the names of those who decided, without their commands.
         """
         chosen = (sqlite_glob(glob), float("-inf") if since is None else since)
@@ -182,14 +181,14 @@ class History:
 
     def told_by(self, names: Sequence[str], since: float, after: Place, limit: int) -> list[Write]:
         """
-        The next *limit* writes that were sent by a peer of *names*, or name one as where they were
-        made, in the order of :data:`Place`; without those made here.
+        The next *limit* writes that a peer of *names* sent or, as they say, made, in the order of
+        :data:`Place`; without those made here.
 
-        :param since: leave out what was received before this time, in Unix seconds.
+        :param since: leave out writes received before this time, in Unix seconds.
         :param after: where to continue; :data:`BEGINNING` at first.
         """
         marks = ", ".join("?" * len(names))
-        # One bound only: with it the index leads straight to the beginning of the page.
+        # With a single bound, the index leads straight to the beginning of the page.
         start = max(after, (since, "", 0))
         return [
             Write(*row)
@@ -204,7 +203,7 @@ class History:
         ]
 
     def made_here(self, writes: Iterable[tuple[str, int, str, bytes, str]]) -> list[int]:
-        """Which of *writes* (node, counter, id, key, state) this master made, by their position."""
+        """Positions of those *writes* (node, counter, id, key, state) that were made here."""
         return [
             position
             for position, write in enumerate(writes)
@@ -216,14 +215,14 @@ class History:
         ]
 
     def said(self, dot: Dot) -> tuple[str, bytes, str] | None:
-        """The id, key and state of a write, if it is known."""
+        """The id, key and state of a write, or None if it is unknown."""
         row = self._db.execute(
             "SELECT id, key, state FROM history WHERE node = ? AND counter = ?", dot
         ).fetchone()
         return (row[0], row[1], row[2]) if row else None
 
     def decisions(self, minion_id: str, key: bytes) -> list[tuple[Dot, str]]:
-        """The writes about a key with their states, the last received first."""
+        """The writes about a key, as (dot, state), the last received first."""
         return [
             (Dot(node, counter), state)
             for node, counter, state in self._db.execute(
@@ -239,8 +238,8 @@ class History:
         """
         Drop a limited number of lines received before *before* (Unix seconds), from *place* on.
 
-        A line of any age stays as long as its key has a record, if it is the last one about that
-        key or tells of a value that still counts.
+        While its key has a record, a line of any age stays if it is the last line about that key,
+        or tells of a value that the record still has.
 
         :return: where to continue, or None at the end.
         """
@@ -265,7 +264,7 @@ class History:
         return received, node, counter
 
     def prune_accounts(self, before: float, place: AccountPlace) -> AccountPlace | None:
-        """The same for accounts: the last one of a key, or of several keys of an id, stays."""
+        """The same for accounts: the last one about a key, or about several of an id, stays."""
         rows = self._db.execute(
             "SELECT at, name, id, key, EXISTS ("
             "  SELECT 1 FROM account AS later WHERE later.id = told.id AND later.key = told.key"
@@ -283,7 +282,7 @@ class History:
         return None if len(rows) < BATCH else (rows[-1][0], rows[-1][1])
 
     def _stands(self, minion_id: str, key: bytes, dot: tuple[str, int] | None = None) -> bool:
-        """Whether *key* (empty: any key) has a record, with the value *dot* if one is named."""
+        """Whether *key* (empty: any key) has a record; with *dot*: and still has that value."""
         row = self._db.execute(
             "SELECT body FROM record WHERE bucket = ? AND id = ? AND ? IN (key, x'') LIMIT 1",
             (bucket_of(minion_id), minion_id, key),
@@ -296,9 +295,9 @@ class History:
 
 def sqlite_glob(glob: str) -> str:
     """
-    A shell's glob as SQLite writes it: a shell negates a set by "!", SQLite by "^".
+    A shell's glob as SQLite needs it: a shell negates a set by "!", SQLite by "^".
 
-    :raises InvalidRecord: matching it could take SQLite for ever; every star multiplies the time.
+    :raises InvalidRecord: SQLite could match the glob for ever; every star multiplies the time.
     """
     if len(glob) > MAX_GLOB or glob.count("*") > MAX_STARS:
         raise InvalidRecord(f"takes a glob of at most {MAX_GLOB} characters and {MAX_STARS} stars")

@@ -1,4 +1,4 @@
-"""A line of the history as plain data, and an account of it in words."""
+"""Turns lines of the history into plain data, and accounts into words."""
 
 from __future__ import annotations
 
@@ -113,6 +113,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _shower(keys: Sequence[bytes]) -> Callable[[bytes], str]:
-    """How to show *keys*: short, but so that different ones look different."""
+    """How to show *keys*: in short form, unless two of them would look the same."""
     short = len({minion_key.show(key) for key in keys}) == len(set(keys))
     return lambda key: minion_key.show(key, short=short)

@@ -1,7 +1,7 @@
 """
-How many ids are in which state, and which are in conflict; updated as keys change.
+Counts the ids in each state and knows those in conflict; updated as keys change.
 
-Pages, scrapes and peers ask every few seconds; counting 100 000 rows takes 25 ms each time.
+Pages, scrapes and peers ask every few seconds; to count 100 000 rows takes 25 ms each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from saltext_ha.replication.record import DENIED, Record
 
 
 class Tally:
-    """The counts of *db*, an open replica.db; told of each change when it is committed."""
+    """The counts of *db*, an open replica.db, which reports each change when it is committed."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._states = Counter(

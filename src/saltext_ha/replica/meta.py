@@ -1,4 +1,4 @@
-"""What a master remembers of itself in replica.db, apart from keys: the table ``meta``."""
+"""The table ``meta`` of replica.db: what a master remembers of itself, apart from keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Meta:
         self._db = db
 
     def get(self, name: str) -> str:
-        """A value; empty when it was never set."""
+        """A value; empty if it was never set."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row else ""
 
@@ -35,7 +35,7 @@ class Meta:
 
     @property
     def signatures(self) -> list[str]:
-        """Who signed the key store, and with which tokens; see :class:`.Provenance`."""
+        """[master that signed the key store, token, …]; see :class:`.Provenance`."""
         return self.get("signatures").split()
 
     @signatures.setter
@@ -53,7 +53,7 @@ class Meta:
 
     @property
     def blank(self) -> bool:
-        """Whether it is new or out of date, and not all was pulled from the peers since."""
+        """Whether the replica is new or out of date, and not all is pulled from the peers yet."""
         return self.get("blank") == "1"
 
     @blank.setter
@@ -83,7 +83,7 @@ class Meta:
 
     @property
     def paused_by(self) -> str:
-        """Since when it is paused, and by whom, in words; empty if no operator paused it."""
+        """Since when and by whom it is paused, in words; empty if no operator paused it."""
         return self.get("paused_by") if self.get("paused") == "1" else ""
 
     @paused_by.setter

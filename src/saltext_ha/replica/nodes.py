@@ -1,7 +1,7 @@
 """
-How far each node has written, as seen by this replica: the table ``node`` of replica.db.
+How far this replica has seen each node write: the table ``node`` of replica.db.
 
-A node is a name under which one replica writes; its counter names the writes.
+A node is a name under which one replica writes; its counter numbers the writes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Nodes:
         )
 
     def seen(self) -> dict[str, int]:
-        """The highest counter seen of every node that ever wrote."""
+        """Node → the highest counter seen."""
         return dict(self._db.execute("SELECT node, counter FROM node"))
 
     def seen_of(self, node: str) -> int:
-        """The highest counter seen of one node."""
+        """The highest counter seen of one node; 0 if it was never seen."""
         row = self._db.execute("SELECT counter FROM node WHERE node = ?", (node,)).fetchone()
         return int(row[0]) if row else 0
 
     def unsee(self, highs: Mapping[str, int]) -> None:
-        """Note that no node has written beyond these, though it was claimed."""
+        """Note that nodes have written no further than *highs*, though records claimed it."""
         for table in ("node", "horizon"):
             self._db.executemany(
                 f"UPDATE {table} SET counter = min(counter, ?) WHERE node = ?",  # nosec B608
@@ -43,9 +43,9 @@ class Nodes:
 
     def forget(self, context: Iterable[tuple[str, int]], most: int, own: str) -> None:
         """
-        Forget the writes of a poisoned *context*, except those in the history and below *most*.
+        Forget the writes of a poisoned *context*, except those in the history and up to *most*.
 
-        :param own: the node of this replica, of which nothing is forgotten.
+        :param own: the node of this replica; its writes are not forgotten.
         """
         for node, _ in context:
             if node != own:

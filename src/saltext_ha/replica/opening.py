@@ -1,4 +1,4 @@
-"""How replica.db is opened: created if missing, checked, upgraded and locked."""
+"""Opens replica.db: creates it if it is missing, checks, upgrades and locks it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from saltext_ha.replica import schema
 
 def database(path: Path | None) -> sqlite3.Connection:
     """
-    Open or create it; *path* None keeps everything in memory.
+    Open or create the file *path*; None keeps everything in memory.
 
-    :raises ReplicaDamaged: when the file is no sound database.
-    :raises ReplicaError: when it is of a newer release, locked or cannot be created.
+    :raises ReplicaDamaged: the file is no sound database.
+    :raises ReplicaError: the file is from a newer release, locked, or cannot be created.
     """
     if path:
-        # SQLite would use the umask; its journal gets the mode of the file. If the file cannot be
-        # created, SQLite says why.
+        # SQLite would create it with the umask; SQLite's journal gets the same mode. If the file
+        # cannot be created, SQLite says why.
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with explained(path):
@@ -30,7 +30,7 @@ def database(path: Path | None) -> sqlite3.Connection:
     with explained(path, db):
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
-        # Two processes on one replica would each count writes on their own.
+        # Two processes on one replica would both use the same dots.
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         flaw = db.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -48,7 +48,7 @@ def database(path: Path | None) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterator[None]:
-    """Close replica.db on an error, and say why it cannot be opened."""
+    """On an error, close replica.db and say why it cannot be opened."""
     try:
         yield
     except (sqlite3.Error, ReplicaError) as exc:

@@ -1,4 +1,4 @@
-"""Registers that masters write together, in replica.db: a table for each kind."""
+"""Registers that masters write together: a table of replica.db for each kind."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Registers:
         return dict(self._db.execute(f"SELECT name, body FROM {self._table}"))  # nosec B608
 
     def put(self, name: str, body: bytes) -> None:
-        """Write one; inside a transaction only."""
+        """Write a register; inside a transaction only."""
         self._db.execute(
             f"REPLACE INTO {self._table} VALUES (?, ?)",  # nosec B608
             (name, body),
         )
 
     def drop(self, name: str) -> None:
-        """Forget one; inside a transaction only."""
+        """Forget a register; inside a transaction only."""
         self._db.execute(f"DELETE FROM {self._table} WHERE name = ?", (name,))  # nosec B608

@@ -1,9 +1,9 @@
 """
 replica.db: what this master knows of the group's keys, and last applied to its own store.
 
-SQLite with a write-ahead log and ``synchronous=FULL``: a transaction that has returned survives
-kill -9 and power loss. What must follow a merge (apply, revoke) is written down in the same
-transaction, so that after a crash the next start finishes it.
+SQLite with a write-ahead log and ``synchronous=FULL``: a committed transaction survives kill -9 and
+power loss. The same transaction records what must follow a merge (apply, revoke), so that after a
+crash the next start finishes that.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ Records = dict[bytes, Record]
 
 @dataclass
 class Done:
-    """What a transaction changed; counts and digests follow once it is committed."""
+    """What a transaction changed; counts and digests are updated when it is committed."""
 
     digests: list[tuple[DigestTree, int, bytes]] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)
     written: dict[Receipt | None, list[Record]] = field(default_factory=dict)
-    """Who sent them; None: they were made here."""
+    """By receipt; None: they were made here."""
     moved: list[tuple[Stored, Stored]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
     """Ids whose records changed."""
     said: dict[Dot, tuple[str, bytes, str]] = field(default_factory=dict)
-    """Its writes, as :meth:`.History.said` returns them."""
+    """What its writes say, as :meth:`.History.said` returns it."""
     receipt: Receipt | None = None
-    """Who sent the records that are put now."""
+    """The receipt of the records that are put now."""
 
 
 class Replica:
@@ -74,21 +74,21 @@ class Replica:
     ``records`` and ``placements`` are digest trees over the records and over what the key store
     shows; they change when a transaction commits. ``history`` tells who wrote what, and why;
     ``meta`` what this master remembers of itself; ``dropped`` what it remembers of dropped
-    tombstones; ``vouched`` how far masters say that they have written, ``nodes`` how far that was
-    seen; ``held`` the changes that are held; ``trees`` the current version of each tree,
+    tombstones; ``vouched`` how far masters say that their nodes have written; ``nodes`` how far
+    they were seen to write; ``held`` the held changes; ``trees`` the current version of each tree,
     ``deployments`` their history; ``runs`` the last runs under each name.
     """
 
     def __init__(self, path: Path | None) -> None:
         """
-        Open or create; *path* None keeps everything in memory.
+        Open or create the file *path*; None keeps everything in memory.
 
-        :raises ReplicaDamaged: when the file is no sound database.
-        :raises ReplicaError: when it is of a newer release, locked or cannot be created.
+        :raises ReplicaDamaged: the file is no sound database.
+        :raises ReplicaError: the file is from a newer release, locked, or cannot be created.
         """
         self._path = path
         self.version = 0
-        """A number that is another one whenever anything may have changed; for caching answers."""
+        """Grows whenever anything may have changed; for caching answers."""
         self._db = opening.database(path)
         with opening.explained(path, self._db):
             self.meta = Meta(self._db)
@@ -111,20 +111,20 @@ class Replica:
         self._done = Done()
 
     def close(self) -> None:
-        """Close the file; what was committed stays."""
+        """Close the file."""
         self._db.close()
 
     def index(self) -> None:
         """
-        Make the indexes that are left out while a replica is first filled, to be faster, and let
-        SQLite keep as much of the file in memory as these take. A replica that is opened with
-        records in it has them.
+        Make the indexes that are left out, for speed, while a replica is first filled, and let
+        SQLite keep as much of the file in memory as the indexes take. A replica that had records
+        when it was opened has them already.
 
-        :raises ReplicaError: when it cannot be written; everything works without them, but slower.
+        :raises ReplicaError: the file cannot be written; everything works without, but slower.
         """
         try:
-            # KiB, for 100 000 keys. Until here all was read once and in order, and would lie in
-            # memory for as long as the engine rests.
+            # KiB, for 100 000 keys. Before this, everything was read once and in order, and would
+            # stay in memory for nothing.
             self._db.execute("PRAGMA cache_size=-8000")
             self._db.executescript(schema.INDEXES)
         except sqlite3.Error as exc:
@@ -133,12 +133,12 @@ class Replica:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """
-        All or nothing: what is written inside is durable on return, and undone on an exception.
+        All that is written inside is durable on return; an exception undoes all of it.
 
         Inside, :meth:`get` and :meth:`applied` see what was put; the other methods see it
         afterwards.
 
-        :raises ReplicaError: when it cannot be written (disk full, read-only).
+        :raises ReplicaError: the file cannot be written (disk full, read-only).
         """
         counter: int = self.counter
         self.version += 1
@@ -160,8 +160,8 @@ class Replica:
             if isinstance(exc, sqlite3.Error):
                 raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
             raise
-        # If writes under this node's name come that it does not remember (its file was an old
-        # copy), it must not use their dots again.
+        # If peers send writes of this node that this file, an old copy, does not have, their dots
+        # must not be used again.
         self.counter = max(self.counter, done.nodes.get(self.node, 0))
         self.vouched.flushed()
         self.vouched.wrote(self.node, self.counter)
@@ -177,7 +177,7 @@ class Replica:
         """
         Write something that changes nothing.
 
-        :raises ReplicaError: when it cannot be written.
+        :raises ReplicaError: the file cannot be written.
         """
         with self.transaction():
             self.meta.set("node", self.node)
@@ -185,7 +185,7 @@ class Replica:
     # -- who writes here
 
     def next_dot(self) -> Dot:
-        """The name of this node's next write; inside a transaction only."""
+        """Take the dot of this node's next write; inside a transaction only."""
         self.counter += 1
         self._done.nodes[self.node] = self.counter
         return Dot(self.node, self.counter)
@@ -194,12 +194,11 @@ class Replica:
         """
         Write under a new node name from now on.
 
-        A node's counter may never name two different writes, and this file may be an old copy. So
-        every start takes a new name, which appears only in the contexts of what is written under
-        it.
+        One dot must never name two different writes, and this file may be an old copy. So every
+        start takes a new name. Only contexts of writes under that name contain it.
 
         :param owner: the fingerprint of the certificate from which the name follows, so that this
-            master can vouch for it; empty: it cannot.
+            master can vouch for the node; empty: it cannot.
         """
         nonce = secrets.token_bytes(8)
         node = node_of(owner, nonce)
@@ -213,9 +212,9 @@ class Replica:
 
     def own_word(self) -> Vouch | None:
         """
-        How far this replica has durably written under its present name, unsigned; None if the name
-        follows from no certificate, and at the moment when another name is taken. May be called
-        from any thread.
+        How far this replica has durably written under its present node name, unsigned. None if the
+        name follows from no certificate, or while another name is being taken. May be called from
+        any thread.
         """
         owner, nonce = self._named
         high = self.vouched.highs.get(node_of(owner, nonce)) if owner else None
@@ -224,11 +223,11 @@ class Replica:
     # -- records
 
     def bring(self, ids: Iterable[str]) -> None:
-        """Read in one go what :meth:`get` and :meth:`applied` will return for *ids*."""
+        """Read the rows of *ids* in one go, for :meth:`get` and :meth:`applied`."""
         self._rows.bring(ids)
 
     def brought(self, ids: Iterable[str]) -> Iterator[str]:
-        """*ids*, any number of them, each after :meth:`bring`."""
+        """*ids*, any number of them, after :meth:`bring` of each batch."""
         for batch in batches(ids):
             self.bring(batch)
             yield from batch
@@ -266,7 +265,7 @@ class Replica:
         return {(minion_id, key): digest for minion_id, key, digest in rows}
 
     def ids(self) -> Iterator[str]:
-        """Every id that has a record or is in the store, sorted."""
+        """All ids that have a record or are in the store, sorted."""
         rows = self._db.execute("SELECT id FROM record UNION SELECT id FROM stored ORDER BY 1")
         return (row[0] for row in rows)
 
@@ -283,16 +282,16 @@ class Replica:
         self._done.touched.add(record.minion_id)
 
     def is_known(self, minion_id: str) -> bool:
-        """Whether an id has a record, or is in the store as it was last written down."""
+        """Whether an id has a record, or was in the store when it was last recorded."""
         return self._rows.is_known(minion_id)
 
     def add(self, record: Record, stored: Stored, mark: int) -> None:
         """
-        :meth:`put` the first write of this node about an id that is not known yet, and
-        :meth:`set_applied` what the store shows of it; inside a transaction only.
+        :meth:`put` this node's first write about an unknown id, and :meth:`set_applied` what the
+        store shows for that id; inside a transaction only.
 
-        One record is no conflict, :meth:`next_dot` noted the node, and only what is heard is
-        compared with what else the transaction says.
+        One record is no conflict, :meth:`next_dot` has noted the node, and only received values are
+        compared with the transaction's other writes.
         """
         done, bucket = self._done, bucket_of(record.minion_id)
         digest, placed = self._rows.add(record, Applied(stored), mark)
@@ -301,18 +300,18 @@ class Replica:
         done.moved.append((ABSENT, stored))
 
     def said_otherwise(self, record: Record, value: Value) -> bool:
-        """Whether *value* of *record* has the name of a known write that says something else."""
+        """Whether *value* of *record* has the dot of a known write that says something else."""
         said = self.history.said(value.dot) or self._done.said.get(value.dot)
         return said not in (None, (record.minion_id, record.fingerprint, value.state))
 
     def received(self, receipt: Receipt | None) -> None:
         """
-        Records put from now on in this transaction came by *receipt*; None: they are made here.
+        Records put from now on in this transaction came with *receipt*; None: they are made here.
         """
         self._done.receipt = receipt
 
     def drop(self, record: Record) -> None:
-        """Forget *record*, which must be the one stored here; inside a transaction only."""
+        """Forget *record*, which must be exactly the one stored; inside a transaction only."""
         self._done.digests.append(
             (self.records, bucket_of(record.minion_id), record_digest(record))
         )
@@ -344,14 +343,14 @@ class Replica:
         return self._rows.shown(minion_id).applied
 
     def mark(self, minion_id: str) -> int:
-        """The key store's mark of what was last seen or applied for an id; 0: look again."""
+        """The key store's mark for an id when it was last seen or applied; 0: look again."""
         return self._rows.shown(minion_id).mark
 
     def set_applied(self, minion_id: str, applied: Applied, mark: int | None = None) -> None:
         """
-        Write down what was applied, or that it is still to be; inside a transaction only.
+        Record what was applied, or what is still to be applied; inside a transaction only.
 
-        :param mark: the key store's mark of what it shows; None keeps the present one.
+        :param mark: the key store's mark for what it shows; None keeps the present mark.
         """
         old = self._rows.shown(minion_id)
         digest = serializers.placement_digest(minion_id, applied.stored)
@@ -361,11 +360,11 @@ class Replica:
         self._rows.show(minion_id, Shown(applied, digest, old.mark if mark is None else mark))
 
     def marks(self) -> Iterator[tuple[str, int]]:
-        """The key store's marks of what was last seen or applied, by id."""
+        """(id, the key store's mark) for all ids that need no look."""
         return self._db.execute("SELECT id, mark FROM stored WHERE mark AND NOT dirty")
 
     def placed(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
-        """(id, what its store shows) of every id that matches *glob* and is in the store."""
+        """(id, what the store shows) for every id that matches *glob* and is in the store."""
         rows = self._db.execute(
             "SELECT id, body FROM stored WHERE id GLOB ? ORDER BY id", (sqlite_glob(glob),)
         )
@@ -373,8 +372,8 @@ class Replica:
 
     def accepted(self, glob: str = "*", after: str = "", most: int = -1) -> list[str]:
         """
-        The ids that match *glob* and whose key is accepted in the store, in order: those after
-        *after*, and at most *most* of them, unless that is negative.
+        The ids that match *glob* and whose key is accepted in the store, in order: at most *most*
+        ids after *after*; a negative *most* means all.
         """
         rows = self._db.execute(
             "SELECT id FROM stored WHERE state = 'accepted' AND id > ? AND id GLOB ?"
@@ -389,7 +388,7 @@ class Replica:
         return {minion_id: serializers.stored(body) for minion_id, body in rows}
 
     def dirty(self) -> list[str]:
-        """Ids whose store still differs from what the records say."""
+        """Ids for which the store still differs from the records."""
         return [row[0] for row in self._db.execute("SELECT id FROM stored WHERE dirty")]
 
     def counts(self) -> dict[str, int]:
@@ -409,7 +408,7 @@ class Replica:
         return row is not None
 
     def at_stake(self, ids: Iterable[str]) -> Iterator[str]:
-        """Those of *ids* that the store shows with an accepted key, or whose key was revoked."""
+        """Those of *ids* that have an accepted key in the store, or any revoked key."""
         for minion_id in self.brought(ids):
             if self.is_known(minion_id) and (
                 self.applied(minion_id).stored.state == ACCEPTED
@@ -423,8 +422,8 @@ class Replica:
 
     def shown_counts(self) -> dict[str, int]:
         """
-        :meth:`counts` of the store as it really is: of held ids, an accepted key is not in the
-        store, any other is.
+        :meth:`counts` of the store as it really is: a held id's accepted key is not there; any
+        other held key is back, as accepted.
         """
         counts = Counter(self.counts())
         if self.held.count:

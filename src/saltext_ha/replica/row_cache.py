@@ -1,8 +1,8 @@
 """
 A cache of rows of replica.db for the ids that are being worked on, read and written in bulk.
 
-A batch of five hundred ids reads each several times, and writes some twice in one transaction. A
-statement for each would cost more than the rest of the work. No other process writes the file, so
+A batch of five hundred ids reads each row several times, and writes some twice in one transaction.
+A statement for each would cost more than the rest of the work. No other process writes the file, so
 the cache stays true until a transaction is undone.
 """
 
@@ -43,7 +43,7 @@ NOTHING = Shown(NEVER, b"", 0)
 
 
 class Rows:
-    """The working set of *db*, an open replica.db."""
+    """The cache for *db*, an open replica.db."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -55,7 +55,7 @@ class Rows:
     # -- reading
 
     def bring(self, ids: Iterable[str]) -> None:
-        """Read in one go the rows of *ids*."""
+        """Read the rows of *ids* in one go."""
         self._make_room()
         ids = list(ids)
         self._bring_records([i for i in ids if i not in self._records])
@@ -69,7 +69,7 @@ class Rows:
         return self._records[minion_id]
 
     def shown(self, minion_id: str) -> Shown:
-        """What the store shows of an id, as it was last written down."""
+        """What the store shows for an id, as last recorded."""
         if minion_id not in self._shown:
             self._make_room()
             self._bring_shown([minion_id])
@@ -78,7 +78,7 @@ class Rows:
     # -- writing
 
     def put(self, record: Record) -> tuple[bytes, bytes]:
-        """Mark *record* to be written by :meth:`flush`; its digest before (empty: none) and now."""
+        """Have :meth:`flush` write *record*; return its digest before (empty: none) and now."""
         known = self.records(record.minion_id)
         old = known.get(record.fingerprint)
         new = known[record.fingerprint] = Kept(record, record_digest(record))
@@ -90,7 +90,7 @@ class Rows:
         return bool(self.records(minion_id)) or self.shown(minion_id) is not NOTHING
 
     def add(self, record: Record, applied: Applied, mark: int) -> tuple[bytes, bytes]:
-        """:meth:`put` and :meth:`show` of an id without rows; its digests in both tables."""
+        """:meth:`put` and :meth:`show` for an id without rows; returns both new digests."""
         minion_id, key = record.minion_id, record.fingerprint
         kept = Kept(record, record_digest(record))
         shown = Shown(applied, serializers.placement_digest(minion_id, applied.stored), mark)
@@ -100,17 +100,17 @@ class Rows:
         return kept.digest, shown.digest
 
     def drop(self, record: Record) -> None:
-        """Mark *record* to be deleted by :meth:`flush`."""
+        """Have :meth:`flush` delete *record*."""
         self.records(record.minion_id).pop(record.fingerprint, None)
         self._to_write[record.minion_id, record.fingerprint] = None
 
     def show(self, minion_id: str, shown: Shown) -> None:
-        """Mark *shown* to be written by :meth:`flush`, or the id's row to be deleted."""
+        """Have :meth:`flush` write *shown*, or delete the id's row if nothing is applied."""
         row = NOTHING if shown.applied == NEVER else shown
         self._shown[minion_id] = self._to_show[minion_id] = row
 
     def flush(self) -> None:
-        """Write all that was put; before the end of a transaction."""
+        """Write all changes; before the end of a transaction."""
         self._db.executemany(
             "DELETE FROM record WHERE bucket = ? AND id = ? AND key = ?",
             [(bucket_of(i), i, key) for (i, key), kept in self._to_write.items() if kept is None],
@@ -133,7 +133,7 @@ class Rows:
         self._to_show.clear()
 
     def undo(self) -> None:
-        """The transaction was undone: forget all that was put."""
+        """The transaction was undone: forget all rows."""
         for unwritten in (self._records, self._shown, self._to_write, self._to_show):
             unwritten.clear()
 
@@ -165,7 +165,7 @@ class Rows:
         for some in batches(ids, PER_STATEMENT):
             marks = ", ".join(["(?, ?)"] * len(some))
             yield from self._db.execute(
-                # In this order; SQLite would scan the table for "(bucket, id) IN (VALUES ...)".
+                # With "(bucket, id) IN (VALUES ...)" SQLite would scan the whole table.
                 f"WITH wanted (bucket, id) AS (VALUES {marks})"  # nosec B608 - no values in it
                 f" SELECT {names} FROM wanted CROSS JOIN {table} USING (bucket, id)",
                 [part for minion_id in some for part in (bucket_of(minion_id), minion_id)],

@@ -1,8 +1,8 @@
 """
 The tables of replica.db, as a list of migrations.
 
-A new release appends a migration and never changes a released one: a file of any older release gets
-the migrations that it lacks, a new file all of them.
+A new release may append migrations, and never changes a released one. A file of an older release
+gets the migrations that it lacks, a new file all of them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CREATE TABLE horizon (node TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT R
 CREATE INDEX record_deleted ON record (id) WHERE state = 'deleted';
 """
 
-# Decisions that met, and which one holds; ``name`` is the same each time the same is seen.
+# Decisions that met, and which one holds; ``name`` is a hash, the same whenever the same is seen.
 ACCOUNTS = """
 CREATE TABLE account (
     name BLOB PRIMARY KEY, id TEXT NOT NULL, key BLOB NOT NULL, at REAL NOT NULL,
@@ -55,14 +55,14 @@ CREATE INDEX account_id ON account (id);
 CREATE INDEX account_at ON account (at);
 """
 
-# With the state in the index: otherwise SQLite looks up each row in the table to see that it is
+# With the state in the index SQLite need not look up each row in the table to see that it is
 # accepted.
 COVERING = """
 DROP INDEX record_accepted;
 CREATE INDEX record_accepted ON record (id, state) WHERE state = 'accepted';
 """
 
-# These are in INDEXES now.
+# These indexes are in INDEXES now.
 UNORDERED = """
 DROP INDEX record_accepted;
 DROP INDEX history_id;
@@ -76,8 +76,8 @@ CREATE TABLE vouched (
 ) WITHOUT ROWID;
 """
 
-# When a line came here by this master's clock, and from whom. Older lines have no sender, and the
-# time that they say.
+# When a line came, by this master's clock, and from whom. Older lines have no sender, and came when
+# they were written.
 RECEIVED = """
 CREATE TABLE sender (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 ALTER TABLE history ADD COLUMN received REAL NOT NULL DEFAULT 0;
@@ -90,7 +90,7 @@ CREATE INDEX history_received ON history (received);
 # Which version of each tree is current; see replication/deployment.py.
 TREES = "CREATE TABLE tree (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
 
-# Who made a version current, and when: all deployments that this master ever heard of.
+# Who made a version current, and when: deployments that this master ever heard of.
 DEPLOYMENTS = """
 CREATE TABLE deployment (
     tree TEXT NOT NULL, number INTEGER NOT NULL, at REAL NOT NULL, by_whom TEXT NOT NULL,
@@ -100,7 +100,7 @@ CREATE TABLE deployment (
 ) WITHOUT ROWID;
 """
 
-# The last runs of what runs once, by name; see replication/runs.py.
+# The last runs under each name; see replication/runs.py.
 RUNS = "CREATE TABLE run (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;"
 
 MIGRATIONS: Sequence[str] = (
@@ -124,16 +124,16 @@ CREATE INDEX IF NOT EXISTS history_id ON history (id);
 """
 Left out while a replica is first filled.
 
-These indexes are sorted by id, while keys come by bucket: kept up to date, each of their pages is
-written again and again, a fifth of the work with 100 000 keys. Made at the end, they take 0.2 s.
+These indexes are sorted by id, but keys come by bucket: each of their pages would be written again
+and again, a fifth of the work with 100 000 keys. Made at the end, they take 0.2 s.
 """
 
 
 def migrate(db: sqlite3.Connection, version: int, node: str) -> None:
     """
-    Upgrade a file of *version* (0: an empty one), completely or not at all.
+    Upgrade a file from *version* (0: an empty file), completely or not at all.
 
-    :param node: the node name of an empty file: a crash must not leave a replica without one.
+    :param node: the node name for an empty file: a crash must not leave a replica without a name.
     """
     steps = [*MIGRATIONS[version:]]
     if version == 0:

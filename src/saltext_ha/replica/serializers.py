@@ -1,4 +1,4 @@
-"""How records, and what the key store shows, are serialized in the columns of replica.db."""
+"""Serializes records, and what the key store shows, for the columns of replica.db."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Known = Mapping[bytes, Mapping[str, int]]
 
 class Applied(NamedTuple):
     """
-    What was last seen or applied for an id.
+    What was last seen or applied for an id; its journal entry.
 
     ``known``: the contexts of the id's records when the store last agreed with them, which is what
-    an operator who looks at this store can know; None when it agrees with them now. ``aims``: all
+    an operator who looks at this store can know; None if it agrees with them now. ``aims``: all
     that the store may show meanwhile because of our own moves (:func:`.plan.aims`).
     """
 
@@ -29,7 +29,7 @@ class Applied(NamedTuple):
 
     @property
     def dirty(self) -> bool:
-        """Whether the store still differs from what the records say."""
+        """Whether the store still differs from the records."""
         return self.known is not None
 
 
@@ -38,7 +38,7 @@ NEVER = Applied(ABSENT)
 
 def placement_digest(minion_id: str, stored: Stored) -> bytes:
     """
-    16 bytes for what a store shows in an id's slot; empty when the slot is empty.
+    16 bytes that stand for an id's slot in the store; empty if the slot is empty.
 
     Denied keys are left out: Salt's files keep one per id, the last that knocked there.
     """
@@ -49,7 +49,7 @@ def placement_digest(minion_id: str, stored: Stored) -> bytes:
 
 
 def of_record(record: Record) -> bytes:
-    """The body of a record: its values and their context."""
+    """The body of a record: its values and its context."""
     return bytes(msgpack.packb([record.values, record.context]))
 
 
@@ -66,7 +66,7 @@ def record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
 
 
 def of_stored(shown: Stored) -> bytes:
-    """What a store shows of an id."""
+    """The body of what a store shows for an id."""
     return bytes(msgpack.packb([shown.state, shown.key, sorted(shown.denied)]))
 
 
@@ -77,12 +77,12 @@ def stored(body: bytes) -> Stored:
 
 
 def of_doing(known: Known | None, aims: Iterable[tuple[str, bytes]]) -> bytes:
-    """The work in progress on a dirty id; see :class:`Applied`."""
+    """The body of the work in progress on a dirty id; see :class:`Applied`."""
     return bytes(msgpack.packb([known, sorted(aims)]))
 
 
 def doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]]]:
-    """The inverse of :func:`of_doing`; without a body nothing is in progress."""
+    """The inverse of :func:`of_doing`; no body means that nothing is in progress."""
     if body is None:
         return None, frozenset()
     known, aims = msgpack.unpackb(body, strict_map_key=False)

@@ -1,10 +1,10 @@
 """
-Each master needs a state folder of its own: which master uses this one, and which other tried to.
+Guards the state folder: each master needs its own.
 
 Masters that share ``pki_dir`` share ``<pki_dir>/ha`` by default. The second would take itself for
-the first: it has its certificate, finds itself in all of ``ha: masters``, and founds the group
-again. So an engine writes its master's name into the folder. As long as it runs, another master is
-refused, and leaves a note there for the first one's operator.
+the first: it would have its certificate, find itself in all of ``ha: masters``, and found the group
+again. So an engine writes its master's name into the folder. While that engine runs, another master
+is refused, and leaves a note there for the first one's operator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHAT_TO_DO = (
 @dataclass(frozen=True)
 class OwningMaster:
     """
-    A master as its configuration names it, and *when* (seconds since the epoch) it used the folder.
+    A master, named as in its configuration, and *when* (Unix seconds) it used the folder.
     """
 
     name: str
@@ -48,7 +48,7 @@ class OwningMaster:
 
 def move_in(config: HaConfig) -> None:
     """Write down that this master, whose engine has replica.db open, uses the folder."""
-    # On a full disk the engine reports worse.
+    # If the disk is full, the engine reports that.
     with contextlib.suppress(OSError):
         _write(config, TENANT_FILE)
         (config.state_dir / TURNED_AWAY_FILE).unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def move_in(config: HaConfig) -> None:
 
 def conflict(config: HaConfig) -> str:
     """
-    Why this master must not use its state folder: another one's engine uses it; empty if none does.
+    Why this master must not use its state folder: another master's engine does; empty if none does.
     """
     tenant = _tenant(config)
     if tenant is None or tenant.name == config.name:
@@ -84,22 +84,22 @@ def restart_due(config: HaConfig) -> str:
 
 
 def _tenant(config: HaConfig) -> OwningMaster | None:
-    """The master whose engine uses the folder, unless it has exactly this configuration."""
+    """The master whose engine uses the folder; None if its name and address are those here."""
     tenant = _read(config.state_dir / TENANT_FILE)
     if tenant is None or (tenant.name, tenant.url) == (config.name, config.url):
         return None
-    # Otherwise it has another name or address now.
+    # Otherwise this master has another name or address now.
     return tenant if in_use(config.state_dir / REPLICA_FILE) else None
 
 
 def check(config: HaConfig, test: bool = False) -> None:
     """
-    Refuse this master if another one's engine uses its state folder. That one's status and lint
-    then say so.
+    Refuse this master if another master's engine uses its state folder, and leave a note for that
+    master's status and lint.
 
     :param test: leave no note.
-    :raises TrustError: another one does; says which, and what to do. Or its own engine runs with an
-        older configuration: then no note is left.
+    :raises TrustError: another one does; says which, and what to do. Or this master's own engine
+        runs with an older configuration; then no note is left.
     """
     if why := restart_due(config):
         raise TrustError(why)
@@ -114,7 +114,7 @@ def check(config: HaConfig, test: bool = False) -> None:
 
 def turned_away(config: HaConfig) -> str:
     """
-    Says that another master tried to use this one's state folder within the hour; empty if none
+    A note that another master tried to use this state folder within the last hour; empty if none
     did.
     """
     other = _read(config.state_dir / TURNED_AWAY_FILE)

@@ -1,4 +1,4 @@
-"""What masters vouch for, in replica.db: the table ``vouched``. See ``replication/vouching.py``."""
+"""Masters' vouches: the table ``vouched`` of replica.db. See ``replication/vouching.py``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from saltext_ha.replication.vouching import Vouch
 
 MOST_NODES = 16_384
 """
-Of one certificate: a start an hour for two years. More are not remembered, and count as nodes
-without a vouch.
+Most nodes of one certificate: a start an hour for two years. More are not remembered, and count as
+nodes without a vouch.
 """
 
 
 class Vouched:
     """
-    The table in *db*, an open replica.db. A vouch that is taken counts at once, and is written with
-    the next transaction, the one of the records that came with it.
+    The table in *db*, an open replica.db. A taken vouch counts at once; the next transaction, the
+    one of the records that came with it, writes it.
 
-    ``highs`` and ``owners`` are what ``replication/vouching.py`` takes. Reading is for any thread.
+    ``highs`` and ``owners`` are for ``replication/vouching.py``. Any thread may read.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -38,26 +38,26 @@ class Vouched:
 
     def members(self, owners: frozenset[bytes]) -> None:
         """
-        The certificates of all members, former certificates too: a claim of their nodes beyond
-        their vouch does not count. For a master that was removed no vouch is needed.
+        Set the certificates of all members, former certificates too: claims about their nodes
+        beyond their vouches do not count. The nodes of a removed master need no vouch.
         """
         with self._lock:
             self._members = owners
             highs = {n: v.high for n, v in self._known.items() if v.owner in owners}
-            if self._own:  # only in the table once this replica takes another name
+            if self._own:  # not in the table before this replica takes another name
                 highs[self._own] = self.highs[self._own]
             self.highs = highs
 
     def get(self, node: str) -> Vouch | None:
-        """The furthest that a node's master has vouched for."""
+        """The highest vouch for a node, or None."""
         return self._known.get(node)
 
     def all_of(self, owners: frozenset[bytes]) -> list[Vouch]:
-        """Those of the nodes of one master, by its certificates."""
+        """The vouches for the nodes of one master, by its certificates."""
         return [vouch for vouch in list(self._known.values()) if vouch.owner in owners]
 
     def take(self, vouches: Iterable[Vouch]) -> None:
-        """Take *vouches*, whose proofs were checked."""
+        """Take *vouches*, with checked proofs."""
         with self._lock:
             for vouch in vouches:
                 node, known = vouch.node, self._known.get(vouch.node)
@@ -73,7 +73,7 @@ class Vouched:
                     self.highs[node] = max(vouch.high, self.highs.get(node, 0))
 
     def wrote(self, node: str, high: int, owner: bytes = b"") -> None:
-        """Note how far this replica has written under its present name, which may be a new one."""
+        """Note how far this replica has written under its present node name, which may be new."""
         with self._lock:
             if node != self._own:
                 if self._own not in self._known:
@@ -83,7 +83,7 @@ class Vouched:
             self.highs[node] = high
 
     def flush(self) -> None:
-        """Write what was taken; before the end of a transaction."""
+        """Write the taken vouches; before the end of a transaction."""
         self._db.executemany(
             "REPLACE INTO vouched (node, owner, nonce, high, proof) VALUES (?, ?, ?, ?, ?)",
             [(node, *vouch) for node, vouch in self._unwritten.items()],

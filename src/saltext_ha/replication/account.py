@@ -1,8 +1,8 @@
 """
-Why an id's records say what they say: what people are told about a change.
+Accounts: they tell people why an id's records say what they say.
 
 A record keeps concurrent decisions side by side, and shows one state. An operator whose decision is
-overruled wants to know by which other one, and why that one holds.
+overruled wants to know which other decision holds, and why.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import ACCEPTED, DECISIONS, Record, Value, visible
 
 HOLDS = "holds"
-"""Different decisions about one key were made at once; the outcome is the state that holds."""
+"""Different concurrent decisions about one key met; the outcome is the state that holds."""
 BEGAN = "conflict"
 """Two or more keys of one id are accepted now."""
 ENDED = "conflict over"
@@ -22,7 +22,7 @@ ENDED = "conflict over"
 
 
 class Decision(NamedTuple):
-    """One of the decisions that led to it."""
+    """One of the decisions that led to what happened."""
 
     key: bytes
     state: str
@@ -35,8 +35,8 @@ class Account(NamedTuple):
     """
     What happened, and the decisions that led to it.
 
-    ``key`` is the key that it is about, empty for several; ``outcome`` the state that holds
-    (:data:`HOLDS` only). Decisions ``accepted`` of :data:`ENDED` are those that stay.
+    ``key`` is the key that this is about, empty for several; ``outcome`` the state that holds
+    (:data:`HOLDS` only). Accepted decisions of :data:`ENDED` are those that stay.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Account(NamedTuple):
 
 
 def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> list[Account]:
-    """What people are told when the records of one id change from *before* to *after*."""
+    """The accounts of a change of one id's records from *before* to *after*."""
     told = [
         account
         for key, record in after.items()
@@ -64,7 +64,7 @@ def accounts(before: Mapping[bytes, Record], after: Mapping[bytes, Record]) -> l
 
 
 def _met(before: Record | None, record: Record) -> Account | None:
-    """Concurrent decisions of different kinds, one of them new here."""
+    """The account of different concurrent decisions, if one of them is new here."""
     decisions = _decisions(record)
     outcome = visible({value.state for value in decisions})
     if outcome is None or all(value.state == outcome for value in decisions):
@@ -77,7 +77,7 @@ def _met(before: Record | None, record: Record) -> Account | None:
 
 
 def _accepted(records: Mapping[bytes, Record], keys: list[bytes]) -> tuple[Decision, ...]:
-    """The decisions about accepted *keys*; all of them accepted these."""
+    """The decisions that accepted *keys*."""
     return tuple(each for key in keys for each in _told(records[key], _decisions(records[key])))
 
 

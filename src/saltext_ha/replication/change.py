@@ -1,5 +1,5 @@
 """
-What happened on a master whose key store differs from what was last seen or applied.
+Says what happened on a master if its key store differs from what was last seen or applied.
 
 ``salt-key`` speaks of ids, not of keys: deleting or rejecting an id is meant for every key that
 this master knows under it. The answer is a list of writes; each becomes one value of a record.
@@ -29,7 +29,7 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     """
     writes: list[StateWrite] = []
     if still_accepted(before, now):
-        # Other entries are of minions that knocked while it was away, and will knock again.
+        # Other entries are from minions that knocked while the key was away, and will knock again.
         knocks = (key for state, key in sorted(now.entries) if state == PENDING)
         writes += [StateWrite(key, PENDING) for key in knocks if key not in states]
     elif now.slot != before.slot:
@@ -43,7 +43,7 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
             writes.append(StateWrite(key, DENIED))
     gone = before.denied - now.denied - written
     if not now.denied - before.denied:
-        # With a new denied key in its place, Salt replaced the old one; no operator removed it.
+        # If there is a new denied key, Salt replaced the old one; no operator removed it.
         writes += [
             StateWrite(k, DELETED) for k in sorted(gone) if states.get(k) in (PENDING, DENIED)
         ]
@@ -52,18 +52,18 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
 
 def still_accepted(before: Stored, now: Stored) -> bool:
     """
-    Whether the accepted key of *before* is there, though Salt may take another entry for the slot:
-    3008 reads a pending one first. Salt wrote that entry while the key folder was away.
+    Whether the accepted key of *before* is still there, even if Salt reads another entry first, as
+    3008 reads a pending one. Salt wrote that entry while the key folder was away.
     """
     return before.state == ACCEPTED and now.state != REJECTED and before.slot in now.entries
 
 
 def unversioned(now: Stored, outdated: bool) -> list[StateWrite]:
     """
-    The writes for what a store shows when it is unknown how it came there.
+    The writes for what a store shows, if nobody knows how it came there.
 
-    *outdated*: it may show keys that were deleted and forgotten; an accepted key then counts only
-    as a knock.
+    *outdated*: the store may show keys whose tombstones were dropped; then an accepted key counts
+    only as a knock.
     """
     writes = [StateWrite(key, DENIED) for key in sorted(now.denied)]
     if now.slot:
@@ -73,7 +73,7 @@ def unversioned(now: Stored, outdated: bool) -> list[StateWrite]:
 
 
 def knocked_again(now: Stored) -> list[StateWrite]:
-    """The writes for a pending key that was deleted and is pending as before."""
+    """The writes for a pending key that was deleted, and is pending again."""
     return [StateWrite(now.key, DELETED), StateWrite(now.key, PENDING)] if now.key else []
 
 
@@ -89,7 +89,7 @@ def _slot_writes(
         return _delete_all(states, now)
     state, key = now.slot
     if state == ACCEPTED:
-        # An accepted key was replaced by another: the operator who did that saw both.
+        # If an operator replaced an accepted key by another, that operator saw both.
         ousted = before.key if before.state == ACCEPTED and before.key != key else None
         return [*(_delete(ousted, now) if ousted else ()), StateWrite(key, ACCEPTED)]
     if state == REJECTED:
@@ -97,19 +97,19 @@ def _slot_writes(
         return [*(write for k in others for write in _delete(k, now)), StateWrite(key, REJECTED)]
     writes = []
     if before.slot:
-        # Salt never turns a decided key, or another pending one, into this pending one: an operator
-        # deleted the id in between, and the minion knocked again.
+        # Salt never replaces a decided key, or another pending one, by this pending one: an
+        # operator deleted the id in between, and the minion knocked again.
         writes = _delete_all(states, now)
         if states.get(key) in (ACCEPTED, REJECTED):
             writes.append(StateWrite(key, DELETED))
-    # Otherwise none did: a known decision that does not show here is still to be applied.
+    # Otherwise no operator did: a known decision that does not show here is still to be applied.
     if states.get(key) != PENDING:
         writes.append(StateWrite(key, PENDING))
     return writes
 
 
 def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[StateWrite]:
-    """Delete every key but the one in the slot and those that are denied and were undecided."""
+    """Delete every key, except the one in the slot, and undecided ones that are denied now."""
     writes = []
     for key in sorted(states):
         undecided = key in now.denied and states[key] in (PENDING, DENIED)
@@ -119,6 +119,6 @@ def _delete_all(states: Mapping[bytes, str | None], now: Stored) -> list[StateWr
 
 
 def _delete(key: bytes, now: Stored) -> list[StateWrite]:
-    """Delete *key*; if it is denied now, its minion has knocked again since."""
+    """Delete *key*; if it is denied now, its minion has knocked again."""
     deleted = [StateWrite(key, DELETED)]
     return [*deleted, StateWrite(key, DENIED)] if key in now.denied else deleted

@@ -3,7 +3,7 @@ Which version of a tree is current: a register that merges like a key's record.
 
 Values that were written without knowing of each other stay side by side (see :mod:`.record`). If
 they name different versions, that is a conflict: every master goes on serving what it serves, until
-the next deployment, which knows of both. What a peer sends is checked as a record is
+the next deployment, which knows of both. A peer's register is checked like a peer's record
 (:mod:`.vouching`).
 """
 
@@ -16,15 +16,15 @@ from saltext_ha.replication.record import Dot
 from saltext_ha.replication.vouching import Highs, Owners
 
 KEPT = 5
-"""Deployments that can be gone back to, the current one among them."""
+"""How many deployments can be gone back to, with the current one."""
 MOST_NUMBER = 2**40
 """The greatest number that a deployment may have."""
 
 
 class Entry(NamedTuple):
     """
-    One deployment as people are told of it. ``version`` is the SHA-256 of the tree's manifest;
-    ``at`` is in Unix seconds, ``size`` in bytes; ``source`` says where it was taken from.
+    One deployment, as shown to people. ``version`` is the SHA-256 of the tree's manifest; ``at`` is
+    in Unix seconds, ``size`` in bytes; ``source`` says where the files were taken from.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Register(NamedTuple):
 
     @property
     def conflict(self) -> bool:
-        """Whether different versions were deployed by people who did not know of each other."""
+        """Whether different versions were deployed without knowing of each other."""
         return len({value.version for value in self.values}) > 1
 
     @property
@@ -88,7 +88,7 @@ class Register(NamedTuple):
 
 
 def merge(ours: Register, theirs: Register) -> Register:
-    """The register that has seen what both have."""
+    """The merge of both registers."""
     return Register(
         *register.merge(ours.values, ours.context, theirs.values, theirs.context, _newest)
     )
@@ -96,7 +96,7 @@ def merge(ours: Register, theirs: Register) -> Register:
 
 def sifted(theirs: Register, ours: Register, highs: Highs, owners: Owners) -> tuple[Register, str]:
     """
-    The part of *theirs*, from a peer, that counts; and what was wrong with the rest, or nothing.
+    The part of a peer's register that counts; and what is wrong with the rest, empty if nothing is.
     """
     values, seen, reason = register.sifted(
         theirs.values, theirs.context, ours.context, highs, owners
@@ -105,16 +105,16 @@ def sifted(theirs: Register, ours: Register, highs: Highs, owners: Owners) -> tu
 
 
 def disclaimed(known: Register, highs: Highs) -> Register:
-    """*known* without writes that their masters, met since, did not make; deployments stay."""
+    """*known* without claims that newer vouches refute; its deployments stay."""
     return known._replace(context=register.disclaimed(known.values, known.context, highs))
 
 
 def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) -> Register:
     """
-    *known* after *entry* was deployed with knowledge of all of it; its number follows.
+    *known* after *entry* was deployed with knowledge of all of it, as the next number.
 
     :param dot: the name of this write.
-    :param old: what was served before the first deployment: number 0, where this is the first.
+    :param old: number 0, what was served before; used if this is the first deployment.
     """
     before = known.entries or ([old] if old else [])
     # A malicious member may have used up all numbers: then counting begins anew.

@@ -1,10 +1,10 @@
 """
-Finding what differs between two masters without sending what does not.
+Finds what differs between two masters without sending what does not.
 
-Items are in 65 536 buckets by a hash of their minion id; a node of the tree is the XOR of what
-lies below it, so that one change costs one XOR a level. Two masters compare the root, then the
-256 children that differ, then buckets (Merkle trees as in Dynamo, DeCandia et al., 2007, §4.7).
-The XOR does not protect against forgery; only authenticated masters could forge.
+A hash of the minion id puts items into 65 536 buckets; a node of the tree is the XOR of what lies
+below it, so one change costs one XOR a level. Two masters compare the root, then its 256 branches,
+then the buckets of branches that differ (Merkle trees as in Dynamo, DeCandia et al., 2007, §4.7).
+XOR does not protect against forgery, but only authenticated masters could forge.
 
 Strangers choose ids, and can choose tens of thousands that fall into one bucket. So a large bucket
 is divided once more, into parts, by a hash that is keyed with a salt. The asking master draws a new
@@ -27,7 +27,7 @@ MAX_PARTS = 8192
 PER_PART = 32  # ids, about
 
 
-@functools.lru_cache(maxsize=4096)  # each id is asked for several times during one change
+@functools.lru_cache(maxsize=4096)  # one change asks for the same id several times
 def bucket_of(minion_id: str) -> int:
     """The bucket of an id, 0 … 65 535; the same on every master."""
     return int.from_bytes(hashlib.blake2b(minion_id.encode(), digest_size=2).digest(), "big")
@@ -39,16 +39,16 @@ def parts_for(count: int) -> int:
 
 
 def part_of(minion_id: str, salt: bytes, parts: int) -> int:
-    """The part of its bucket that an id falls into, 0 … *parts* - 1, under a *salt*."""
+    """The part of its bucket, 0 … *parts* - 1, into which an id falls with this *salt*."""
     digest = hashlib.blake2b(minion_id.encode(), digest_size=4, key=salt).digest()
     return int.from_bytes(digest, "big") % parts
 
 
 def digests_of_parts(items: Iterable[tuple[str, bytes]], salt: bytes, parts: int) -> bytes:
     """
-    The short digests of all parts, as :meth:`DigestTree.children` has those of buckets.
+    The short digests of all parts of a bucket, in the form of :meth:`DigestTree.children`.
 
-    :param items: the ids of one bucket and their digests.
+    :param items: the ids of the bucket and their digests.
     """
     nodes = [0] * parts
     for minion_id, digest in items:
@@ -68,7 +68,7 @@ class DigestTree:
     """XOR digests over buckets. All items are 16-byte digests; adding one twice removes it."""
 
     def __init__(self, items: Iterable[tuple[int, bytes]] = ()) -> None:
-        # Of the leaves only what `children` tells; whole, as Python's numbers, they would take
+        # The short digests suffice for the leaves. Whole digests, as Python's numbers, would take
         # seven times the memory.
         self._leaves = array("Q", bytes(SHORT * BUCKETS))
         self._inner = [0] * FANOUT
@@ -89,7 +89,7 @@ class DigestTree:
         self._root ^= number
 
     def short(self, branch: int) -> bytes:
-        """The short digest of *branch*, as :meth:`children` has it."""
+        """The short digest of *branch*, as in :meth:`children`."""
         return self._inner[branch].to_bytes(16, "big")[:SHORT]
 
     def children(self, branch: int | None = None) -> bytes:
@@ -109,7 +109,7 @@ def differing(ours: bytes, theirs: bytes) -> list[int]:
     """
     The positions at which two answers of :meth:`DigestTree.children` differ.
 
-    :raises ValueError: when *theirs* is not of the right length.
+    :raises ValueError: *theirs* has the wrong length.
     """
     if len(theirs) != len(ours):
         raise ValueError(f"expected {len(ours)} bytes of digests, got {len(theirs)}")

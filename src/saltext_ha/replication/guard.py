@@ -15,7 +15,7 @@ class RevocationGuard:
     Counts keys that went away on this master, or came back though they were revoked, within
     *window* seconds.
 
-    Up to ``max(minimum, fraction × accepted keys)`` are believed; more are held.
+    Up to ``max(minimum, fraction × accepted keys)`` changes are believed; more are held.
     """
 
     def __init__(self, fraction: float, minimum: int, window: float = 60.0) -> None:
@@ -26,10 +26,10 @@ class RevocationGuard:
 
     def allows(self, ids: Collection[str], accepted: int, now: float) -> bool:
         """
-        Whether the keys of *ids* may go or come back, where *accepted* were there; remembers a yes.
+        Whether changes of *ids* are believed, out of *accepted* keys; remembers a yes.
 
-        An id that is asked for again, because its change could not be recorded, counts once. *now*
-        is any steadily growing time in seconds.
+        An id that comes again, because its change could not be recorded, counts once. *now* is any
+        steadily growing time in seconds.
         """
         begin = now - self._window
         self._believed = {i: at for i, at in self._believed.items() if at > begin}

@@ -1,10 +1,9 @@
 """
 What a master's key store shows for one minion id, and what it should show.
 
-Salt keeps one key an id (accepted, pending or rejected: the *slot*) and beside it the keys that
-knocked with that id and were denied. The records of an id know more pairs than that; ``place``
-says which of them stand where. It is a function of the records alone, except in a conflict, where
-every master keeps what it has.
+Salt keeps one key an id (accepted, pending or rejected: the *slot*), and beside it the denied keys.
+The records of an id know more pairs than that; ``place`` says which of them stand where. It depends
+on the records alone, except in a conflict, where every master keeps what it has.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class Stored(NamedTuple):
     """
     The key store's content for one id.
 
-    ``state`` and ``key`` are the slot as Salt reads it; ``extra`` are further slot entries, left by
-    an interrupted move; ``denied`` the denied keys. Keys are fingerprints.
+    ``state`` and ``key`` are the slot as Salt reads it. ``denied`` are the denied keys. ``extra``
+    are further slot entries, left by an interrupted move. Keys are fingerprints.
     """
 
     state: str | None = None
@@ -30,21 +29,21 @@ class Stored(NamedTuple):
 
     @property
     def slot(self) -> tuple[str, bytes] | None:
-        """The slot as (state, fingerprint), or None when the id has no key."""
+        """The slot as (state, fingerprint), or None if it is empty."""
         return (self.state, self.key) if self.state and self.key else None
 
     @property
     def entries(self) -> frozenset[tuple[str, bytes]]:
-        """All slot entries: the one that counts, and those left by an interrupted move."""
+        """All slot entries: the one that counts, and :attr:`extra` ones."""
         return self.extra | {self.slot} if self.slot else self.extra
 
     @property
     def keys(self) -> frozenset[bytes]:
-        """The keys that Salt reads for the id: that in the slot, and the denied ones."""
+        """The keys that Salt reads for the id: the one in the slot, and the denied ones."""
         return self.denied | {self.key} if self.key else self.denied
 
     def state_of(self, key: bytes) -> str | None:
-        """The state of *key* as Salt reads it; None when it is not there."""
+        """The state of *key* as Salt reads it; None if the key is not there."""
         if key == self.key:
             return self.state
         return DENIED if key in self.denied else None
@@ -62,10 +61,10 @@ def place(records: Iterable[Record], current: Stored) -> Stored:
     """
     What the key store should show for an id with these *records*, given what it shows now.
 
-    One accepted pair takes the slot. Two are a conflict: the slot stays as it is, unless what
-    stands there has been revoked. Without an accepted pair a rejected one takes the slot (Salt
-    refuses the whole id then), else a pending one; of several the smallest fingerprint, so that
-    all masters choose the same. Pending pairs that find the slot taken are denied, as Salt does.
+    One accepted pair takes the slot. Two or more are a conflict: the slot stays as it is, unless
+    its key has been revoked. Without an accepted pair, a rejected one takes the slot (Salt refuses
+    the whole id then), else a pending one. Of several, the smallest fingerprint takes it, so that
+    all masters choose the same. Pending pairs that find the slot taken are denied, as in Salt.
     """
     records = tuple(records)
     if len(records) == 1:  # the usual case

@@ -3,7 +3,7 @@ The steps that bring a key store from what it shows to what it should show.
 
 Every step is atomic, and the new entry is written before the old one is removed. So at any moment
 Salt finds a key under the id, and the stricter state wins: Salt reads a rejected file before any
-other, and on 3008 a pending one before an accepted one. After a crash the same two values give the
+other, and on 3008 a pending one before an accepted one. After a crash the same function gives the
 remaining steps.
 """
 
@@ -36,10 +36,10 @@ def steps(
     current: Stored, desired: Stored, known: frozenset[bytes], one_denied: bool = False
 ) -> list[Step]:
     """
-    The steps from *current* to *desired*; none when nothing is to be done.
+    The steps from *current* to *desired*.
 
-    *known* are the keys that records speak of: an entry that no record knows is left alone.
-    *one_denied*: the store can hold one denied key an id only (files do), so one is enough.
+    *known* are the keys that have records; an entry without a record is left alone.
+    *one_denied*: the store, like files, can hold only one denied key an id, so one is enough.
     """
     plan: list[Step] = []
     if current == desired:  # the usual case
@@ -56,7 +56,7 @@ def steps(
         stale = frozenset() if missing else stale
     plan += [Step(DENY, "", key) for key in missing]
     for state, key in sorted(current.entries):
-        # An entry of the same state has the same place: writing the new one replaced it.
+        # Entries of one state have one place: writing the new entry replaced this one.
         replaced = desired.slot is not None and state == desired.state
         if (state, key) != desired.slot and not replaced and key in known:
             plan.append(Step(REMOVE, state, key))
@@ -78,15 +78,14 @@ def revokes(before: Stored, after: Stored) -> bool:
 
 
 def aims(desired: Stored) -> frozenset[tuple[str, bytes]]:
-    """What a store on its way to *desired* may show: entries, and denied keys under that state."""
+    """What a store on its way to *desired* may show: entries, and denied keys as such."""
     return desired.entries | {(DENIED, key) for key in desired.denied}
 
 
 def is_between(seen: Stored, before: Stored, aimed: frozenset[tuple[str, bytes]]) -> bool:
     """
-    Whether *seen* can be our own interrupted move from *before* to any of the states whose
-    :func:`aims` are in *aimed*.
+    Whether our own interrupted move from *before* may have left *seen*.
 
-    Several, because the records may have changed again before the move was finished.
+    *aimed* has its :func:`aims`; those of several moves, if the records changed before it ended.
     """
     return bool(seen.entries) and aims(seen) <= aims(before) | aimed

@@ -1,9 +1,9 @@
 """
-Records that claim writes which no master made.
+Poisoned records: they claim writes that no master made.
 
-A write that is named in a record's context counts as known: a later one under that name is lost. So
-a claim of the 2**53-th write of a node mutes that node, and a claim of a thousand nodes makes a
-record too large for a message. No group comes near these limits.
+A write in a record's context counts as known: if it is made later, it is lost. So a claim of the
+2**53-th write of a node mutes that node, and a claim of a thousand nodes makes a record too large
+for a message. No group comes near these limits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from saltext_ha.replication.record import Context, Dot, Record, Value, join, merge
 from saltext_ha.replication.vouching import MOST_OF_ONE, MOST_WRITES
 
-# The context of a record that is written again: the last known writes about its key.
+# Most nodes in the context of a rewritten record, which has the last known writes about its key.
 KEPT = 256
 
 
@@ -26,8 +26,8 @@ def is_poisoned(record: Record) -> bool:
 
 def mends(theirs: Record, ours: Record) -> bool:
     """
-    Whether *theirs* replaces *ours*, which is poisoned, instead of being merged with it: it says
-    all that both would say together, and claims no more than it may.
+    Whether *theirs* replaces the poisoned *ours* instead of being merged with it: *theirs* has all
+    values that the merge would have, and is not poisoned.
     """
     if is_poisoned(theirs) or not is_poisoned(ours):
         return False
@@ -36,11 +36,11 @@ def mends(theirs: Record, ours: Record) -> bool:
 
 def rewritten(record: Record, known: Iterable[Dot], value: Value) -> Record:
     """
-    A record that replaces a poisoned one.
+    The record that replaces a poisoned *record*.
 
-    :param known: the remembered writes about its key, the last ones first: on other masters it
-        replaces these, and no others.
-    :param value: its value.
+    :param known: the remembered writes about its key, the last ones first; on other masters it
+        replaces only these.
+    :param value: its only value.
     """
     context: Context = {value.dot.node: value.dot.counter}
     for dot in known:

@@ -1,7 +1,7 @@
 """
-What masters would show if each knew what all of them know; computed only, nothing is stored.
+Previews what masters would show if each knew what all of them know; nothing is stored.
 
-It uses the real merge and placement, so the result differs from a plan only by what happens in
+The preview uses the real merge and placement, so reality differs from it only by what happens in
 between.
 """
 
@@ -18,7 +18,7 @@ Records = Mapping[bytes, Record]
 
 
 class SideKnowledge(NamedTuple):
-    """One side's knowledge of an id: its records by fingerprint, and what its store shows."""
+    """One side's knowledge of an id: the records by fingerprint, and what its store shows."""
 
     records: Records
     shown: Stored
@@ -45,7 +45,7 @@ def joined(sides: Iterable[Records]) -> dict[bytes, Record]:
 
 
 def add(known: dict[bytes, Record], records: Iterable[Record]) -> None:
-    """Merge *records* of one id into what is *known* of it."""
+    """Merge *records* of one id into *known*, its records by fingerprint."""
     for record in records:
         ours = known.get(record.fingerprint)
         known[record.fingerprint] = merge(ours, record) if ours else record
@@ -55,7 +55,7 @@ def settled(records: Records, shown: Stored, one_denied: bool) -> Stored:
     """
     What a store that shows *shown* will show when *records* are applied to it.
 
-    :param one_denied: the store holds one denied key an id only.
+    :param one_denied: the store holds only one denied key an id.
     """
     wanted = place(records.values(), shown)
     todo = plan.steps(shown, wanted, frozenset(records), one_denied)
@@ -66,9 +66,9 @@ def meeting(
     sides: Mapping[str, Mapping[str, SideKnowledge]], one_denied: Mapping[str, bool]
 ) -> tuple[list[SideChange], list[str]]:
     """
-    What changes on which side when *sides* (name → id → what is known) exchange their records.
+    What changes on which side if *sides* (name → id → what is known) exchange their records.
 
-    :param one_denied: by side, as :func:`settled` takes it.
+    :param one_denied: name of a side → as :func:`settled` takes it.
     :return: the changes by id, and the ids that will be in conflict.
     """
     changes, conflicts = [], []

@@ -1,12 +1,12 @@
 """
-One record: all that is known of one (minion id, public key), and how two of them merge.
+One record: all that is known of one (minion id, public key), and how two such records merge.
 
 Each record is a multi-value register with a causal context (dotted version vectors: Preguiça,
 Baquero, Almeida, Fonte, Gonçalves, "Dotted Version Vectors", 2010). A value carries the *dot*
 (node, counter) under which it was written; the context says which dots the record has ever
-contained. Of two records for the same pair a value survives when both hold it, or when the other
-side has never seen its dot. Merge is therefore commutative, associative and idempotent, and no
-clock orders anything: the time in a value is for people to read.
+contained. In the merge of two records for the same pair, a value survives if both hold it, or if
+the other side has never seen its dot. Merge is therefore commutative, associative and idempotent,
+and no clock orders anything: the time in a value is for people to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ V = TypeVar("V")
 
 
 class Dot(NamedTuple):
-    """The name of a write: the *counter*-th of *node*."""
+    """The name of a write: the *counter*-th write of *node*."""
 
     node: str
     counter: int
@@ -65,17 +65,17 @@ class Record(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether an operator's decision about the key is known, and not overruled by another."""
+        """Whether the record has a decision of an operator that no other write replaced."""
         return any(value.state in DECISIONS for value in self.values)
 
 
 def visible(states: Iterable[str]) -> str | None:
     """
-    The one state that concurrent *states* result in.
+    The one state that results from concurrent *states*.
 
-    Rejected over deleted over accepted over pending over denied, so that a revocation wins over a
-    grant made without knowing of it. But an observation beside a tombstone is that observation: a
-    minion that knocks again gets no access by that.
+    Rejected wins over deleted, then accepted, pending, denied: so a revocation wins over a grant
+    made without knowing of it. But beside a tombstone an observation is visible: a minion that
+    knocks again gets no access by that.
     """
     held = set(states)
     if REJECTED in held:
@@ -95,7 +95,7 @@ def covers(context: Context, dot: Dot) -> bool:
 
 
 def join(*contexts: Context) -> dict[str, int]:
-    """The smallest context that has seen every write that any of *contexts* has."""
+    """The smallest context that covers every write that any of *contexts* covers."""
     joined: dict[str, int] = {}
     for context in contexts:
         for node, counter in context.items():
@@ -104,7 +104,7 @@ def join(*contexts: Context) -> dict[str, int]:
 
 
 def merge(ours: Record, theirs: Record) -> Record:
-    """The merge of both records, which must be of the same pair."""
+    """Merge two records of the same pair."""
     if ours.context == theirs.context and ours.values == theirs.values:
         return ours
     our_context, their_context = dict(ours.context), dict(theirs.context)
@@ -126,10 +126,10 @@ def surviving(
     one_of: Callable[[Iterable[V]], V],
 ) -> set[V]:
     """
-    The values that two replicas of one register leave together.
+    The values in the merge of two replicas of one register.
 
-    :param one_of: chooses between two values with the name of one write. A member that forged one
-        of them must not make both vanish.
+    :param one_of: chooses between two different values with the same dot. If a member forged one of
+        them, that must not make both vanish.
     """
     kept = set()
     for dot, value in ours.items():
@@ -143,20 +143,20 @@ def surviving(
 
 
 def within(record: Record, horizon: Context) -> bool:
-    """Whether *horizon* has seen every write that *record* has."""
+    """Whether *horizon* covers every write in the context of *record*."""
     return all(counter <= horizon.get(node, 0) for node, counter in record.context)
 
 
 def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Record:
     """
-    *theirs* without the values that *horizon* has seen and *ours* does not have.
+    *theirs* without the values that *horizon* covers and *ours* does not have.
 
-    All masters had those, so they were overwritten or dropped here since, and what *ours* says was
-    written knowing them. A record that was written after its tombstone was dropped does not have
-    that tombstone in its context, and would lose to it where it is not dropped yet.
+    All masters had these values, so they were overwritten or dropped here since, and the writers of
+    *ours* knew them. A record that was written after its tombstone was dropped lacks it in its
+    context, and would lose to it on a master that still has the tombstone.
 
-    The exception is a write of a master that was lost before all others had that write, though they
-    have later writes of it. If nothing would be left without such values, they count.
+    The exception is a write of a lost master that not all others had, though they have later writes
+    of that master. If no value would be left otherwise, such values count.
     """
     there = ours.values if ours else ()
     kept = tuple(v for v in theirs.values if v in there or not covers(horizon, v.dot))
@@ -167,7 +167,7 @@ def without_dropped(theirs: Record, ours: Record | None, horizon: Context) -> Re
 
 
 def decide(record: Record, known: Context, value: Value) -> Record:
-    """*record* after a decision made with knowledge of *known*, all of which it replaces."""
+    """*record* after a decision that replaces all values that *known* covers."""
     kept = {v for v in record.values if not covers(known, v.dot)}
     return _written(record, kept, value)
 

@@ -1,9 +1,9 @@
 """
-A register that several masters write: the common part of those of trees and of runs.
+A register that several masters write: what the registers of trees and of runs have in common.
 
 It merges like a key's record (see :mod:`.record`): values that were written without knowing of each
-other stay side by side, and a write replaces what its writer knew. What a peer sends is checked as
-a record is (:mod:`.vouching`). The owner of the register says what a value means.
+other stay side by side, and a write replaces what its writer knew. A peer's register is checked
+like a peer's record (:mod:`.vouching`). Its user says what a value means.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from saltext_ha.replication.record import Dot, join, surviving
 from saltext_ha.replication.vouching import Highs, Owners, sound
 
 MOST_VALUES = 64
-"""Concurrent values at most, one of each master. Of more, those of the highest rank count."""
+"""Most concurrent values, one of each master. If there are more, the highest ranks count."""
 
 Seen = tuple[tuple[str, int], ...]
-"""The writes that a register has ever seen: (node, counter) each, sorted by node."""
+"""A register's context, all writes that it has ever seen: (node, counter), sorted by node."""
 
 
 class Valued(Protocol):
@@ -44,10 +44,10 @@ def merge(
     """
     Values and context of the merge of both registers.
 
-    If each claims to have seen, and replaced, all values of the other, which no honest masters do,
+    If each register claims to have replaced all values of the other, which honest masters never do,
     all values stay side by side: otherwise none would be left.
 
-    :param rank: which values count where there are more than :data:`MOST_VALUES`: the highest.
+    :param rank: if there are more than :data:`MOST_VALUES`, the values of the highest rank count.
     """
     own, told = ({value.dot: value for value in values} for values in (ours, theirs))
     our_context, their_context = dict(our_seen), dict(their_seen)
@@ -62,8 +62,8 @@ def sifted(
     theirs: Iterable[V], their_seen: Seen, our_seen: Seen, highs: Highs, owners: Owners
 ) -> tuple[tuple[V, ...], Seen, str]:
     """
-    Values and context of the part of a peer's register that counts; and what was wrong with the
-    rest, empty when nothing was. See :func:`.vouching.sound`.
+    Values and context of the part of a peer's register that counts; and what is wrong with the
+    rest, empty if nothing is. See :func:`.vouching.sound`.
     """
     values, context, reason = sound(theirs, dict(their_seen), dict(our_seen), highs, owners)
     return in_order(values), _seen(context), reason
@@ -71,7 +71,7 @@ def sifted(
 
 def disclaimed(values: Iterable[Valued], seen: Seen, highs: Highs) -> Seen:
     """
-    The context without writes that their masters, met since, did not make; *values* stay seen.
+    The context without claims that newer vouches refute; the writes of *values* stay.
     """
     claims = {node: n for node, n in seen if n <= highs.get(node, n)}
     return _seen(join(claims, *({value.dot.node: value.dot.counter} for value in values)))
@@ -83,7 +83,7 @@ def seen_with(seen: Seen, dot: Dot) -> Seen:
 
 
 def in_order(values: Iterable[V]) -> tuple[V, ...]:
-    """As a register keeps them."""
+    """*values* in a register's order."""
     return tuple(sorted(values))
 
 
@@ -91,7 +91,7 @@ def digest(values: Iterable[tuple[Dot, str]], seen: Seen) -> bytes:
     """
     16 bytes that differ whenever two registers do.
 
-    :param values: for each, what distinguishes it from another one of the same name.
+    :param values: the dot of each value, and a text that differs if another value has that dot.
     """
     lines = [f"{dot.node},{dot.counter},{what}" for dot, what in values]
     lines.append("")

@@ -1,8 +1,8 @@
 """
 The last runs under a name: a register that all masters write (see :mod:`.register`).
 
-A run that begins replaces all that its master knew; one that ends replaces only itself. So two that
-began without knowing of each other, in a partition, are both seen afterwards.
+A run that begins replaces all runs that its master knew; a run that ends replaces only itself. So
+two runs that began in a partition, without knowing of each other, are both seen afterwards.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ STATES = (RUNNING, DONE, FAILED, UNFINISHED)
 class Run(NamedTuple):
     """
     One run. ``began`` and ``ended`` are in Unix seconds by the clock of the master that keeps this:
-    masters tell each other how long ago it was. ``ended`` is 0 while it runs, and when it is
-    unknown. ``fence``: 0 where the leader had none. ``start`` names the write by which it began.
+    masters tell each other how long ago that was. ``ended`` is 0 while it runs, and if that is
+    unknown. ``fence`` is 0 if the leader had none. ``start`` names the write by which it began.
     """
 
     dot: Dot
@@ -44,7 +44,7 @@ class RunRegister(NamedTuple):
 
     @property
     def last(self) -> Run | None:
-        """The one that began last."""
+        """The run that began last."""
         return max(self.values, key=_latest, default=None)
 
     @property
@@ -64,7 +64,7 @@ def sifted(
     theirs: RunRegister, ours: RunRegister, highs: Highs, owners: Owners
 ) -> tuple[RunRegister, str]:
     """
-    The part of *theirs*, from a peer, that counts; and what was wrong with the rest, or nothing.
+    The part of a peer's register that counts; and what is wrong with the rest, empty if nothing is.
     """
     values, seen, reason = register.sifted(
         theirs.values, theirs.context, ours.context, highs, owners
@@ -73,13 +73,13 @@ def sifted(
 
 
 def disclaimed(known: RunRegister, highs: Highs) -> RunRegister:
-    """*known* without writes that their masters, met since, did not make; its runs stay."""
+    """*known* without claims that newer vouches refute; its runs stay."""
     return known._replace(context=register.disclaimed(known.values, known.context, highs))
 
 
 def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
     """
-    *known* after *run* began on a master that knew all of it; and that run, with its name.
+    *known* after *run* began on a master that knew all of *known*; and that run, with its dot.
 
     :param dot: the name of this write.
     """
@@ -89,7 +89,7 @@ def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
 
 def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> RunRegister:
     """
-    *known* after the run that began by *start* came to *state*; unchanged if that run is gone.
+    *known* after the run that began by *start* ended in *state*; unchanged if that run is gone.
     """
     ended = [run for run in known.values if run.start == start]
     if not ended:
@@ -108,10 +108,10 @@ def withdraw(known: RunRegister, start: Dot) -> RunRegister:
 
 def why_not(known: RunRegister, now: float, within: float, reached: Container[str]) -> str:
     """
-    Why it must not run now; empty if it may.
+    Why a run must not begin now; empty if it may.
 
-    :param within: seconds in which it is to run once. :param reached: the masters that are reached:
-        what these say of their runs is so.
+    :param within: seconds in which one run is enough. :param reached: the masters that are reached:
+        what they say of their runs is current.
     """
     for run in known.values:
         if run.state == RUNNING and run.on in reached:
@@ -126,8 +126,8 @@ def why_not(known: RunRegister, now: float, within: float, reached: Container[st
 
 def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
     """
-    The master that this run gives way to, or empty. Of masters that began at the same time without
-    knowing of each other, all but the first by name give way.
+    The master to which the run that began by *start* gives way, or empty. If several masters began
+    without knowing of each other, all but the first by name give way.
     """
     own = next((run for run in known.values if run.start == start), None)
     others = [
@@ -143,7 +143,7 @@ def _latest(run: Run) -> tuple[float, Dot]:
 
 
 def age(run: Run, now: float) -> str:
-    """How long ago it began, in words."""
+    """How long ago *run* began, in words."""
     seconds = max(0.0, now - run.began)
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:

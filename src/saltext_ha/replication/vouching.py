@@ -1,15 +1,14 @@
 """
 Which part of a peer's record counts: a master speaks only for its own writes.
 
-A record says which writes it has seen: (node, counter) each. A record that claims to have seen a
-write that a master has yet to make would hide that write on all masters. So each master vouches for
-its nodes: a statement of how far it has written, signed with the key of its certificate. The
-statement travels with the records, whichever master passes them on, so that a write outlives its
-writer. A node's name follows from the certificate of its master, so that no other master can vouch
-for it.
+A record says which writes it has seen, as (node, counter). If it claimed a write that a master has
+yet to make, it would hide that write on all masters. So each master vouches for its nodes: it signs
+a statement of how far it has written with the key of its certificate. The statement travels with
+the records, whichever master passes them on, so a write outlives its writer. A node's name follows
+from the certificate of its master, so no other master can vouch for it.
 
-Leaving out part of a record makes decisions look as if they were made without knowing of each
-other. Then revocations win, so this never gives access back.
+If part of a record is left out, decisions look as if they were made without knowing of each other.
+Then revocations win, so this never gives access back.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ from saltext_ha.replication.record import Context, Dot, Record
 
 MAX_COUNTER = 2**53
 MOST_WRITES = 2**48
-"""Writes of one node at most: with one each microsecond, nine years."""
+"""Most writes of one node: nine years with one write each microsecond."""
 MOST_OF_ONE = 1024
 """
-Nodes of one master in one record's context; those without a vouch count as one master's. A node is
-a start of an engine after which a decision about this key was made: one a day for three years.
+Most nodes of one master in one record's context; nodes without a vouch count as one master's. Each
+is a start of an engine after which a decision about this key was made: one a day for three years.
 ``sync/codec.py`` takes this many of each of 64 masters; ``ha.rewrite`` finds records with more than
 this in all (``replication/poisoned.py``).
 """
 MOST_UNKNOWN = MOST_OF_ONE // 4
-"""Those of them without a vouch that are only named; the rest is left for nodes that write."""
+"""Most nodes without a vouch that are only named; the rest is left for nodes of values."""
 MOST_DROPPED = 65_536
-"""Nodes in a horizon."""
+"""Most nodes in a horizon."""
 
 Highs = Mapping[str, int]
-"""Node → how far it has written, for those of masters that belong to the group."""
+"""Node of a member → how far it has written."""
 Owners = Mapping[str, bytes]
 """Node → the fingerprint of the certificate from which its name follows."""
 
 
 class Write(Protocol):
-    """What a write says: a value of a record, or a deployment."""
+    """What a write says: a value of a record, a deployment, or a run."""
 
     @property
     def dot(self) -> Dot:
-        """The name."""
+        """Its name."""
 
 
 W = TypeVar("W", bound=Write)
@@ -57,7 +56,7 @@ class Vouch(NamedTuple):
     """
     A master's signed statement that its node has written up to *high*, and no further.
 
-    *owner* is the SHA-256 fingerprint of its certificate, *nonce* 8 bytes; *proof* the signature.
+    *owner* is the SHA-256 fingerprint of its certificate, *nonce* 8 bytes, *proof* the signature.
     """
 
     owner: bytes
@@ -72,7 +71,7 @@ class Vouch(NamedTuple):
 
     @property
     def statement(self) -> bytes:
-        """What is signed."""
+        """The signed bytes."""
         return f"saltext-ha: {self.node} has written {self.high}".encode()
 
 
@@ -95,11 +94,10 @@ def sift(
     theirs: Record, ours: Record | None, highs: Highs, owners: Owners
 ) -> tuple[Record | None, str]:
     """
-    The part of *theirs* that counts by :func:`sound`; and what was wrong with the rest, empty when
-    nothing was.
+    The part of *theirs* that counts by :func:`sound`, or None if no value is left; and what is
+    wrong with the rest, empty if nothing is.
 
-    :param ours: what is known here of the same pair.
-    :return: None when nothing is left.
+    :param ours: the record here of the same pair.
     """
     known = dict(ours.context) if ours else {}
     values, context, reason = sound(theirs.values, dict(theirs.context), known, highs, owners)
@@ -114,14 +112,13 @@ def sound(
     values: Iterable[W], claims: Context, known: Context, highs: Highs, owners: Owners
 ) -> tuple[list[W], Context, str]:
     """
-    Which of a peer's *values* count, and which of the writes that they *claim* to have seen; and
-    what was wrong with the rest, empty when nothing was.
+    Which of a peer's *values* count, and which of the writes that they claim to have seen; and
+    what is wrong with the rest, empty if nothing is.
 
-    Left out are claims of a node beyond what its master vouches for or, without a vouch, beyond
-    what any node writes. Then, if a context has more nodes than honest masters write, those that
-    are new here. The nodes of the values themselves stay, so that no decision is lost to a crowded
-    context, unless there are more than MOST_OF_ONE of its master, or of all masters that do not
-    vouch.
+    First, claims beyond a node's vouch are left out; without a vouch, claims beyond what any node
+    writes. Then, if the context has more nodes than honest masters write, nodes that are new here
+    are left out. Nodes of the values stay, so that a crowded context costs no decision, unless
+    there are more than MOST_OF_ONE nodes of their master, or of all masters that do not vouch.
 
     :param known: the writes that are known here.
     """
@@ -158,9 +155,10 @@ def sound(
 
 def bounded(horizon: Highs, had: Highs, highs: Highs) -> dict[str, int]:
     """
-    The part of a peer's *horizon* that counts: of a member's node no more than was *had* here.
+    The part of a peer's *horizon* that counts: for a member's node, only writes that this master
+    *had*.
 
-    Nodes of former masters may be unknown here: their records were dropped.
+    Nodes of former masters may be unknown here, because their records were dropped.
     """
     counts = {
         node: min(counter, had.get(node, 0)) if node in highs else counter
@@ -174,7 +172,7 @@ def bounded(horizon: Highs, had: Highs, highs: Highs) -> dict[str, int]:
 def _crowd(
     claims: Mapping[str, int], known: Mapping[str, int], owners: Owners, written: set[str]
 ) -> set[str]:
-    """The nodes in *claims* that are new here and too many; *written* are those of values."""
+    """Nodes in *claims* that are new here and too many; *written* are the nodes of values."""
     new = claims.keys() - known.keys()
     if len(claims) <= MOST_UNKNOWN or not new:
         return set()

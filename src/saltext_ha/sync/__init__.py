@@ -1,1 +1,1 @@
-"""One link to every peer: pushing changes, anti-entropy, retention, questions to the group."""
+"""Links to all peers: pushes of changes, anti-entropy, retention, questions to the group."""

@@ -1,8 +1,8 @@
 """
-Answers to peers that compare their records with this master's: see :mod:`.antientropy`.
+Answers peers that compare their records with this master's: see :mod:`.antientropy`.
 
 All of this runs in the replica's thread. Strangers can fill a bucket, but no answer is larger than
-a message: a full one says where it ends, and the peer asks for the rest.
+a message: a full answer says where it ends, and the peer asks for the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from saltext_ha.transport import wire
 RECORDS = "records"
 PLACEMENTS = "placements"
 BYTES_PER_MESSAGE = 2 * 1024 * 1024
-"""Bytes of records in one message: far below the limits of a body and of an answer."""
+"""Most bytes of records in one message: far below the limits of a body and of an answer."""
 
 Position = tuple[int, str, bytes]
 """Bucket, id and key of a record: the order of answers."""
@@ -58,7 +58,7 @@ def answer_branches(
 ) -> dict[str, Any]:
     """
     ``{tree, branches: [n, …]}`` → ``{children: [bytes, …]}`` in the same order. With ``shared``
-    there is None for a branch that is not *is_open*: it is being repaired with another peer.
+    the entry of a branch that is not *is_open* is None: it is being repaired with another peer.
     """
     name = payload.get("tree")
     tree = tree_of(replica, name)
@@ -73,9 +73,9 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     ``{buckets: [[bucket, [[id, key, digest], …]], …]}`` → ``{records, want}``: the records that the
     caller lacks or has in another version, and the (id, key) of the records that it is to send.
 
-    With ``salt``, ``parts`` and ``only`` it is limited to the ids of some parts of a bucket. If
-    more records are due than fit into one message, ``next`` says where the answer ends; the same
-    question with that as ``after`` returns those that follow, and wants nothing.
+    ``salt``, ``parts`` and ``only`` limit the question to the ids of some parts of a bucket. If the
+    records do not fit into one message, ``next`` says where the answer ends. The same question with
+    that position as ``after`` returns the records that follow, and wants nothing.
     """
     is_meant = _meant(payload)
     after = position(payload.get("after"))
@@ -108,7 +108,7 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
 def _records(
     replica: Replica, bucket: int, pairs: set[tuple[str, bytes]], count: int
 ) -> Iterator[Record]:
-    """The records of *pairs*, in their order; all are in *bucket*, which has *count* of them."""
+    """The records of *pairs*, in order; all are in *bucket*, which has *count* records."""
     if len(pairs) > count // 4:
         for record in replica.in_bucket(bucket, (min(pairs)[0], b"")):
             if (record.minion_id, record.fingerprint) in pairs:
@@ -122,8 +122,8 @@ def _records(
 
 def answer_parts(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
-    ``{bucket, salt, parts}`` → ``{digests}``: 8 bytes for each part of the bucket, which the salt
-    divides.
+    ``{bucket, salt, parts}`` → ``{digests}``: 8 bytes for each of the parts into which the salt
+    divides the bucket.
     """
     (bucket,) = _numbers([payload.get("bucket")], BUCKETS)
     return {"digests": digests_in_parts(replica, bucket, *_division(payload))}
@@ -133,8 +133,8 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
     ``{buckets}`` → ``{placed: [[id, state, key], …]}``: what the key store shows.
 
-    With ``after`` (bucket, id; at first -1 and an empty id) the answer ends where a message is
-    full, and ``next`` is the ``after`` of the following question.
+    With ``after`` (bucket, id; at first -1 and an empty id) the answer ends when a message is full,
+    and ``next`` is the ``after`` of the following question.
     """
     after = payload.get("after")
     start = tuple(wire.row(after, "position", int, str)) if isinstance(after, list) else None
@@ -154,7 +154,7 @@ def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _buckets(raw: Any) -> Iterator[tuple[int, dict[tuple[str, bytes], bytes]]]:
-    """The content of a question for each bucket, in order."""
+    """(bucket, what the question says about it), in order."""
     asked: dict[int, dict[tuple[str, bytes], bytes]] = {}
     for bucket, theirs in wire.rows(raw, "buckets", int, list):
         _numbers([bucket], BUCKETS)
@@ -176,7 +176,7 @@ def _division(payload: dict[str, Any]) -> tuple[bytes, int]:
 
 
 def _meant(payload: dict[str, Any]) -> Callable[[str], bool]:
-    """Tells whether a question is about an id."""
+    """A function that says whether the question is about an id."""
     if payload.get("only") is None:
         return lambda minion_id: True
     salt, parts = _division(payload)
@@ -194,20 +194,20 @@ def position(raw: Any) -> Position | None:
 def _numbers(raw: Any, limit: int) -> list[int]:
     if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < limit for n in raw):
         raise InvalidRecord(f"takes a list of numbers below {limit}")
-    # Each has a long answer: a short question must not ask for gigabytes.
+    # Each number has a long answer, and a short question must not ask for gigabytes.
     if len(set(raw)) != len(raw):
         raise InvalidRecord("a number stands twice")
     return raw
 
 
 def digests_in_parts(replica: Replica, bucket: int, salt: bytes, parts: int) -> bytes:
-    """The digests of the *parts* of a bucket, which *salt* divides."""
+    """The digests of the *parts* into which *salt* divides a bucket."""
     items = replica.digests_in(bucket).items()
     return digests_of_parts(((pair[0], digest) for pair, digest in items), salt, parts)
 
 
 def size_of(record: Record) -> int:
-    """Bytes of a record in a message, or slightly more."""
+    """The size of a record in a message, in bytes, or slightly more."""
     texts = sum(len(value.by) + len(value.on) for value in record.values)
     values, nodes = len(record.values), len(record.context)
     return len(record.public_key) + 4 * (len(record.minion_id) + texts) + 64 * values + 28 * nodes

@@ -1,12 +1,12 @@
 """
 Anti-entropy: two masters find what differs between their replicas, and exchange just that.
 
-The caller drives; the peer answers by :mod:`.answers`. In sync it costs one request of a few dozen
-bytes, for any number of keys. Otherwise the branches that differ are asked for, then their buckets,
-then the records themselves in both directions.
+The caller drives; the peer answers by :mod:`.answers`. If both are in sync, this costs one request
+of a few dozen bytes, for any number of keys. Otherwise the caller asks for the branches that
+differ, then for their buckets, then both exchange the records.
 
-Strangers can fill a bucket, but no message grows with it: a large bucket is compared in parts,
-under a fresh salt (:func:`.part_of`), and a full answer says where to continue.
+Strangers can fill a bucket, but no message grows with it: a large bucket is compared in parts, with
+a fresh salt (:func:`.part_of`), and a full answer says where to continue.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from saltext_ha.transport import wire
 
 RECORDS_PER_MESSAGE = 2000
 LEAST = 64 * 1024
-"""Bytes of the smallest message; a peer that refuses it cannot be asked."""
+"""Bytes of the smallest message; a peer that refuses even that cannot be asked."""
 LARGE_BUCKET = 128
-"""Ids; with 100 000 keys a bucket has two."""
+"""Ids in a bucket; with 100 000 keys it has two."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 Run = Callable[..., Awaitable[Any]]
@@ -47,8 +47,8 @@ Run = Callable[..., Awaitable[Any]]
 @dataclass
 class Exchanged:
     """
-    The result of one round: records received and sent (zero when in sync), how many were news, and
-    how many more were refused. ``left``: more differs, and is being repaired with others, or
+    The result of one round: records received and sent (zero if in sync), how many were news, and
+    how many more were refused. ``left``: more differ, but are being repaired with others, or
     pushed.
     """
 
@@ -61,10 +61,9 @@ class Exchanged:
 
 async def differing_branches(tree: DigestTree, name: str, call: Call) -> dict[int, bytes]:
     """
-    The branches in which *tree* differs from the peer's tree of that *name*, with the peer's short
-    digests of them.
+    The branches in which *tree* differs from the peer's tree *name* → the peer's short digests.
 
-    :raises PeerError: as *call* does. :raises InvalidRecord: the answer makes no sense.
+    :raises PeerError: as *call*. :raises InvalidRecord: the answer makes no sense.
     """
     answer = await call("digest", {"tree": name, "root": tree.root})
     if answer.get("same"):
@@ -81,10 +80,10 @@ async def differing_below(
     tree: DigestTree, name: str, branches: Sequence[int], call: Call, done: Exchanged | None = None
 ) -> list[int]:
     """
-    The buckets below *branches* in which *tree* differs; errors as :func:`differing_branches`.
+    The buckets below *branches* in which *tree* differs; raises as :func:`differing_branches`.
 
-    :param done: the peer may leave out branches that it is repairing with others; that is noted
-        there.
+    :param done: if given, the peer may leave out branches that it is repairing with others;
+        ``done.left`` says so.
     """
     shared = done is not None
     answer = await call("branches", {"tree": name, "branches": branches, SHARED: shared})
@@ -103,21 +102,19 @@ async def differing_below(
 
 
 async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int]:
-    """The buckets in which *tree* differs from the peer's; errors as both of the above."""
+    """The buckets in which *tree* differs from the peer's; raises as :func:`differing_branches`."""
     branches = list(await differing_branches(tree, name, call))
     return await differing_below(tree, name, branches, call) if branches else []
 
 
 class Asked(NamedTuple):
-    """
-    A question about the first *taken* of some buckets, or of some parts of one: what we have there,
-    and which of them must be asked about in parts instead.
-    """
+    """A question about the first *taken* of some buckets, or of some parts of one bucket."""
 
     entries: list[Any]
+    """What we have there."""
     taken: int
     large: Sequence[tuple[int, int]] = ()
-    """Bucket → how many ids it has here."""
+    """(bucket, its ids here): ask about it in parts instead."""
 
 
 def question(
@@ -126,7 +123,7 @@ def question(
     """
     The question to :func:`answer_compare` about *buckets*, up to *most* bytes.
 
-    :param in_parts: leave out buckets that are large.
+    :param in_parts: leave out large buckets.
     """
     entries: list[Any] = []
     large: list[tuple[int, int]] = []
@@ -149,7 +146,7 @@ def question(
 def question_about_parts(
     replica: Replica, bucket: int, salt: bytes, parts: int, left: Sequence[int], most: int
 ) -> Asked:
-    """The same about the parts of one bucket that are *left*."""
+    """The same about the first of the parts *left* of one bucket."""
     known: dict[int, list[tuple[tuple[str, bytes], bytes]]] = {part: [] for part in left}
     for pair, digest in replica.digests_in(bucket).items():
         part = part_of(pair[0], salt, parts)
@@ -167,13 +164,13 @@ def question_about_parts(
 
 
 class Limit:
-    """The size of message that a peer takes; another release may take less than this one sends."""
+    """The size of messages that a peer takes; another release may take less than ours sends."""
 
     def __init__(self) -> None:
         self.most = BYTES_PER_MESSAGE
 
     def halve(self) -> bool:
-        """It refused a message for its size; whether to try a smaller one."""
+        """The peer refused a message for its size: halve it; False if that is too small."""
         if self.most <= LEAST:
             return False
         self.most //= 2
@@ -182,11 +179,11 @@ class Limit:
 
 class Comparison:
     """
-    Compares buckets with a peer's.
+    Compares buckets with the peer's buckets.
 
     :param run: runs a function in the replica's thread.
-    :param in_parts: whether the peer knows of parts; if not, it is asked for all of a large bucket
-        at once, which it may refuse.
+    :param in_parts: whether the peer can compare in parts; if not, it is asked for a whole large
+        bucket at once, which it may refuse.
     :param more: further fields of each question.
     """
 
@@ -209,9 +206,9 @@ class Comparison:
 
     async def answers(self, buckets: Sequence[int]) -> AsyncIterator[dict[str, Any]]:
         """
-        The peer's answers about *buckets*, in as many messages as it takes.
+        The peer's answers about *buckets*, in as many messages as needed.
 
-        :raises PeerError: as the call does. :raises InvalidRecord: an answer makes no sense.
+        :raises PeerError: as the call. :raises InvalidRecord: an answer makes no sense.
         """
         left = sorted(buckets)
         refused: MessageTooLarge | None = None
@@ -223,7 +220,7 @@ class Comparison:
                         yield answer
             except MessageTooLarge as exc:
                 if len(asked.entries) == 1:
-                    refused = exc  # one bucket, not divisible; the others can be asked for
+                    refused = exc  # one bucket, which cannot be divided; ask for the others
                 elif self._limit.halve():
                     continue
                 else:
@@ -272,7 +269,7 @@ class Comparison:
 
 
 async def placed_there(buckets: Sequence[int], call: Call) -> AsyncIterator[dict[str, Any]]:
-    """The peer's answers about what its key store shows in *buckets*; errors as above."""
+    """The peer's answers about what its key store shows in *buckets*; raises as the above."""
     after: list[Any] = [-1, ""]
     while True:
         answer = await call("placed", {"buckets": list(buckets), "after": after})
@@ -291,7 +288,7 @@ def _shortened(items: Iterable[tuple[tuple[str, bytes], bytes]]) -> list[Any]:
 
 
 def _size_of_pair(pair: tuple[str, bytes]) -> int:
-    """About how many bytes a record takes in a question."""
+    """The size of a record in a question, in bytes, roughly."""
     return 4 * len(pair[0]) + 64
 
 
@@ -308,7 +305,7 @@ def wanted(replica: Replica, want: Any) -> list[Record]:
 
 def read_records(raw: Any) -> tuple[list[Record], list[str]]:
     """
-    Records that a peer sent: those that are valid, and why the others are not.
+    The valid records in what a peer sent, and why others are invalid.
 
     :raises InvalidRecord: *raw* is no list at all.
     """
@@ -324,11 +321,11 @@ def read_records(raw: Any) -> tuple[list[Record], list[str]]:
 
 
 class Answer(NamedTuple):
-    """A peer's answer about some buckets, its records checked: see :mod:`.answers`."""
+    """A peer's answer about some buckets, with checked records: see :mod:`.answers`."""
 
     records: list[Record]
     reasons: list[str]
-    """Why others do not count."""
+    """Why other records do not count."""
     vouched: Any
     want: Any
 
@@ -343,7 +340,7 @@ def read_answer(raw: dict[str, Any]) -> Answer:
 
 
 def told(dropped: Iterable[Record]) -> list[Any]:
-    """``[id, key, digest]`` of records that a peer offered, and that all masters dropped."""
+    """``[id, key, digest]`` of records that a peer offered, but all masters have dropped."""
     return [[r.minion_id, r.fingerprint, record_digest(r)] for r in dropped]
 
 
@@ -357,7 +354,7 @@ def ids_of(raw: Any) -> list[str]:
 
 def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
     """
-    What :func:`told` says, from a peer.
+    A peer's answer of :func:`told`: (id, key) → digest.
 
     :raises InvalidRecord: it makes no sense.
     """
@@ -366,7 +363,7 @@ def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
 
 
 def messages(records: Iterable[Record], most: int = BYTES_PER_MESSAGE) -> Iterator[list[Record]]:
-    """*records* in lists that each fit into a message of *most* bytes; a larger record is alone."""
+    """*records* in lists, each for one message of *most* bytes; a larger record goes alone."""
     message: list[Record] = []
     size = 0
     for record in records:

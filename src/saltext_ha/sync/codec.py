@@ -1,4 +1,4 @@
-"""Records between masters: plain lists on the wire, checked as if from a stranger."""
+"""The form of records on the wire: plain lists, checked as if from a stranger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saltext_ha.transport import wire
 
 NODE = re.compile(r"[0-9a-f]{16}")
 MAX_VALUES = 128
-# Far more than sift() allows, so that no honest write is ever refused.
+# Far more than sift() lets through, so that no honest write is ever refused.
 MAX_CONTEXT = 65_536
 MAX_TIME = 1e15  # seconds; also keeps out NaN, infinity and what no float can hold
 MAX_TEXT = 64
@@ -33,7 +33,7 @@ def from_wire(raw: Any) -> Record:
     """
     The record that a peer sent.
 
-    :raises InvalidRecord: names the minion id and what is wrong; nothing of it may be used.
+    :raises InvalidRecord: names the minion id and what is wrong; use nothing of that record.
     """
     if not isinstance(raw, (list, tuple)) or len(raw) < 4:
         raise InvalidRecord("a record is a list of id, key, values and context")

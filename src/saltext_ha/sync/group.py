@@ -1,4 +1,4 @@
-"""The group as one engine sees it: asks every peer at the same time."""
+"""The group as one engine sees it; asks all peers at the same time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Group:
     """
     Gathers what the commands need from this master and its peers.
 
-    A peer that does not answer is missing from the answers, and named with its reason: it is
+    A peer that does not answer is missing from the answers, and the errors say why: it is
     *unknown*, and must never count as equal.
 
-    :ivar name: this master's.
-    :ivar links: the links to its peers, by name; a peer that has just joined has none yet.
+    :ivar name: this master's name.
+    :ivar links: the links to the peers, by name; a peer that has just joined has none yet.
     :ivar timeout: seconds that a peer may take for an answer that needs no work.
     """
 
@@ -77,10 +77,10 @@ class Group:
         self, method: str, payload: dict[str, Any], timeout: float
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """
-        Ask every peer at once: the answers, and the reasons of peers without one.
+        Ask every peer at once; return the answers, and the reasons why peers did not answer.
 
-        Only a peer that answers a small question in time gets longer for its work: an unresponsive
-        one is noticed just as fast.
+        A peer gets a longer *timeout* only if it answers a small question in time, so an
+        unresponsive peer is noticed just as fast.
         """
         links = dict(self.links)  # members may come and go while they are asked
         trifle = {"tree": RECORDS, "root": self._core.replica.records.root}
@@ -107,7 +107,7 @@ class Group:
 
     async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
         """
-        For each id what every master shows, except those in *errors*.
+        For each id, what every master shows, except masters in *errors*.
 
         :param errors: master → reason; a master that does not answer about all *ids* is added.
         """
@@ -162,7 +162,7 @@ def table(raw: Any) -> dict[str, Stored]:
 def tables(
     answers: Mapping[str, Mapping[str, Any]], errors: dict[str, str]
 ) -> dict[str, dict[str, Stored]]:
-    """What each of these masters shows; one whose answer makes no sense is added to *errors*."""
+    """What each master shows; a master whose answer makes no sense is added to *errors*."""
     found = {}
     for name, answer in answers.items():
         try:

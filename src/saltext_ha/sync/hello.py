@@ -31,5 +31,5 @@ class Hello:
         }
 
     def greet(self) -> dict[str, Any]:
-        """The same, and how far it has written: what both sides say in ``hello``."""
+        """The same with this master's vouches: what both sides say in ``hello``."""
         return {**self.describe(), "vouched": self._vouching.own()}

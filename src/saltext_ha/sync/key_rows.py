@@ -1,4 +1,4 @@
-"""Keys in answers: one key, what a store shows of an id, a change, a conflict."""
+"""Keys in answers: one key, what a store shows for an id, a change, a conflict."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def key_text(state: str | None, key: bytes) -> str:
 
 
 def text(stored: Stored) -> str:
-    """``accepted 3a:9f:…, denied 77:01:…``; empty where the store shows nothing."""
+    """``accepted 3a:9f:…, denied 77:01:…``; empty if the store shows nothing."""
     shown = [key_text(*stored.slot)] if stored.slot else []
     return ", ".join([*shown, *(key_text(DENIED, key) for key in sorted(stored.denied))])
 
 
 def change_row(master: str, minion_id: str, before: str, after: str) -> dict[str, Any]:
-    """A change, made or planned, as ``ha.sync``, ``ha.join`` and commands that decide print it."""
+    """A change, made or planned, as ``ha.sync``, ``ha.join`` and deciding commands print it."""
     return {"master": master, "id": minion_id, "from": before, "to": after}
 
 
 def moved_row(master: str, minion_id: str, before: Stored, after: Stored) -> dict[str, Any]:
-    """:func:`change_row` of what a store shows before and after it."""
+    """:func:`change_row` from what a store shows before and after the change."""
     gone = "deleted" if before.slot or before.denied else NO_KEY
     return change_row(master, minion_id, text(before) or NO_KEY, text(after) or gone)
 
@@ -42,7 +42,7 @@ def conflict_row(
     One conflict: the id, and its key on each master (None: no key).
 
     :param shown: master → what its store shows.
-    :param records: of the id; accepted keys that no store shows are included.
+    :param records: the id's records; their accepted keys that no store shows are added.
     """
     keys = {name: key_text(*stored.slot) if stored.slot else None for name, stored in shown.items()}
     there = {stored.key for stored in shown.values()}

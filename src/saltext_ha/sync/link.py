@@ -1,4 +1,4 @@
-"""The link to one peer: changes are pushed to it at once, anti-entropy finds the rest."""
+"""The link to one peer: pushes changes to it at once; anti-entropy finds the rest."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ LARGE = 60.0  # seconds for a message of thousands of records
 MAX_BACKOFF = 30.0
 MAX_OUTBOX = 50_000
 MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
-# Refusals of parts of one message: enough to find one refused record among thousands.
+# Refused parts of one message: enough to find one refused record among thousands.
 MAX_REFUSALS = 32
 # Branches, of 256, that one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
 AGAIN = 1.0  # seconds until the next round, if one left something to other peers or to pushes
-# Seconds, at most, without repairs while hundreds of records are being pushed.
+# While hundreds of records are being pushed, repairs wait for so many seconds at most.
 PUT_OFF = 30.0
 
 
@@ -56,13 +56,13 @@ class Link:
     """
     The connection to one peer.
 
-    :param greeting: returns what to say in ``hello``; the answer is kept in :attr:`info`.
+    :param greeting: returns what to say in ``hello``; :attr:`info` keeps the answer.
     :param met: called after every ``hello``, before anything else is exchanged.
-    :param announce: told when the peer comes up and goes down.
-    :param mistrusted: called when one of the two does not know the other's certificate; returns
-        whether it does now.
-    :param leases: shared by all links of this master. :param vouching: the same.
-    :param counters: the same; counts what was exchanged.
+    :param announce: called when the peer comes up or goes down.
+    :param mistrusted: called if one of the two masters does not know the other's certificate;
+        returns whether both do now.
+    :param leases: shared by all links of this master. :param vouching: shared, too.
+    :param counters: shared, too; counts exchanged bytes.
     :param interval: seconds between two rounds of anti-entropy.
     """
 
@@ -84,15 +84,15 @@ class Link:
     ) -> None:
         self.peer = peer
         self.up: bool | None = None
-        """None before the first round has ended, and during the first one after it was down."""
+        """None until the first round has ended, and during the first round after a failure."""
         self._told: bool | None = None
         self.error = "not asked yet"
         self.seen: float | None = None
-        """When it last answered, in ``time.monotonic`` seconds."""
+        """When the peer last answered, in ``time.monotonic`` seconds."""
         self.since = time.monotonic()
         self.info: dict[str, Any] = {}
         self.trouble = ""
-        """Why the peer refuses something, though it is up; empty when it takes all."""
+        """Why the peer refuses something, though it is up; empty if it takes everything."""
         self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
         self._mistrusted = mistrusted
@@ -108,7 +108,7 @@ class Link:
         self._outbox = Outbox()
         self._limit = Limit()
         self._refusals: list[str] = []
-        """Refusals of this round, and of pushes since the one before."""
+        """Refusals in this round, and of pushes since the last round."""
         self._again: list[Record] = []
         """Refused revocations, to be pushed again."""
         self._wake = asyncio.Event()
@@ -119,7 +119,7 @@ class Link:
 
     @property
     def tried(self) -> bool:
-        """Whether the peer has answered or failed to, since this link was made."""
+        """Whether the peer has answered, or failed to answer, since this link was made."""
         return self._told is not None
 
     def push(self, records: Iterable[Record]) -> None:
@@ -145,8 +145,8 @@ class Link:
 
     def ago(self) -> float | None:
         """
-        Seconds since the peer was last seen to run; None if it does not answer and has not called
-        lately.
+        Seconds since the peer last answered or called; None if it does not answer and has not
+        called lately.
         """
         now = time.monotonic()
         answered = self.seen if self.up and self.seen is not None else float("-inf")
@@ -168,7 +168,7 @@ class Link:
                     wait = min(self._interval, AGAIN) if done.left else self._interval
                     due = time.monotonic() + wait
             except (ReplicaError, StoreError) as exc:
-                # Our own disk, not the peer: the status says so.
+                # Our own disk fails, not the peer: the status says so.
                 log.debug("link to %s: %s", self.peer.name, exc)
                 due = time.monotonic() + self._interval
             except PeerMistrust:
@@ -195,7 +195,7 @@ class Link:
     async def call(
         self, method: str, payload: dict[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
-        """Ask the peer, and note whether it is up. Errors as :meth:`PeerClient.call`."""
+        """Ask the peer, and note whether it is up. Raises as :meth:`PeerClient.call`."""
         try:
             answer = await self.client.call(method, payload, timeout)
         except PeerUnreachable as exc:
@@ -206,14 +206,14 @@ class Link:
 
     async def exchange(self, shared: bool = False) -> Exchanged:
         """
-        One round of anti-entropy, now.
+        Make one round of anti-entropy now.
 
-        :param shared: leave out what is being repaired with another peer at this moment.
+        :param shared: leave out branches that are being repaired with another peer.
         :raises PeerError: the peer cannot be asked. :raises InvalidRecord: it answers nonsense.
         """
         async with self._round:
             if not self.up:
-                self.up = None  # from here on changes are kept for it
+                self.up = None  # from now on all changes are kept for the peer
                 self.info = await self.call("hello", self._greeting())
                 self._limit = Limit()
                 vouched = self._vouching.read(self.info.pop("vouched", None))
@@ -252,8 +252,8 @@ class Link:
         if not shared:
             await self._repair(list(theirs), shared, done)
             return done
-        # A master that lacks much asks all its peers at once, and is asked by all: a random order
-        # keeps them from beginning with the same branches.
+        # A master that lacks much asks all its peers at once, and they all ask it: with a random
+        # order they do not begin with the same branches.
         order = list(theirs)
         random.shuffle(order)
         for branches in batches(order, BRANCHES):
@@ -264,14 +264,14 @@ class Link:
                 if claimed:
                     await self._repair(claimed, shared, done)
             except PeerRefused as exc:
-                # The peer refused these, and is up: go on with the rest.
+                # The peer refused these branches, and is up: go on with the rest.
                 self._note_refusal(str(exc))
             finally:
                 self._leases.free(claimed, self.peer.name)
         return done
 
     def _is_on_its_way(self) -> bool:
-        """Whether differences are being pushed, from here or to here."""
+        """Whether pushes, from here or to here, bring many of the differing records."""
         now = time.monotonic()
         pushed = len(self._outbox) >= MANY or self._leases.expects_more(now)
         return pushed and now < self._put_off_until
@@ -291,7 +291,7 @@ class Link:
             in_parts=self.info.get("parts") is True,
             more={SHARED: shared},
         )
-        # While one answer is written down, and its keys become files, the next is made and read.
+        # While we record one answer, and write its key files, the peer makes the next one.
         coming = ahead(self._answers(comparison, groups, shared))
         async with contextlib.aclosing(coming) as answers:
             async for answer in answers:
@@ -304,9 +304,9 @@ class Link:
         self, comparison: Comparison, groups: Iterable[list[int]], shared: bool
     ) -> AsyncGenerator[Answer, None]:
         """
-        The peer's answers about *groups* of buckets; what it refuses is left out.
+        The peer's answers about *groups* of buckets; in a *shared* round, without refused groups.
 
-        :raises PeerRefused: instead, unless the round is *shared*.
+        :raises PeerRefused: the peer refuses a group, unless *shared*.
         """
         for group in groups:
             try:
@@ -316,7 +316,7 @@ class Link:
                 self._refused(exc, shared)
 
     def _refused(self, exc: PeerRefused, shared: bool) -> None:
-        """The peer refused a part of a round; who asked for a whole one must be told."""
+        """The peer refused a part of a round; the caller of a whole round must be told."""
         if not shared:
             raise exc
         self._note_refusal(str(exc))
@@ -325,7 +325,7 @@ class Link:
         return await self.call(method, payload, LARGE)
 
     async def _take(self, answer: Answer, done: Exchanged) -> None:
-        """Take in a peer's answer, and send the records that it wants."""
+        """Take in the peer's answer, and send the records that the peer wants."""
         core = self._core
         records, reasons, vouched, want = answer
         if records:
@@ -346,23 +346,23 @@ class Link:
             await self._flush()  # a revocation must not wait for a long first exchange
 
     async def _flush(self) -> None:
-        """Push the most urgent message of the outbox; undelivered records stay there."""
+        """Push the most urgent message of the outbox; records that do not arrive stay there."""
         waiting = self._outbox.first()
         some = next(antientropy.messages((record for record, _ in waiting), self._limit.most), [])
         refused = await self._send(some)
         self._outbox.arrived(some)
         self._again += [record for record in refused if record.state in (DELETED, REJECTED)]
         if len(refused) < len(some):
-            # The peer answers once its key store has them.
+            # The peer answers when its key store has the records.
             since = min(since for _, since in waiting[: len(some)])
             self._counters.arrived(self.peer.name, time.monotonic() - since)
 
     async def _send(self, records: Sequence[Record]) -> list[Record]:
         """
-        Push *records*, in as many messages as needed. A refused message is tried in parts, so that
-        one refused record does not hold up the others.
+        Push *records*, in as many messages as needed. A refused message is sent again in parts, so
+        that one refused record does not hold up the others.
 
-        :return: those that the peer refuses. :raises PeerUnreachable: it does not answer.
+        :return: the refused records. :raises PeerUnreachable: the peer does not answer.
         """
         refused: list[Record] = []
         refusals = 0
@@ -393,14 +393,14 @@ class Link:
         return refused
 
     def _note_refusal(self, reason: str) -> None:
-        """The peer refused one message, and is up: logged when that is news."""
+        """The peer refused one message, though it is up: note that; log it if it is news."""
         if not self.trouble and not self._refusals:
             log.warning("ha peer refuses: name=%s reason=%s", self.peer.name, reason)
         if len(self._refusals) < MAX_REFUSALS:
             self._refusals.append(reason)
 
     def _note(self, exc: Exception) -> None:
-        """A call failed: logged when that is news; the pause before the next try grows."""
+        """Note that a call failed; log it if that is news, and wait longer before the next try."""
         if isinstance(exc, InvalidRecord):
             reason = f"{self.peer.address} answers nonsense: {exc}"
         else:
@@ -412,7 +412,7 @@ class Link:
         self._outbox.forget_knocks()  # decisions stay, and are sent first
 
     def _tell(self, up: bool, reason: str = "") -> None:
-        """Log and announce what is news: a change of state, or another reason for being down."""
+        """Log and announce that the peer comes up or goes down; log another reason for down."""
         if up and self._told is not True:
             log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
             self._announce("peer/up", {"name": self.peer.name, "url": self.peer.url})

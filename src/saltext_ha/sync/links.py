@@ -1,4 +1,4 @@
-"""One link to every pinned peer, as members come, move, renew their certificates and go."""
+"""Keeps one link to every pinned peer, as members come, move, renew certificates and leave."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Links(Mapping[str, Link]):
     """
     The links to the peers that *trust* has pinned, by the peer's name.
 
-    :param identity: this master's present one.
-    :param make: makes the link to a peer, under that identity.
+    :param identity: returns the present identity of this master.
+    :param make: makes the link to a peer, with that identity.
     :param tasks: runs the links.
     """
 
@@ -48,7 +48,7 @@ class Links(Mapping[str, Link]):
             link.push(records)
 
     async def close(self) -> None:
-        """Break off all calls."""
+        """Close all links, breaking off calls."""
         for link in list(self._links.values()):
             await link.close()
 

@@ -1,4 +1,4 @@
-"""The records still to be pushed to one peer: revocations first, knocks last."""
+"""The records that wait to be pushed to one peer: revocations first, knocks last."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Waiting(NamedTuple):
 
 class Outbox:
     """
-    The records, by their pair: a newer one replaces an older one.
+    The records by (id, fingerprint): a newer one replaces an older one.
 
-    A sent record stays until it is known to have arrived (:meth:`arrived`). Strangers may send any
+    A sent record stays until :meth:`arrived` says that the peer has it. Strangers may send any
     number of knocks before a deletion: the deletion goes first, and knocks go in small messages, so
-    that it does not wait for a large one.
+    that it does not wait for a large message.
     """
 
     def __init__(self) -> None:
@@ -38,14 +38,14 @@ class Outbox:
         return sum(map(len, self._lines))
 
     def put(self, records: Iterable[Record], now: float) -> None:
-        """*records* changed; *now* in seconds of any one clock."""
+        """Add *records*, which changed; *now* in seconds of any one clock."""
         for record in records:
             pair = _pair(record)
             urgency, since = URGENCY.get(record.state or "", KNOCK), now
             for before, line in enumerate(self._lines):
                 if pair in line:
                     since = line.pop(pair).since
-                    # A key that was deleted and has knocked since is still sent as a deletion.
+                    # A key that was deleted and has knocked since is still as urgent as a deletion.
                     urgency = min(urgency, before)
             self._lines[urgency][pair] = Waiting(record, since)
 
@@ -61,7 +61,7 @@ class Outbox:
         return any(self._lines[:KNOCK])
 
     def arrived(self, records: Iterable[Record]) -> None:
-        """The peer has these; those that changed since they were sent stay."""
+        """The peer has *records*: forget those that have not changed since they were sent."""
         for record in records:
             pair = _pair(record)
             for line in self._lines:
@@ -74,7 +74,7 @@ class Outbox:
 
     def trim(self, most: int) -> None:
         """
-        If there are more than twice *most*, keep *most*: the most urgent, and of these the oldest.
+        If there are more than twice *most*, keep *most*: the most urgent, the oldest first.
         Anti-entropy finds the rest.
         """
         if len(self) > 2 * most:

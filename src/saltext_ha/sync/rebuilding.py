@@ -1,4 +1,4 @@
-"""Rebuilds a lost replica: from the peers, and from the key store."""
+"""Rebuilds a lost replica from the peers and from the key store."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Rebuilding:
     """
     Rebuilds the replica of *core* when needed.
 
-    :param pull: learns all that the peer behind a link knows; returns whether that peer's own
-        replica is whole. :raises HaError: it cannot be asked.
+    :param pull: learns all that the peer of a link knows; returns whether that peer's own replica
+        is whole; raises HaError if the peer cannot be asked.
     """
 
     def __init__(
@@ -41,18 +41,18 @@ class Rebuilding:
 
     async def met(self) -> None:
         """
-        A peer answers. If nothing in the key store can be taken for a decision, it is adopted now,
-        so that the peers' keys are written as they come, and not once all have come.
+        A peer answers. If the key store shows nothing that can be a decision, adopt it now, so that
+        the peers' keys are written as they come, and not only when all have come.
         """
         core = self._core
         if not core.mode.adopting:  # mostly
             return
-        # An error of our own disk is no reason not to hear the peer; :meth:`rebuild` tells it.
+        # If our own disk fails, still hear the peer; :meth:`rebuild` reports the error.
         with contextlib.suppress(HaError):
             await core.work(core.keeper.adopt_undecided, asked=True)
 
     async def rebuild(self) -> None:
-        """Rebuild if that is needed and possible now; if not, later."""
+        """Rebuild, if that is needed and possible now; if not, call again later."""
         core, mode = self._core, self._core.mode
         if not mode.lost:
             return
@@ -82,11 +82,10 @@ class Rebuilding:
 
     async def _pull_from(self, links: Sequence[Link]) -> list[str]:
         """
-        Pull all that the peers behind *links* know.
+        Pull all that the peers of *links* know.
 
-        :return: the names of those that answered.
-        :raises HaError: none of them has all: they have lost their replicas, too, and others that
-            may know more do not answer.
+        :return: the names of the peers that answered.
+        :raises HaError: no peer that answers has all, and others that may know more do not answer.
         """
         whole: list[str] = []
         lost: list[str] = []

@@ -1,6 +1,6 @@
 """
-Registers between masters and in replica.db (see :mod:`saltext_ha.replication.register`), checked as
-if from a stranger. The owner of a register reads its values.
+The form of registers on the wire and in replica.db (see :mod:`saltext_ha.replication.register`),
+checked as if from a stranger. The user of a register reads its values.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def from_rows(
     """
     Values and context of a register.
 
-    :param what: names it in the error. :param kinds: the types in the row of a value.
-    :param read: the value of a row; raises InvalidRecord.
-    :raises InvalidRecord: it makes no sense; nothing of it may be used.
+    :param what: names the register in errors. :param kinds: the types in the row of a value.
+    :param read: makes a value of a row; raises InvalidRecord.
+    :raises InvalidRecord: it makes no sense; use nothing of it.
     """
     values, context = wire.row(raw, what, list, list)
     if len(values) > MOST_VALUES or len(context) > MAX_CONTEXT:
@@ -57,13 +57,13 @@ def from_rows(
 
 
 def pack(rows: list[Any]) -> bytes:
-    """The register as it is kept in replica.db."""
+    """The form of a register in replica.db."""
     packed: bytes = msgpack.packb(rows, use_bin_type=True)
     return packed
 
 
 def unpack(body: bytes, what: str) -> Any:
-    """:raises InvalidRecord: it is damaged."""
+    """:raises InvalidRecord: *body* is damaged."""
     try:
         return msgpack.unpackb(body, raw=False)
     except (ValueError, TypeError, msgpack.UnpackException) as exc:

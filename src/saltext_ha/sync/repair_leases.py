@@ -1,11 +1,11 @@
 """
-Which peer repairs which branches, so that no two peers send this master the same records.
+Leases of branches: each branch is repaired with one peer, so no two peers send the same records.
 
-A master that was down is asked by all its peers at once, and asks all of them. Each branch of the
-digest tree is then repaired with one of them; the others leave it out of that round, and find
+After a master was down, all its peers ask it at once, and it asks all of them. It then repairs each
+branch of the digest tree with one peer; the others leave the branch out of that round, and find
 nothing to do in the next. Every lease expires: a peer that died during a repair blocks others only
 briefly. Pushes of decisions ignore leases; but while a peer pushes hundreds of them, this master
-does not ask for what is on its way.
+does not ask for records that are on their way.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from saltext_ha.common.batches import BATCH
 from saltext_ha.replication.digest import BUCKETS, FANOUT, bucket_of
 
 HELD = 20.0
-"""Seconds that a lease holds; a message of records takes a few."""
+"""Seconds for which a lease is valid; a message of records takes a few."""
 SHARED = "shared"
 """
-In a question: the caller will ask again, so the answer may leave out branches that others repair.
+In a question: the caller will ask again, so the answer may leave out branches repaired with others.
 """
 OUR = "our link to "
 MANY = BATCH // 2
-"""Records in one push after which more are expected, as when an operator accepts all keys."""
+"""After so many records in one push, more are expected, as when an operator accepts all keys."""
 EXPECTED = 2.0
-"""Seconds, at most, until the next of these pushes is there."""
+"""The next of these pushes comes within so many seconds."""
 
 
 class RepairLeases:
     """
-    The leases of one master; may be used from any thread.
+    The leases of one master; any thread may use them.
 
-    :param own: its name.
+    :param own: the master's name.
     """
 
     def __init__(self, own: str) -> None:
@@ -50,12 +50,12 @@ class RepairLeases:
         Lease those of *branches* that are free, for our own link to the peer *link*.
 
         :param now: in seconds, of one clock for all calls.
-        :return: the branches leased to it now; give them back with :meth:`free`.
+        :return: the branches that are leased now; give them back with :meth:`free`.
         """
         return self._take(branches, OUR + link, "", now)
 
     def free(self, branches: Iterable[int], link: str) -> None:
-        """Give back what :meth:`take` gave."""
+        """Give back leases of :meth:`take`."""
         self._free(branches, OUR + link)
 
     def open_to(self, branch: int, peer: str, now: float) -> bool:
@@ -71,7 +71,7 @@ class RepairLeases:
         self, question: Mapping[str, Any], peer: str, now: float
     ) -> tuple[dict[str, Any], list[int]]:
         """
-        The part of a *question* (``compare``) by *peer* that is answered now.
+        Choose the part of a *question* (``compare``) of *peer* to answer now.
 
         :return: the question without buckets that are being repaired with others, and the branches
             leased to the peer now; pass these to :meth:`answered`.
@@ -88,7 +88,8 @@ class RepairLeases:
 
     def answered(self, taken: Iterable[int], answer: Mapping[str, Any], peer: str) -> None:
         """
-        *peer* was answered: of the leases *taken* for it, it keeps those from which it will send.
+        *peer* got *answer*: it keeps those leases of *taken* for whose branches it will send
+        records.
         """
         wanted = {bucket_of(minion_id) // FANOUT for minion_id, _ in answer["want"]}
         self._free(set(taken) - wanted, peer)
@@ -100,7 +101,7 @@ class RepairLeases:
 
     @contextlib.contextmanager
     def receiving(self, count: int, clock: Callable[[], float]) -> Iterator[None]:
-        """Wraps taking in *count* records that a peer pushed; *clock*: the one of *now* above."""
+        """Wrap taking in *count* records that a peer pushed; *clock* returns *now* as above."""
         many = count >= MANY
         self._receiving += many
         try:
@@ -111,7 +112,7 @@ class RepairLeases:
                 self._expected = clock() + EXPECTED
 
     def expects_more(self, now: float) -> bool:
-        """Whether hundreds of records are being pushed and have not all arrived."""
+        """Whether hundreds of records are being pushed here, and have not all arrived."""
         return self._receiving > 0 or now < self._expected
 
     def _take(self, branches: Iterable[int], who: str, yielding: str, now: float) -> list[int]:
@@ -120,8 +121,8 @@ class RepairLeases:
             for branch in branches:
                 holder, until = self._held.get(branch, (who, now))
                 if holder in (who, yielding) or until <= now:
-                    # Asking again does not extend a lease: a branch that is always refused would be
-                    # leased for ever.
+                    # Asking again does not extend a lease: otherwise a branch that is always
+                    # refused would be leased for ever.
                     goes_on = holder == who and until > now
                     self._held[branch] = who, until if goes_on else now + HELD
                     taken.append(branch)

@@ -2,11 +2,11 @@
 Drops tombstones that no master needs any more.
 
 A tombstone keeps a deleted key from coming back with an old copy of a replica. It may be dropped
-when every master has it. The master whose name comes first asks the others from time to time
-whether they know exactly what it knows. Only if all say so (so all must be up), tombstones of a
-certain age are dropped on every master, and the writes that all masters have are remembered as the
-horizon. A record within the horizon that is not here was dropped: an old copy of a replica that
-offers such a record is told so (``Keeper.dropped_elsewhere``).
+when every master has it. From time to time the master whose name comes first asks the others
+whether they know exactly what it knows. If all say so (so all must be up), every master drops
+tombstones of a certain age, and remembers the writes that all masters have as the horizon. A record
+within the horizon that is not here was dropped: if an old copy of a replica offers such a record,
+it is told so (``Keeper.dropped_elsewhere``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIRST = 60.0
 DAY = 86400.0
 PORTION = 5000
 MAX_EPOCH = 2**53
-MAX_MISSED = 1_000_000  # droppings, as many as in a hundred years
+MAX_MISSED = 1_000_000  # droppings in a hundred years
 ATTEMPTS = 10  # if keys change all the time, masters are level only for moments
 
 
@@ -46,9 +46,9 @@ class Retention:
     """
     This master's part in dropping old tombstones.
 
-    :param name: this master's.
+    :param name: this master's name.
     :param keep: days for which a tombstone is kept.
-    :param pause: seconds to wait for masters to become level again.
+    :param pause: seconds to wait for masters to be level (to know the same) again.
     """
 
     def __init__(
@@ -82,24 +82,24 @@ class Retention:
 
     async def pull(self, link: Link) -> bool:
         """
-        Pull all that a peer knows, for a replica that was lost: its records and its horizon.
+        Pull all that a peer knows, its records and its horizon, after this replica was lost.
 
-        :return: whether the peer itself has all that the group knows; older releases do not say.
+        :return: whether the peer itself has all that the group knows; True for older releases.
         :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
-        # The horizon first: the records that follow contain all that every master had then.
+        # The horizon first: records pulled later contain all that every master had then.
         answer = await link.call("horizon", {})
         horizon, epoch = await self._horizon(answer)
-        # One round is limited by the size of its messages. A record that is offered again and
-        # again, because this master refuses it and the peer does not drop it, is no news.
+        # The size of messages limits one round. A record that comes again and again, because this
+        # master refuses it and the peer does not drop it, is no news.
         while (done := await link.exchange()).learned:
             pass
-        # A record that cannot be read is missing here, but was not dropped.
+        # A refused record is missing here, but was not dropped.
         await self._core.run(self._raise, {} if done.refused else horizon, epoch)
         return answer.get("lost") is not True
 
     async def _horizon(self, answer: Mapping[str, Any]) -> tuple[dict[str, int], int]:
-        """A peer's horizon, and how often the group has dropped, by its answer."""
+        """The horizon and the epoch (how often the group has dropped) in a peer's answer."""
         if not await self._is_epoch(answer.get("epoch")):
             return {}, 0
         return read_context(answer.get("horizon")), answer["epoch"]
@@ -107,7 +107,7 @@ class Retention:
     def _raise(self, horizon: dict[str, int], epoch: int) -> None:
         replica = self._core.replica
         highs = replica.vouched.highs
-        # All that a peer knows was taken in: a write that is missing here was dropped.
+        # All that the peer knows was taken in, so a write that is missing here was dropped.
         horizon = bounded(horizon, join(replica.nodes.seen(), highs), highs)
         with replica.transaction():
             replica.dropped.raise_horizon(horizon, epoch)
@@ -123,15 +123,15 @@ class Retention:
             await asyncio.sleep(INTERVAL)
 
     def others(self) -> list[str]:
-        """The other masters of the group, all of whom must agree."""
+        """The other masters of the group; all of them must agree."""
         return sorted(self._trust.peers())
 
     async def drop_old(self) -> int:
         """
-        Drop what is old enough, if this master's name comes first.
+        Drop tombstones that are old enough, if this master's name comes first.
 
-        :return: how many tombstones were dropped here.
-        :raises HaError: why they are kept for now.
+        :return: how many were dropped here.
+        :raises HaError: they are kept for now; says why.
         """
         if any(name < self._name for name in self.others()):
             return 0
@@ -148,7 +148,7 @@ class Retention:
         return count
 
     def _old(self, before: float, after: str) -> tuple[list[tuple[str, bytes]], str]:
-        """The next tombstones written before a time, and where to continue; empty at the end."""
+        """The next tombstones written before *before*; and where to continue, empty at the end."""
         records = self._core.replica.tombstones(after, PORTION)
         old = [
             (record.minion_id, record.fingerprint)
@@ -174,7 +174,7 @@ class Retention:
                 break
         else:
             raise HaError("keys change all the time")
-        # A master that does not hear of it now offers the tombstones again, and is told then.
+        # A master that cannot be told now offers the tombstones again, and is told then.
         await self._tell(root, dropping)
         log.info("ha tombstones dropped: keys=%d", len(keys))
         return len(keys)
@@ -194,8 +194,8 @@ class Retention:
 
     async def _tell_horizon(self) -> None:
         """
-        Have all masters remember what was dropped. One may not: it was busy then and dropped it
-        when it offered it again, or it is an old copy of itself. While they differ, try later.
+        Give all masters the same horizon. A master may lack it because it was busy when the others
+        dropped, or because its replica is an old copy. If masters are not level now, try later.
         """
         core = self._core
         root = core.replica.records.root
@@ -217,9 +217,9 @@ class Retention:
 
     async def _all_level(self, root: bytes) -> dict[str, int]:
         """
-        How often each master has dropped tombstones, by name, if it says so.
+        Master → how often it has dropped tombstones, if it says so.
 
-        :raises HaError: a master is down or knows something else.
+        :raises HaError: a master is down, or is not level.
         """
         level, epoch = await self._core.run(self._level, root)
         epochs = {self._name: epoch}
@@ -238,7 +238,7 @@ class Retention:
 
     async def _is_epoch(self, raw: Any) -> bool:
         """
-        Whether *raw* is a valid count of droppings by a peer; it must leave room for more.
+        Whether *raw*, a peer's count of droppings, is valid; it must leave room for more.
         """
         dropped = self._core.replica.dropped
         epoch = await self._core.run(lambda: dropped.epoch)
@@ -246,7 +246,7 @@ class Retention:
 
     def _level(self, root: Any) -> tuple[bool, int]:
         """
-        Whether the records here have exactly the digest *root*, and are applied; and our epoch.
+        Whether the records here have exactly the digest *root* and are applied; and our epoch.
         """
         return self._is_level(root), self._core.replica.dropped.epoch
 

@@ -1,4 +1,4 @@
-"""The methods for peers about keys: the other side of :mod:`.link`."""
+"""Answers what peers ask about keys: the other side of :mod:`.link`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SyncServer:
     """
     Answers the peers of one master.
 
-    :param moved: called with what a peer says of itself in ``hello``: it may have another address.
+    :param moved: called with what a peer says in ``hello``: its address may have changed.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class SyncServer:
         self._moved(peer, payload)
         vouched = self._vouching.read(payload.get("vouched"))
         if vouched:
-            # Not waited for: the caller has little time, and the keeper may be busy. It still comes
-            # before anything that this peer sends after the answer.
+            # Do not wait: the caller has little time, and the keeper may be busy. The vouches are
+            # still taken before anything that this peer sends after the answer.
             self._core.start(self._met(peer, vouched))
         return self._own_hello.greet()
 
     async def _met(self, peer: Peer, vouched: Sequence[Vouch]) -> None:
-        with contextlib.suppress(HaError):  # it counts already; the status tells of a full disk
+        with contextlib.suppress(HaError):  # vouches count already; the status tells of a full disk
             self._vouching.disowned(await self._core.meet(vouched, peer.name))
 
-    # The digest trees may be read from any thread: these two never wait for the keeper.
+    # Any thread may read the digest trees, so these two methods never wait for the keeper.
 
     async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return answers.answer_digest(self._core.replica, payload)
@@ -114,7 +114,7 @@ class SyncServer:
         reasons += merged.refused
         vouching.note(peer.name, reasons)
         vouching.disowned(merged.disowned)
-        # Also refused records: sent again, they would be no better.
+        # Count refused records, too: sent again, they would be no better.
         leases.received(antientropy.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,

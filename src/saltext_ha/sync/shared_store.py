@@ -1,11 +1,11 @@
 """
-Do two masters share one key store: a shared folder, or a shared database?
+Finds out whether masters share one key store: a shared folder, or a shared database.
 
-Then there is nothing to replicate, and we never write. A peer's signature in our store may also be
-there because the folder was copied; so the peer is asked to sign again. The result is remembered:
-after a restart the peer may be down, and nothing is written until it shows that its store is now
-another one. A network file system may show an old state from its cache; therefore a missing
-signature counts only after ``scan_interval``.
+Then there is nothing to replicate, and we never write. A peer's signature may also be in our store
+because the folder was copied, so we ask the peer to sign again. The result is remembered: after a
+restart the peer may be down, and we write nothing until the peer shows that its store is now
+another one. A network file system may show an old state from its cache, so a missing signature
+counts only after ``scan_interval``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 class SharedStore:
     """
-    Finds out which masters share this master's store (``names``); a shared one is not written.
+    Finds out which masters (``names``) share this master's store; a shared store is not written.
 
-    :param names: as they were found before a restart.
+    :param names: the masters that shared the store before a restart.
     :param patience: seconds after which a missing signature counts.
     """
 
@@ -52,11 +52,11 @@ class SharedStore:
         self._checks: dict[str, asyncio.Lock] = {}
         self._unsaved = False  # the disk was full
         self._awaited: dict[str, tuple[str, float]] = {}
-        """Signatures missing from our store, and since when (``time.monotonic``)."""
+        """Master → its signature that our store lacks, and since when (``time.monotonic``)."""
 
     @property
     def due(self) -> bool:
-        """Whether a signature has been missing for so long that it is time to look again."""
+        """Whether a signature has been missing long enough to look again."""
         now = time.monotonic()
         return any(now >= since + self._patience for _, since in self._awaited.values())
 
@@ -70,7 +70,7 @@ class SharedStore:
         return {"signature": signature}
 
     async def check_all(self) -> None:
-        """Check all peers at once; those that cannot be asked are checked later."""
+        """Check all peers at once; peers that cannot be asked are checked later."""
         gone = self.names - self._trust.pinned().keys()
         if gone:
             await self._end(gone)
@@ -129,7 +129,7 @@ class SharedStore:
         """Whether the peer shares our store; None: unknown for now."""
         if link.peer.name in self.names:
             return await self._still(link)
-        # It may have just been signed again for the peer's own check: then look again.
+        # The peer may have just signed again because of its own check: then look again.
         if not (await self._shown(link) or await self._shown(link)):
             return False
         answer = await link.call("signature", {"anew": True})
@@ -140,7 +140,7 @@ class SharedStore:
         return await self._shown(link)
 
     async def _still(self, link: Link) -> bool | None:
-        """Whether a store that was shared still is."""
+        """Whether the peer still shares our store; None: unknown for now."""
         name, now = link.peer.name, time.monotonic()
         awaited, since = self._awaited.get(name, ("", now))
         answer = await link.call("signature", {"anew": not awaited})
@@ -169,7 +169,7 @@ class SharedStore:
         """This master's signature, and whether it was just written."""
         keeper = self._core.keeper
         anew = anew and (not self._core.mode.never or bool(self.names)) and not keeper.mode.adopting
-        # The folder may have been replaced since the last look.
+        # The store may have been replaced since the last look.
         anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
         if anew:
             keeper.holds.provenance.sign()

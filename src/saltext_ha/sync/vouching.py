@@ -1,8 +1,8 @@
 """
-This master's vouches, and those of others: see ``replication/vouching.py``.
+Signs this master's vouches, and checks those of others: see ``replication/vouching.py``.
 
-Each vouch is ``[owner, nonce, high, proof]`` on the wire. The proof is made with the key of a
-certificate of the master, and checked against the pinned ones; so it counts from any sender.
+Each vouch is ``[owner, nonce, high, proof]`` on the wire. A master makes the proof with the key of
+its certificate, and others check it against the pinned certificates, so any sender may pass it on.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from saltext_ha.transport.trust import Trust
 log = logging.getLogger(__name__)
 
 MOST = 1000
-"""Proofs that are checked per message: a tenth of a second. The rest comes with the next."""
+"""Most proofs that are checked per message: a tenth of a second. The next message has the rest."""
 SHOWN = 3600.0
-"""Seconds for which the status tells of a peer that sent something that does not count."""
+"""For so many seconds the status shows that something a peer sent, or refused, did not count."""
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
 
 
 class Claiming(Protocol):
-    """A record or a register: it claims to have seen writes, (node, counter) each."""
+    """A record or a register: it claims to have seen writes, as (node, counter)."""
 
     @property
     def context(self) -> tuple[tuple[str, int], ...]: ...
@@ -52,11 +52,11 @@ class _Noted(NamedTuple):
 
 class Vouching:
     """
-    Signs what one master vouches for, and checks what others do.
+    Signs one master's vouches, and checks those of others.
 
     :param replica: says how far this master has written.
-    :param identity: its present one.
-    :param trust: says who belongs to the group.
+    :param identity: returns its present identity.
+    :param trust: says which masters belong to the group.
     """
 
     def __init__(self, replica: Replica, identity: Callable[[], Identity], trust: Trust) -> None:
@@ -72,7 +72,8 @@ class Vouching:
 
     def begin(self) -> None:
         """
-        Vouch for the last time for the present node, and take a new one. In the replica's thread.
+        Vouch for the present node for the last time, and take a new node. Call this in the
+        replica's thread.
         """
         replica, identity = self._replica, self._identity()
         word = replica.own_word()
@@ -117,10 +118,10 @@ class Vouching:
 
     def read(self, raw: Any, records: Sequence[Claiming] | None = None) -> list[Vouch]:
         """
-        The vouches in a message that are proven and news; malformed ones, and those of non-members,
-        are ignored.
+        The vouches in a message that are proven and news; malformed vouches, and those of
+        non-members, are ignored.
 
-        :param records: the records of the message: only vouches that they need are looked at.
+        :param records: the records of the message; only vouches that they need are looked at.
         """
         self._follow()
         if not isinstance(raw, list):
@@ -173,16 +174,16 @@ class Vouching:
     # -- what did not count
 
     def note(self, peer: str, reasons: Sequence[str]) -> None:
-        """Note why some of what *peer* sent was not taken: for the log and the status."""
+        """Note, for the log and the status, why something that *peer* sent does not count."""
         self._note(f"not taken from {peer}", peer, reasons)
 
     def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
-        """Note what was wrong with records: master → claims of writes that it never made."""
+        """Note false claims: master → what is wrong with records that claim writes in its name."""
         for name, what in reasons.items():
             self.note(name, what)
 
     def refused(self, peer: str, reasons: Any) -> None:
-        """Note why *peer* refused some of what it was sent."""
+        """Note why *peer* refused something that this master sent."""
         if isinstance(reasons, list):
             self._note(f"not taken by {peer}", peer, [_printable(reason) for reason in reasons])
 
@@ -195,7 +196,7 @@ class Vouching:
         self._noted[what] = _Noted(peer, reasons[0], time.monotonic())
 
     def notes(self) -> list[str]:
-        """The notes for the status, of peers that are in the group."""
+        """The notes for the status; only about peers that are in the group."""
         members, now = self._trust.peers(), time.monotonic()
         return [
             f"{what}: {noted.reason}"
@@ -205,7 +206,7 @@ class Vouching:
 
 
 def nodes_of(records: Iterable[Any]) -> set[str]:
-    """The nodes in the contexts of *records* as they travel (``sync/codec.py``)."""
+    """The nodes in the contexts of *records*, in their form on the wire (``sync/codec.py``)."""
     return {node for record in records for context in record[3:4] for node, _ in context}
 
 
@@ -237,6 +238,6 @@ def _proves(key: ec.EllipticCurvePublicKey, vouch: Vouch) -> bool:
 
 
 def _printable(reason: Any) -> str:
-    """A peer's reason, fit for logs and terminals."""
+    """A peer's reason, made safe for logs and terminals."""
     text = reason[:300] if isinstance(reason, str) else "without a reason"
     return "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -37,9 +37,9 @@ class PeerClient:
     """
     Calls one peer. Construct it, use it and :meth:`close` it inside one running event loop.
 
-    :param timeout: seconds a call may take altogether, connecting included, unless it says so.
+    :param timeout: seconds that a call may take, connecting included, unless the call says another.
     :ivar bytes_sent: bytes of all requests: heads, bodies and TLS records; without handshakes.
-    :ivar bytes_received: the same of all answers.
+    :ivar bytes_received: the same for all answers.
     """
 
     def __init__(self, identity: Identity, peer: Peer, timeout: float = 5.0) -> None:
@@ -61,9 +61,9 @@ class PeerClient:
         Call *method* of the peer. A call may arrive twice (it is repeated once if a kept connection
         turns out to be closed), so methods must be idempotent.
 
-        :raises PeerUnreachable: no usable answer in time; names address and reason.
-        :raises PeerRefused: the peer refused; its reason is in the message. It is
-            :exc:`MessageTooLarge` if a smaller message may be taken.
+        :raises PeerUnreachable: no usable answer came in time; names address and reason.
+        :raises PeerRefused: the peer refused; the message has its reason. It is
+            :exc:`MessageTooLarge` if the peer may take a smaller message.
         """
         try:
             return await asyncio.wait_for(
@@ -77,7 +77,7 @@ class PeerClient:
             self.bytes_received = self._exchange.bytes_received
 
     async def close(self) -> None:
-        """Close the kept connections; calls in progress fail, and so do later ones."""
+        """Close the kept connections; calls in progress and later calls fail."""
         await self._exchange.close()
 
 
@@ -98,10 +98,10 @@ async def call_once(
 
 async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
     """
-    All certificates of the master at the address of *peer*, the oldest first, by its own account:
-    believe only those that follow from a pinned one (:func:`.succession.after`).
+    All certificates of the master at the address of *peer*, the oldest first, as it says. Believe
+    only those that follow from a pinned certificate (:func:`.succession.after`).
 
-    :raises PeerError: it cannot be asked.
+    :raises PeerError: the master cannot be asked.
     """
     exchange = Exchange(peer.url, tls.joining_context(), None)
     try:
@@ -117,10 +117,10 @@ async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
 
 async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 5.0) -> None:
     """
-    Show *peer* all our certificates, so that it takes over the present one if it pinned a former.
+    Show *peer* all our certificates: if it pinned a former one, it takes over the present one.
 
-    :param name: ours.
-    :raises PeerError: it cannot be asked, or does not believe them.
+    :param name: our name.
+    :raises PeerError: *peer* cannot be asked, or does not believe them.
     """
     exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
     shown = {"name": name, "certificates": list(identity.chain)}
@@ -136,9 +136,9 @@ class Exchange:
     """
     Requests to *url*, whose server must show exactly the certificate *expected*.
 
-    :param context: the TLS context; the certificate is also compared before anything is sent.
-    :param expected: a PEM certificate, or the SHA-256 of one; None if the answer proves itself and
-        nothing confidential is sent.
+    :param context: the TLS context.
+    :param expected: a PEM certificate, or its SHA-256; compared before anything is sent. None if
+        the answer proves itself and nothing confidential is sent.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes | None) -> None:
@@ -156,7 +156,7 @@ class Exchange:
     async def call(
         self, method: str, payload: Mapping[str, Any], repeat: bool = False
     ) -> dict[str, Any]:
-        """One request and its answer; without a deadline of its own. Errors as in PeerClient."""
+        """Make one request, without a deadline. Raises as :meth:`PeerClient.call`."""
         body = wire.pack(payload)
         if len(body) > wire.MAX_BODY:
             raise MessageTooLarge(
@@ -240,7 +240,7 @@ class Exchange:
 
 
 def _printable(message: object, status: int) -> str:
-    """A peer's reason, fit for logs and terminals."""
+    """A peer's reason, made safe for logs and terminals."""
     text = message[:MAX_REASON] if isinstance(message, str) and message else f"HTTP {status}"
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
@@ -250,7 +250,7 @@ def _on_the_wire(size: int) -> int:
 
 
 def _hung_up(exc: Exception) -> bool:
-    """Whether an established connection was closed by the other side."""
+    """Whether the other side closed an established connection."""
     if isinstance(exc, (aiohttp.ClientConnectorError, aiohttp.ServerFingerprintMismatch)):
         return False
     return isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, OSError))

@@ -1,14 +1,14 @@
 """
-How a TCP connection is authenticated, within limits.
+Accepts and authenticates TCP connections, within limits.
 
-asyncio's own TLS server drops failed handshakes silently and lets any number of them linger. Here
-each has a deadline, and is counted with its reason when it fails. When too many are unfinished, the
-caller with the most of them loses its oldest: a flood from one address keeps only itself out, one
-from many addresses keeps others out for at most the time of a handshake.
+asyncio's own TLS server drops failed handshakes silently, and lets any number of unfinished ones
+linger. Here each has a deadline, and a failed one is counted with its reason. If too many are
+unfinished, the caller with the most of them loses its oldest: a flood from one address keeps out
+only itself, one from many addresses keeps others out for at most the time of a handshake.
 
-Only documented behaviour of asyncio is used: watching a socket, making a connection of an accepted
-one, and that nothing is received before ``connection_made``. What happens within one turn of its
-loop differs between releases of Python.
+This relies only on documented behaviour of asyncio: it watches a socket, makes a connection of an
+accepted socket, and receives nothing before ``connection_made``. What happens within one turn of
+its loop differs between releases of Python.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
 from saltext_ha.transport.framing import Framing, Unframed
 from saltext_ha.transport.tls import fingerprint
 
-# Errors of accept(2) when this process or the system is out of resources; tried again after so many
+# Errors of accept(2) if this process or the system is out of resources; we try again after _PAUSE
 # seconds. The caller that was not accepted still waits, so the socket stays readable.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE = 1.0
-# Seconds for the answer to a caller that is cut off.
+# Seconds for the last answer to a caller that is cut off.
 LAST_WORD = 1.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Deadlines in seconds, sizes in bytes, and how many connections at a time."""
+    """Deadlines in seconds, sizes in bytes, and most connections at a time."""
 
     handshake: float = 5.0
     header: float = 10.0
@@ -47,7 +47,7 @@ class Limits:
     keepalive: float = 75.0
     max_body: int = 8 * 1024 * 1024
     max_line: int = 8190
-    # So many are accepted at a time, and so many may wait.
+    # So many callers are accepted at a time, and so many may wait.
     backlog: int = 128
     max_handshakes: int = 64
     max_anonymous: int = 16
@@ -59,10 +59,10 @@ class Acceptor:
     """
     Makes a :class:`Connection` for every caller, and limits their number.
 
-    :param context: returns the TLS context for a new handshake, each time, so trust may change.
-        None: no TLS, the caller sends a request at once.
-    :param requests: makes the protocol that speaks HTTP once the handshake is done.
-    :param refuse: called with (reason, host) of every caller that is turned away.
+    :param context: called for each handshake, as trust may change; returns its TLS context, or None
+        for no TLS: then the caller sends a request at once.
+    :param requests: makes the protocol that speaks HTTP after the handshake.
+    :param refuse: called with (reason, host) for every caller that is turned away.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class Acceptor:
             try:
                 sock, address = listening.accept()
             except OSError as exc:
-                # Usually no other caller is waiting. Or it has disconnected, or is blocked by a
-                # firewall.
+                # Usually no other caller waits. Or the caller has disconnected, or a firewall
+                # blocks it.
                 if exc.errno in _EXHAUSTED:
                     self.refuse("no file descriptor is left", "?")
                     loop = asyncio.get_running_loop()
@@ -119,7 +119,8 @@ class Acceptor:
 
     def enter(self, connection: Connection, stage: dict[Connection, None], limit: int) -> None:
         """
-        Put *connection* into *stage*; when that is full, the caller with the most there loses one.
+        Put *connection* into *stage*. If that is full, the caller with the most connections there
+        loses one.
         """
         own = [other for other in stage if other.fingerprint == connection.fingerprint]
         if connection.fingerprint and len(own) >= self.limits.max_per_peer:
@@ -136,14 +137,14 @@ class Acceptor:
         oldest.drop()
 
     def forget(self, connection: Connection) -> None:
-        """Called once a connection is over, in any stage."""
+        """Called when a connection is over, in any stage."""
         for stage in (self.handshakes, self.anonymous, self.authenticated):
             stage.pop(connection, None)
         if connection.requests is not None:
             self.by_requests.pop(connection.requests, None)
 
     def stop_listening(self) -> None:
-        """Accept no more callers; present connections stay."""
+        """Accept no more callers; open connections stay."""
         for listening in self._listening:
             if listening in self._pauses:
                 self._pauses.pop(listening).cancel()
@@ -170,22 +171,22 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
         self._framing: Framing | None = Framing()
-        """None once nothing is read any more."""
+        """None when nothing more is read."""
         self.requests: asyncio.Protocol | None = None
         self.fingerprint: str | None = None
         self.host = "?"
         self.spared = False
         """
-        Whether other connections are dropped before it when there are too many; set by the server.
+        Whether, if there are too many connections, others are dropped first; set by the server.
         """
 
     @property
     def caller(self) -> str:
-        """The owner of the connection: a peer by its certificate, a stranger by the address."""
+        """The owner of the connection: a peer's fingerprint, or a stranger's address."""
         return self.fingerprint or self.host
 
     def begin(self, sock: socket.socket, host: str) -> None:
-        """Take on *sock*, which was accepted from *host*."""
+        """Begin with the accepted socket *sock* of *host*."""
         self._sock = sock
         self.host = host
         self._acceptor.enter(self, self._acceptor.handshakes, self._acceptor.limits.max_handshakes)
@@ -200,7 +201,7 @@ class Connection(asyncio.Protocol):
             return
         session = made.get_extra_info("ssl_object")
         try:
-            # From the TLS session itself; ValueError if it has just ended.
+            # Ask the TLS session itself; ValueError if it has just ended.
             der = session.getpeercert(binary_form=True) if session else None
         except ValueError:
             made.abort()  # which _connect reports
@@ -228,7 +229,7 @@ class Connection(asyncio.Protocol):
     # Called by the listener
 
     def busy(self) -> None:
-        """A request can be answered now: the idle limit is suspended."""
+        """A request can be answered now: suspend the time limit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -240,13 +241,13 @@ class Connection(asyncio.Protocol):
             self._read(None)
 
     def drop(self) -> None:
-        """End it now, without waiting for anything to be sent."""
+        """End the connection now, without waiting for anything to be sent."""
         if self._transport is not None:
             # asyncio of Python 3.11.2 cannot abort a TLS transport that was closed twice.
             with contextlib.suppress(AttributeError):
                 self._transport.abort()
         elif self._sock is not None:
-            # Until then the handshake still uses it.
+            # Do not close it: the handshake still uses it.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
         self._end(None)
@@ -291,7 +292,7 @@ class Connection(asyncio.Protocol):
         self._expect(limits.header, IDLE)
 
     def _read(self, data: bytes | None) -> None:
-        """Pass on the part of *data* that may be read now; None: the last request is answered."""
+        """Pass on what aiohttp may read now of *data*; None: the last request is answered."""
         if self._framing is None or self.requests is None:
             return
         try:
@@ -329,7 +330,7 @@ class Connection(asyncio.Protocol):
         self.busy()
         self._acceptor.forget(self)
         if self.requests is not None:
-            # Not at once: aiohttp fails if it is over before its own task had its first turn.
+            # Not at once: aiohttp fails if the connection ends before its task had its first turn.
             asyncio.get_running_loop().call_soon(self.requests.connection_lost, exc)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from saltext_ha.common.errors import EngineUnavailable, HaError
 
-# Most commands are answered before that; then the engine is asked whether it responds at all.
+# Most answers come within so many seconds; then the engine is asked whether it responds at all.
 FIRST = 2.0
-# While it works on a command, it is asked again at this interval.
+# While the engine works on a command, it is asked again at this interval.
 AGAIN = 10.0
 # Seconds that an engine may take to accept a caller, or to answer a small question.
 PATIENCE = 5.0
@@ -37,8 +37,8 @@ def _beside(path: Path) -> Path:
 
 def tell_why(path: Path, reason: str) -> None:
     """
-    Leave the *reason* why the engine of this process does not listen on *path*: it counts as long
-    as this process lives. An empty one removes it. Best effort: the log has it, too.
+    Write down the *reason* why the engine of this process does not listen on *path*. It counts as
+    long as this process lives; an empty reason removes it. Errors are ignored: the log has it, too.
     """
     told = {"pid": os.getpid(), "at": time.time(), "reason": reason}
     with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def tell_why(path: Path, reason: str) -> None:
 
 
 def _why_not(path: Path) -> str:
-    """Why no engine listens on *path*, as left by one that could not start; empty if none did."""
+    """Why no engine listens on *path*, written by one that could not start; empty if none did."""
     try:
         fd = os.open(_beside(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(fd, encoding="utf-8") as file:
@@ -75,7 +75,7 @@ def _lives(pid: int) -> bool:
 
 
 class _Silent(Exception):
-    """The engine does not respond to anything."""
+    """The engine does not respond at all."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -85,10 +85,10 @@ class _UnixConnection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # With a timeout of Python's own, connecting fails at once if others wait to be accepted.
+        # With Python's own timeout, connecting fails at once if other callers wait.
         seconds, rest = divmod(min(self.timeout or 0.0, PATIENCE), 1)
         patience = struct.pack("ll", int(seconds), int(rest * 1e6))
-        with contextlib.suppress(OSError):  # a system with another size of times
+        with contextlib.suppress(OSError):  # this system has another struct timeval
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         self.sock.connect(str(self._path))
         self.sock.settimeout(min(self.timeout or 0.0, PATIENCE))
@@ -100,8 +100,8 @@ def request(
     """
     Have the engine that listens on *path* carry out *command*.
 
-    :param timeout: seconds to wait for the answer; an unresponsive engine, for instance a stopped
-        process, is given up after about :data:`FIRST` plus :data:`PATIENCE`.
+    :param timeout: seconds to wait for the answer; for an unresponsive engine, for instance a
+        stopped process, only about :data:`FIRST` plus :data:`PATIENCE`.
     :return: the engine's answer, plain data.
     :raises EngineUnavailable: no engine answers there.
     :raises HaError: the engine refused or failed; the message is its reason.
@@ -138,7 +138,7 @@ def request(
 
 def _send(connection: _UnixConnection, command: str, payload: Mapping[str, Any] | None) -> None:
     """
-    :raises _Silent: the engine does not accept us, or does not read.
+    :raises _Silent: the engine does not accept the connection, or does not read.
     """
     try:
         connection.request("POST", f"/{command}", json.dumps(payload or {}))
@@ -148,10 +148,10 @@ def _send(connection: _UnixConnection, command: str, payload: Mapping[str, Any] 
 
 def _wait(connection: _UnixConnection, path: Path, timeout: float) -> None:
     """
-    Return when the answer begins to come.
+    Wait until the answer begins to come.
 
-    :raises _Silent: the engine answers nothing else, either.
-    :raises TimeoutError: not in time.
+    :raises _Silent: the engine answers no other question, either.
+    :raises TimeoutError: it does not come in time.
     """
     poll, end, pause = select.poll(), time.monotonic() + timeout, FIRST
     poll.register(connection.sock, select.POLLIN)
@@ -168,7 +168,7 @@ def _wait(connection: _UnixConnection, path: Path, timeout: float) -> None:
 
 
 def _responds(path: Path) -> bool:
-    """Whether the engine answers at all; that it does not know the command is an answer."""
+    """Whether the engine answers at all; an error is an answer, too."""
     connection = _UnixConnection(path, PATIENCE)
     try:
         connection.request("GET", "/")

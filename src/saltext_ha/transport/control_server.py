@@ -18,13 +18,14 @@ from saltext_ha.transport.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
-# A caller has ten seconds to send its command, and a minute to take the answer. Few are accepted at
-# a time, the others wait: so a caller has sent its command before enough others come for it to be
-# dropped.
+# A caller has ten seconds to send its command, and a minute to take the answer. Few callers are
+# accepted at a time, the others wait: so a caller has sent its command before so many others come
+# that it would be dropped.
 LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=256, backlog=8)
-# At a time. Fewer than connections: a caller whose command is being carried out is never dropped.
+# At a time; fewer than connections, so a caller whose command is being carried out is never
+# dropped.
 MAX_COMMANDS = 32
-# Of a unix socket's path on Linux, in bytes.
+# Bytes in the path of a unix socket on Linux.
 LONGEST_PATH = 107
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -36,8 +37,8 @@ class ControlServer:
 
     :param commands: name → coroutine function from request to answer; a ``HaError`` becomes an
         error answer with its message.
-    :param limits: of connections and their time. A user who may connect may do everything, but a
-        script that leaks connections must not keep others out.
+    :param limits: limits of connections. A user who may connect may do everything, but a script
+        that leaks connections must not keep others out.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class ControlServer:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Reason → how many connections and requests were refused for it since the start."""
+        """Reason → how many connections and requests were refused since the start."""
         return dict(self._refusals.counts)
 
     @property
@@ -61,7 +62,7 @@ class ControlServer:
 
     async def start(self) -> None:
         """
-        Begin to listen; a socket left by a killed engine is replaced.
+        Begin to listen; replace a socket that a killed engine left.
 
         :raises HaError: the socket cannot be made.
         """
@@ -76,8 +77,8 @@ class ControlServer:
         """
         Stop listening and remove the socket.
 
-        :param grace: seconds that a command may still take: one that does not end must not hold up
-            the master's stop.
+        :param grace: seconds that a command may still take; a command that does not end must not
+            hold up the master's stop.
         """
         await self._http.stop(grace)
 
@@ -88,7 +89,7 @@ class ControlServer:
         self, request: web.BaseRequest, connection: Connection
     ) -> web.StreamResponse:
         response = await self._answer(request, connection)
-        response.force_close()  # as runners do: one command per connection
+        response.force_close()  # one command per connection, as runners have it
         return response
 
     async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.Response:
@@ -110,7 +111,7 @@ class ControlServer:
         if self._working >= MAX_COMMANDS:
             self._refuse("too many commands", "")
             return _error(503, f"{MAX_COMMANDS} commands are being carried out; try again later")
-        # The command is complete: from now on it has no deadline, and is not dropped for others.
+        # The command has arrived: from now on it has no deadline, and is not dropped for others.
         connection.busy()
         connection.spared = True
         self._working += 1

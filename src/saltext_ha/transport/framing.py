@@ -1,11 +1,11 @@
 """
-Which bytes of a connection are the next request? Passes one at a time, of known length.
+Finds the next request in the bytes of a connection; passes one request at a time, of known length.
 
-aiohttp reads the requests behind this. Its releases before 3.14, which come with Salt 3006 and
-3007, keep the lines of a head, trailers, what follows an upgrade, and requests before an answer,
-all without a limit: one connection took 2 GB in five seconds. So none of that is passed. Nor are
-requests that two readers might understand differently: what a proxy in front takes for the end of a
-request is the end here, too.
+aiohttp reads what is passed. Its releases before 3.14, which come with Salt 3006 and 3007, keep the
+lines of a head, trailers, what follows an upgrade, and requests that come before an answer, all
+without a limit: one connection took 2 GB in five seconds. So none of that is passed. Requests that
+two readers might understand differently are not passed, either: a proxy in front and this module
+see the same end of a request.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _REASONS = {400: "Bad Request", 411: "Length Required", 431: "Request Header Fie
 
 class Unframed(Exception):
     """
-    The end of a request is unclear, or it is too long.
+    A request has no clear end, or is too long.
 
-    :param status: of the answer; 0 if another request is just being answered.
+    :param status: of the answer; 0 if another request is being answered.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -55,17 +55,17 @@ class Framing:
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        """The next request, as far as it has come."""
+        """The received part of the next request."""
         self._body = 0
-        """Bytes still to come of the body of the passed request."""
+        """How many bytes of the passed request's body are still to come."""
         self._open = False
         """Whether the passed request is not answered yet."""
 
     def take(self, data: bytes) -> bytes:
         """
-        Takes *data*, and returns what may be read now.
+        Take received *data*; return the bytes to pass on now.
 
-        :raises Unframed: the connection is to be ended.
+        :raises Unframed: the connection must be ended.
         """
         through, rest = data[: self._body], data[self._body :]
         self._body -= len(through)
@@ -78,9 +78,9 @@ class Framing:
 
     def answered(self) -> bytes:
         """
-        The request is answered; what may be read now.
+        The passed request is answered; return the bytes to pass on now.
 
-        :raises Unframed: the connection is to be ended.
+        :raises Unframed: the connection must be ended.
         """
         self._open = False
         return self._next()
@@ -109,7 +109,7 @@ def _length(head: bytes) -> int:
     first, *lines = head.split(b"\r\n")
     if len(lines) > MAX_LINES:
         raise Unframed(431, f"a head has at most {MAX_LINES} lines")
-    # A line that begins with a space would be the end of the one before, for some readers.
+    # Some readers take a line that begins with a space for a part of the line before.
     if not _FIRST.fullmatch(first) or not all(map(_FIELD.fullmatch, lines)):
         raise Unframed(400, _NONE)
     fields = [line.partition(b":") for line in lines]

@@ -21,10 +21,10 @@ class HttpServer:
     """
     Listens on one address, and calls *answer* for each request.
 
-    :param answer: takes the request and its connection. It calls the connection's ``busy()`` once
+    :param answer: takes the request and its connection. It calls the connection's ``busy()`` when
         the limit for unfinished requests no longer applies.
-    :param refuse: called with (reason, host) of every caller that is turned away.
-    :param context: returns the TLS context for a new connection, each time. None: no TLS.
+    :param refuse: called with (reason, host) for every caller that is turned away.
+    :param context: called for each new connection; returns its TLS context, or None for no TLS.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HttpServer:
             encoded, and OverflowError for a number that is no port.
         """
         loop = asyncio.get_running_loop()
-        # Bound only: the acceptor accepts callers.
+        # This only binds: the acceptor accepts callers.
         server = await loop.create_server(
             asyncio.Protocol, host, port, reuse_address=True, start_serving=False
         )

@@ -1,7 +1,7 @@
 """
-This master's identity towards peers: a private key and a self-signed certificate of its own.
+This master's identity towards peers: its own private key and self-signed certificate.
 
-Never Salt's ``master.pem``: that one may be shared by the whole group, and is shown to minions.
+It is never Salt's ``master.pem``: the whole group may share that, and minions are shown it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BACKDATED = datetime.timedelta(days=366)
 ANEW = (
     "on it salt-run ha.leave; on another member salt-ha invite; on it salt-ha join --token-file -"
 )
-"""How a master comes back under a certificate that does not follow from its present one."""
+"""How a master gets a certificate that does not follow from its present one, and comes back."""
 _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 
@@ -56,12 +56,12 @@ class Identity:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """All its certificates, the oldest first; each was signed with the key of the former."""
+        """All certificates, the oldest first; each was signed with the key of the one before it."""
         return (*self.former, self.certificate)
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """The fingerprints of all its certificates."""
+        """The fingerprints of all certificates."""
         return frozenset(map(_fingerprint, self.chain))
 
 
@@ -69,12 +69,12 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     """
     This master's identity, made on first use.
 
-    The engine and a runner may both be first: each file is created whole by exactly one of them,
+    The engine and a runner may both be first: exactly one of them creates each file, as a whole,
     and the certificate is made from the key that is there.
 
-    :param state_dir: created with mode 0700 when missing.
+    :param state_dir: created with mode 0700 if it is missing.
     :param name: written into a new certificate for people to read; nothing checks it.
-    :raises TrustError: a file is damaged, or the two do not belong together.
+    :raises TrustError: a file is damaged, or key and certificate do not belong together.
     """
     private_dir(state_dir)
     key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
@@ -84,8 +84,8 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
     if renewed:
         return renewed
     try:
-        # Checked before the key, which is always made first: so another process at this very point
-        # does not look like a lost key.
+        # Look before the key, which is always made first: so a key that another process is making
+        # does not look like a lost one.
         orphaned = certificate_file.exists()
         if not key_file.exists():
             if orphaned:
@@ -109,10 +109,10 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
 
 def is_there(state_dir: Path) -> bool:
     """
-    Whether this master's key is in its state folder: in a file of its own or, once renewed, with
-    its certificate.
+    Whether this master's key is in its state folder: in its own file or, if renewed, in one file
+    with the certificate.
 
-    :raises OSError: it is unknown.
+    :raises OSError: the folder cannot be read.
     """
     names = {path.name for path in state_dir.iterdir()}
     return KEY_FILE in names or RENEWED_FILE in names
@@ -120,8 +120,8 @@ def is_there(state_dir: Path) -> bool:
 
 def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identity:
     """
-    This master's identity if it has one; if not, a temporary one for a question, in the folder
-    *scratch*.
+    This master's identity if it has one; if not, a temporary identity in the folder *scratch*, to
+    ask a question.
     """
     key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
     if (state_dir / RENEWED_FILE).exists() or (key_file.exists() and certificate_file.exists()):
@@ -131,11 +131,12 @@ def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identi
 
 def succeed(state_dir: Path, name: str) -> Identity:
     """
-    Take a new key and certificate, vouched for by the present one: see :mod:`.succession`.
+    Take a new key and certificate, signed with the present key: see :mod:`.succession`.
 
-    From here on peers are shown the new one; they need not be asked first.
+    Peers are shown the new certificate from now on; they need not be asked first.
 
-    :raises TrustError: the present one cannot be read, has expired, or has too many before it.
+    :raises TrustError: the present certificate cannot be read, has expired, or has too many former
+        ones.
     """
     present = load_or_create(state_dir, name)
     if succession.expired(present.certificate):
@@ -146,7 +147,7 @@ def succeed(state_dir: Path, name: str) -> Identity:
         raise TrustError(f"too many former certificates: {ANEW}")
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _new_certificate(key, name, (_load_key(present.key_file), present.certificate))
-    # The former ones first: they count only if a certificate follows them.
+    # Write the former ones first: they count only if a certificate follows them.
     write_whole(state_dir / FORMER_FILE, "".join(present.chain).encode("ascii"))
     write_whole(state_dir / RENEWED_FILE, _encoded(key) + certificate)
     for file in (CERTIFICATE_FILE, KEY_FILE):
@@ -158,10 +159,10 @@ def renew(state_dir: Path, name: str) -> Identity:
     """
     Delete the identity and make a new one, which peers do not know until this master joins.
 
-    A certificate that was removed from a group stays removed for good, so a master that left
-    comes back under a new one.
+    A certificate that was removed from a group stays removed for good, so a master that left comes
+    back with a new one.
     """
-    # The key last: after a crash in between, a certificate without its key would be refused.
+    # Delete the key last: after a crash in between, a certificate without its key would be refused.
     (state_dir / CERTIFICATE_FILE).unlink(missing_ok=True)
     point("identity.drop")
     for file in (KEY_FILE, RENEWED_FILE, FORMER_FILE):
@@ -216,8 +217,8 @@ def _new_certificate(
     name: str,
     former: tuple[ec.EllipticCurvePrivateKey, str] | None = None,
 ) -> bytes:
-    """A certificate for *key*, signed by itself or by the *former* key and its certificate."""
-    # TLS libraries look up trust anchors by subject: two certificates of one master must differ.
+    """A certificate for *key*: self-signed, or issued with the *former* key and certificate."""
+    # TLS libraries look up trust anchors by subject: each certificate of a master needs its own.
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "saltext-ha"),

@@ -1,7 +1,7 @@
 """
 The server side: answers calls of pinned peers, and of masters that join.
 
-``POST /v1/<method>`` with a msgpack map, answered by a msgpack map. Refusals are
+A call is ``POST /v1/<method>`` with a msgpack map; the answer is a msgpack map. A refusal is
 ``{"error": code, "message": reason}`` with a fitting HTTP status.
 """
 
@@ -32,10 +32,10 @@ Payload = dict[str, Any]
 Handler = Callable[[Peer, Payload], Awaitable[Mapping[str, Any]]]
 OpenHandler = Callable[[Payload, str], Awaitable[Mapping[str, Any]]]
 
-# The methods that may be called without a pinned certificate.
+# The methods that callers without a pinned certificate may call.
 OPEN = ("join", "plan", "certificates", "renewed")
-# Larger bodies are unpacked and carried out only a few at a time: each may need twenty times the
-# memory.
+# Only a few larger bodies are unpacked and carried out at a time: each may need twenty times its
+# size in memory.
 LARGE = 256 * 1024
 LARGE_AT_ONCE = 2
 _PREFIX = "/v1/"
@@ -53,13 +53,13 @@ class PeerListener:
     """
     Listens for peers on *host*:*port* (0 takes a free one; see :attr:`port`).
 
-    :param handlers: method name → coroutine function taking the calling :class:`Peer` and the
-        payload, returning the answer. ``InvalidRecord`` raised by one is answered as 422,
-        ``TokenError`` and ``TrustError`` as 403, any other ``HaError`` as 409, each with its
-        message; anything else as 500 without, and logged.
+    :param handlers: method name → coroutine function that takes the calling :class:`Peer` and the
+        payload, and returns the answer. The status is 422 if it raises ``InvalidRecord``, 403 for
+        ``TokenError`` and ``TrustError``, 409 for any other ``HaError``, each with its message; 500
+        for anything else, without it, and logged.
     :param strangers: the same for callers without a certificate, which may call only :data:`OPEN`;
         each handler takes the payload and the caller's address.
-    :param refusals: takes notes of callers that were turned away.
+    :param refusals: counts callers that are turned away.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PeerListener:
 
     @property
     def refused(self) -> dict[str, int]:
-        """Reason → how many handshakes and requests were refused for it since the start."""
+        """Reason → how many handshakes and requests were refused since the start."""
         return dict(self._refusals.counts)
 
     @property
@@ -100,7 +100,7 @@ class PeerListener:
 
     @property
     def port(self) -> int:
-        """The port that is being listened on."""
+        """The port; the real one after :meth:`start`."""
         return self._port
 
     async def start(self) -> None:
@@ -147,7 +147,7 @@ class PeerListener:
             self._refusals.add(exc.code.replace("_", " "), connection.host)
             message = {"error": exc.code, "message": str(exc), **exc.more}
             response = _message(exc.status, message)
-            # A body that is not read cannot be distinguished from the next request.
+            # A body that was not read would look like the next request.
             unread = not request.content.is_eof()
             if unread or connection.fingerprint is None or exc.code == "not_pinned":
                 response.force_close()
@@ -197,7 +197,7 @@ class PeerListener:
             ) from None
 
     def _admit(self, request: web.BaseRequest, connection: Connection) -> tuple[str, Peer | None]:
-        """Which caller may call what; the pins are looked up for every request."""
+        """Check that the caller may call the method; the pins are looked up for every request."""
         peer = None
         if connection.fingerprint is not None:
             peer = self._trust.by_fingerprint(connection.fingerprint)
@@ -226,7 +226,7 @@ class PeerListener:
         return method, peer
 
     async def _body(self, request: web.BaseRequest, limit: int) -> bytes:
-        # Always known: framing passes no other request.
+        # The length is always known: framing passes no other request.
         if (request.content_length or 0) > limit:
             raise _Refused(413, "too_large", f"the body has more than {limit} bytes")
         if request.content.is_eof():
@@ -242,8 +242,8 @@ class PeerListener:
         try:
             return await asyncio.wait_for(reading, self._limits.body)
         except BaseException as exc:
-            # wait_for refers to the error, and the error to wait_for and to what was read: a cycle
-            # for the garbage collector, which counts objects and not megabytes.
+            # wait_for refers to the error, and the error to wait_for and to the bytes read. Only
+            # the garbage collector frees such a cycle, and it counts objects, not megabytes.
             traceback.clear_frames(exc.__traceback__)
             raise
 

@@ -1,4 +1,4 @@
-"""A peer as it is described: its name, its URL and its certificates, checked; and a removed one."""
+"""The description of a peer (its name, its URL, its certificates), checked; and a removed peer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Peer:
     """
     A pinned master. ``certificate`` is PEM, ``added`` the ISO time at which it was pinned here.
 
-    ``introducer`` is the member that told this master of it; empty: it was admitted here by a token
-    or the secret, or admitted this master; None: unknown, an older release pinned it.
+    ``introducer`` is the member that told this master of the peer; empty: the peer was admitted
+    here by a token or the secret, or admitted this master; None: unknown (of an older release).
     """
 
     name: str
@@ -29,24 +29,24 @@ class Peer:
     fingerprint: str
     added: str = ""
     former: tuple[str, ...] = ()
-    """The certificates that it had before, the oldest first; see :mod:`.succession`."""
+    """The peer's earlier certificates, the oldest first; see :mod:`.succession`."""
     introducer: str | None = None
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """The fingerprints of all its certificates, present and former."""
+        """The fingerprints of all certificates of the peer, present and former."""
         former = (fingerprint(ssl.PEM_cert_to_DER_cert(pem)) for pem in self.former)
         return frozenset((self.fingerprint, *former))
 
     @property
     def address(self) -> str:
-        """``host:port``, as messages name it."""
+        """``host:port``, for messages."""
         return urlsplit(self.url).netloc
 
 
 @dataclass(frozen=True)
 class Removed:
-    """A certificate that was removed from the group, and the name it had."""
+    """A certificate that was removed from the group, and the name of its master."""
 
     fingerprint: str
     name: str
@@ -64,7 +64,7 @@ def make_peer(
     """
     Build a :class:`Peer` from values of unknown origin.
 
-    :raises TrustError: which value is wrong, and why.
+    :raises TrustError: says which value is wrong, and why.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise TrustError(f"name {name!r:.80}: takes letters, digits, '.', '_' and '-', at most 64")
@@ -87,7 +87,7 @@ def make_peer(
 
 def read_peer(entry: Mapping[str, Any]) -> Peer:
     """
-    The peer that a master introduces by *entry*.
+    The peer that *entry*, from another master, describes.
 
     :raises TrustError: as :func:`make_peer`.
     """

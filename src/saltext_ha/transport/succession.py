@@ -1,9 +1,9 @@
 """
-Successive certificates: which one does a master have now, if it had that one before?
+Successive certificates: finds the present certificate of a master that had another one before.
 
 A renewed certificate is signed with the key of the one before it. A master that pinned the old one
-can check the new one by itself, from any sender and at any time: no member has to be up, or
-to be asked, when another one renews its certificate.
+can check the new one by itself, from any sender and at any time. So when a member renews its
+certificate, no other member has to be up or to be asked.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltext_ha.common.errors import TrustError
 
-# All of them fit into a request of a stranger.
+# So many certificates fit into a request of a stranger.
 MAX_FORMER = 16
 
 
 def expiry(pem: str) -> datetime.datetime:
     """When a certificate expires."""
     certificate = x509.load_pem_x509_certificate(pem.encode("ascii"))
-    # The name without _utc is deprecated since cryptography 42; the other one does not exist
-    # before.
+    # cryptography has the name with _utc since release 42, where the other is deprecated.
     aware = getattr(certificate, "not_valid_after_utc", None)
     if isinstance(aware, datetime.datetime):
         return aware
@@ -40,8 +39,8 @@ def expired(pem: str) -> bool:
 
 def check(chain: Sequence[str]) -> None:
     """
-    Whether each certificate of *chain* (PEM, the oldest first) was signed with the key of the one
-    before it.
+    Check that each certificate of *chain* (PEM, the oldest first) was signed with the key of the
+    one before it.
 
     :raises TrustError: says what is wrong.
     """
@@ -64,10 +63,10 @@ def check(chain: Sequence[str]) -> None:
 
 def after(pinned: str, chain: Sequence[str]) -> str:
     """
-    The certificate that replaced *pinned*, by a *chain* as :func:`check` takes it.
+    The certificate that replaced *pinned*, according to *chain* (see :func:`check`).
 
-    :raises TrustError: the chain does not continue from it, or the pinned one has expired and
-        cannot vouch for another.
+    :raises TrustError: *chain* does not continue from *pinned*, or *pinned* has expired and cannot
+        vouch for another certificate.
     """
     if pinned not in chain:
         raise TrustError("shows a certificate that does not follow from the pinned one")

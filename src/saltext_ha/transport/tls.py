@@ -1,8 +1,8 @@
 """
 TLS between masters: version 1.3, both sides authenticated by pinned certificates.
 
-A pinned certificate is its own trust anchor, no matter who signed it; names and hosts in it are
-ignored. Everywhere a certificate is named by its fingerprint.
+A pinned certificate is its own trust anchor, whoever signed it; names and hosts in it are ignored.
+The fingerprint of a certificate stands for it everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cryptography import x509
 from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.transport.identity import Identity
 
-NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME, which ssl does not name
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME; ssl has no name for it
 
 
 def fingerprint(der: bytes) -> str:
@@ -26,10 +26,10 @@ def fingerprint(der: bytes) -> str:
 
 def read_certificate(pem: object) -> tuple[str, str]:
     """
-    Check that *pem* is exactly one certificate that TLS will take.
+    Check that *pem* is exactly one certificate that TLS accepts.
 
     :return: the certificate as normalized PEM, and its fingerprint.
-    :raises TrustError: what is wrong with it; the caller says where it came from.
+    :raises TrustError: says what is wrong, but not where *pem* came from.
     """
     if not isinstance(pem, str) or len(pem) > 16384:
         raise TrustError("is not a PEM certificate")
@@ -47,8 +47,8 @@ def read_certificate(pem: object) -> tuple[str, str]:
 
 def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:
     """
-    The listener's context: it admits holders of a *pinned* certificate (PEM), and callers without
-    any, which may only join.
+    The listener's context: admits holders of a *pinned* certificate (PEM), and callers without a
+    certificate, which may only join.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, identity)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -59,7 +59,7 @@ def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:
 
 
 def client_context(identity: Identity, certificate: str) -> ssl.SSLContext:
-    """The context of a call to a peer, which must hold exactly *certificate* (PEM)."""
+    """The context for calls to a peer that must hold exactly *certificate* (PEM)."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, identity)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
@@ -69,10 +69,9 @@ def client_context(identity: Identity, certificate: str) -> ssl.SSLContext:
 
 def joining_context() -> ssl.SSLContext:
     """
-    A context that verifies nothing and shows nothing.
+    A context that verifies nothing and shows no certificate.
 
-    Only for joining, where the caller must compare the server's fingerprint with the token's
-    before sending a byte.
+    The caller must compare the server's fingerprint before it sends anything confidential.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -94,7 +93,7 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
 
 
 def _anchor(context: ssl.SSLContext, certificates: Iterable[str]) -> None:
-    # A pin ends when it is removed. Checking the times in a certificate would only break a master
+    # A pin ends when it is removed. A check of the dates in a certificate would only break a master
     # whose clock is years off, or a group that is ten years old.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     pem = "\n".join(certificates)

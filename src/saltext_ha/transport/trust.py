@@ -1,8 +1,8 @@
 """
 The peers that this master trusts: a folder of pinned certificates, one file per peer.
 
-The folder is the truth and may be changed by another process at any time (``ha.join`` runs in the
-runner while the engine listens): every question is answered from its present content. A removed
+The folder is the truth, and another process may change it at any time (``ha.join`` runs in the
+runner while the engine listens), so every answer follows from its present content. A removed
 certificate leaves a file in ``removed/`` and is never pinned again; a master that comes back has a
 new certificate. So removals win over late gossip.
 """
@@ -47,8 +47,8 @@ class Trust:
     """
     The pinned peers below *state_dir*.
 
-    :param urls: name → URL, for peers that are reached at another URL than they told.
-    :param most: how many masters a group has at most, this one among them.
+    :param urls: name → URL, for peers that this master reaches at another URL than they tell.
+    :param most: how many masters a group has at most, including this one.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Trust:
             private_dir(folder)
         self._urls = dict(urls or {})
         self._most = most
-        # Used by the event loop, and by the thread that takes in a peer's offer.
+        # The event loop and the thread that takes in a peer's offer use this object.
         self._refreshing = threading.RLock()
         self._pinning = threading.RLock()
         self._files: dict[_Entry, Peer] = {}
-        """The content of files that have not changed since they were read."""
+        """Files as they were last read → the peer in each."""
         self._signature: _Signature | None = None
         self._pinned: dict[str, Peer] = {}
         self._reachable: dict[str, Peer] = {}
@@ -78,17 +78,17 @@ class Trust:
         self._notes: tuple[int, list[Removed]] | None = None
 
     def peers(self) -> Mapping[str, Peer]:
-        """Name → peer, with the URLs to call them under (overrides applied)."""
+        """Name → peer, with the URL to call (overrides applied)."""
         self._refresh()
         return MappingProxyType(self._reachable)
 
     def pinned(self) -> Mapping[str, Peer]:
-        """Name → peer as in the folder, for telling others."""
+        """Name → peer as in the folder, to tell others."""
         self._refresh()
         return MappingProxyType(self._pinned)
 
     def url_of(self, peer: Peer) -> str:
-        """The URL to call *peer* at, pinned or not (overrides applied)."""
+        """The URL at which to call *peer*, pinned or not (overrides applied)."""
         return self._urls.get(peer.name, peer.url)
 
     def by_fingerprint(self, fingerprint: str) -> Peer | None:
@@ -97,7 +97,7 @@ class Trust:
         return self._by_fingerprint.get(fingerprint)
 
     def problems(self) -> Mapping[str, str]:
-        """File → what is wrong with it; such a file pins no peer, the others are not affected."""
+        """File → what is wrong with it; such a file pins no peer, and does not affect others."""
         self._refresh()
         return MappingProxyType(self._problems)
 
@@ -115,8 +115,8 @@ class Trust:
         Trust *peer* from now on; pinning it again may change its URL.
 
         :return: whether that changed anything.
-        :raises TrustError: the name is pinned with another certificate, the certificate under
-            another name, the certificate was removed from the group, or the group is full.
+        :raises TrustError: the name is pinned with another certificate, or the certificate under
+            another name; the certificate was removed from the group; or the group is full.
         """
         with self._pinning:
             return self._pin(peer)
@@ -130,7 +130,7 @@ class Trust:
             return True
         there = _read_peer(path)
         if self._barred(there):
-            self.unpin(peer.name)  # a removal was interrupted after its note
+            self.unpin(peer.name)  # an earlier removal was interrupted after its note
             return self._pin(peer)
         if there.certificate in peer.former:
             return self.renew(peer.name, (*peer.former, peer.certificate))
@@ -146,9 +146,9 @@ class Trust:
 
     def check(self, peer: Peer) -> None:
         """
-        Whether :meth:`pin` would take *peer*, changing nothing.
+        Check that :meth:`pin` would take *peer*; change nothing.
 
-        :raises TrustError: as :meth:`pin` does.
+        :raises TrustError: as :meth:`pin`.
         """
         if self._barred(peer):
             raise TrustError(
@@ -172,9 +172,9 @@ class Trust:
         """
         Take over the new certificate of the pinned master *name*.
 
-        :param chain: all its certificates, the oldest first.
+        :param chain: all certificates of that master, the oldest first.
         :return: whether it was news.
-        :raises TrustError: there is no such peer, or the new one does not follow from the pinned.
+        :raises TrustError: no such peer, or its new certificate does not follow from the pinned.
         """
         peer = self.pinned().get(_checked_name(name))
         if peer is None:
@@ -185,7 +185,7 @@ class Trust:
             raise TrustError(f"{name}: {exc}") from None
         if newest == peer.certificate:
             return False
-        # Its certificates before the pinned one are known here.
+        # The certificates before the pinned one are known here.
         older = (*peer.former, *chain[chain.index(peer.certificate) : -1])
         renewed = make_peer(peer.name, peer.url, newest, peer.added, older, peer.introducer)
         self.check(renewed)
@@ -194,7 +194,7 @@ class Trust:
         return True
 
     def unpin(self, name: str) -> bool:
-        """Stop trusting *name* at once, open connections included; True if it was pinned."""
+        """Stop trusting *name* at once, even on open connections; True if it was pinned."""
         try:
             (self._peers_dir / f"{_checked_name(name)}.json").unlink()
         except FileNotFoundError:
@@ -223,19 +223,19 @@ class Trust:
 
     def bar(self, removed: Removed) -> bool:
         """
-        Note a removal (made here or told by a peer) and unpin the peer with that certificate.
+        Note a removal (made here or told by a peer), and unpin the peer with that certificate.
 
         :return: whether it was news.
-        :raises TrustError: it is no fingerprint.
+        :raises TrustError: the fingerprint is invalid.
         """
         if not FINGERPRINT.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
-        # The note first: after a crash in between, the peer is still unpinned by the next reader.
+        # Write the note first: after a crash in between, the note still unpins the peer.
         self._refresh()
         news = self._note(removed)
         for peer in list(self._with_former.values()):
             if removed.fingerprint in peer.fingerprints:
-                # Peers that know this master by another of its certificates must hear of it, too.
+                # Others may know the removed master by another of its certificates: bar all.
                 for other in peer.fingerprints:
                     self._note(replace(removed, fingerprint=other))
                 point("remove.unpin")
@@ -250,7 +250,7 @@ class Trust:
 
     def removed(self) -> list[Removed]:
         """All removed certificates; a damaged note still bars its certificate."""
-        # Read at every offer, and changed a few times in the life of a group.
+        # Notes are read for every offer, and change a few times in the life of a group.
         seen = self._removed_dir.stat().st_mtime_ns
         if self._notes is not None and self._notes[0] == seen:
             return list(self._notes[1])
@@ -263,7 +263,7 @@ class Trust:
             except (OSError, ValueError, TypeError, KeyError):
                 log.warning("damaged file=%s; the certificate it names stays out", path)
             notes.append(Removed(_fingerprint_of(path.name), name, when))
-        # Within one tick of the clock the folder may change again and keep the same time.
+        # Within one tick of the clock the folder may change again, and have the same time.
         if abs(time.time_ns() - seen) > SETTLED:
             self._notes = (seen, notes)
         return list(notes)
@@ -284,7 +284,7 @@ class Trust:
             name: replace(peer, url=self._urls[name]) if name in self._urls else peer
             for name, peer in pinned.items()
         }
-        # Each by one assignment: a concurrent reader gets all of the old or all of the new.
+        # One assignment each: a concurrent reader gets all of the old or all of the new content.
         self._problems, self._with_former = problems, found
         self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
         self._pinned, self._reachable = pinned, reachable
@@ -293,8 +293,8 @@ class Trust:
 
     def _read_all(self, signature: _Signature) -> tuple[dict[str, Peer], dict[str, str]]:
         """
-        All pinned peers by name, and what is wrong with other files. Only changed files are read: a
-        group that grows by a hundred would otherwise read five thousand certificates.
+        Name → pinned peer, and file → what is wrong with it. Only changed files are read: otherwise
+        a group that grows by a hundred would read five thousand certificates.
         """
         peers: dict[str, Peer] = {}
         problems: dict[str, str] = {}
@@ -321,7 +321,7 @@ class Trust:
 
 
 def addresses(state_dir: Path) -> dict[str, str]:
-    """Host → name of the pinned peers, for display only; nothing is made or changed."""
+    """Host → name of the pinned peer there, for display only; makes and changes nothing."""
     found = {}
     for file, *_ in _signature(state_dir / PEERS_DIR):
         with contextlib.suppress(FileNotFoundError, TrustError):
@@ -331,7 +331,7 @@ def addresses(state_dir: Path) -> dict[str, str]:
 
 
 def _signature(folder: Path) -> _Signature:
-    """A value that differs between states of the folder; about 10 µs for a group of three."""
+    """A value that differs for each state of the folder; takes 10 µs for a group of three."""
     entries = []
     try:
         with os.scandir(folder) as scan:

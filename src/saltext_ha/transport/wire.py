@@ -22,7 +22,7 @@ MAX_JOIN_BODY = 16 * 1024
 # A five-byte header may claim any number of entries; the decoder allocates memory for all of them.
 MAX_ITEMS = 1_000_000
 MAX_JOIN_ITEMS = 64
-# Lists and maps in one message: an empty one takes one byte there, and sixty here.
+# Most lists and maps in one message: an empty one takes one byte there, and sixty here.
 MAX_PARTS = 1_000_000
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ def unpack(data: bytes, max_items: int = MAX_ITEMS) -> dict[str, Any]:
     """
     Decode one message.
 
-    :param max_items: entries that one list or map inside may have.
-    :raises ValueError: it is not exactly one map, or breaks a limit.
+    :param max_items: most entries of one list or map inside.
+    :raises ValueError: *data* is not exactly one map, or breaks a limit.
     """
     max_items = min(max_items, len(data))
     parts = 0
@@ -84,13 +84,13 @@ def field(payload: Mapping[str, Any], name: str, kind: type[T], otherwise: T | N
 
     :param kind: its exact type: a bool is no number.
     :param otherwise: the value if the field is missing.
-    :raises InvalidRecord: it is something else.
+    :raises InvalidRecord: the field has another type.
     """
     return _of(kind, payload.get(name, otherwise), name)
 
 
 def texts(payload: Mapping[str, Any], name: str) -> list[str]:
-    """As :func:`field`, of a list of texts."""
+    """Like :func:`field`, for a list of texts."""
     return [_of(str, each, name) for each in field(payload, name, list)]
 
 
@@ -99,17 +99,17 @@ def rows(raw: Any, what: str, *kinds: type) -> list[Sequence[Any]]:
     *raw* as a list of lists, each cut to as many entries as there are *kinds*: a later release may
     send more.
 
-    Call it before any of it is used: what ``x[:6]`` or ``a, b = x`` do with a map or a text depends
-    on the release of Python.
+    Call this before you use any of *raw*: what ``x[:6]`` or ``a, b = x`` do with a map or a text
+    depends on the release of Python.
 
     :param what: names *raw* in the error. :param kinds: the types of the entries; ``object``: any.
-    :raises InvalidRecord: it is something else, or one of them is shorter.
+    :raises InvalidRecord: *raw* is something else, or a list in it is too short.
     """
     return [row(each, what, *kinds) for each in _of(list, raw, what)]
 
 
 def row(raw: Any, what: str, *kinds: type) -> Sequence[Any]:
-    """As :func:`rows`, of one of them."""
+    """Like :func:`rows`, for one of the lists."""
     size = len(kinds)
     if len(_of(list, raw, what)) < size:
         raise InvalidRecord(f"malformed {what}: a list of {size} was expected, not of {len(raw)}")
