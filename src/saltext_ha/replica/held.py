@@ -13,8 +13,6 @@ class HeldIds:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._all: dict[str, float] | None = None
-        """All of them, as they were last committed; None: not read since."""
         self.count = 0
         """How many ids are held; may be read from any thread."""
         self._changed = True
