@@ -197,7 +197,9 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
     assert asyncio.run(waits_for_a_peer())
 
 
-def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(tmp_path: Path) -> None:
+def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One power cut may take both."""
     place, away = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, away)
@@ -206,7 +208,14 @@ def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(tmp_path: Path) -
 
     async def act() -> None:
         async with Engine(place) as engine:
-            await asyncio.sleep(1.5)  # three times what it takes to be rebuilt
+            rebuild, turns = engine.parts.rebuilding.rebuild, []
+
+            async def counted() -> None:
+                await rebuild()
+                turns.append(1)
+
+            monkeypatch.setattr(engine.parts.rebuilding, "rebuild", counted)
+            await until(lambda: len(turns) > 2, "it was tried")
             assert engine.parts.core.mode.lost
             assert "m2.json" in str((await engine.made.status.status({}))["notes"])
 
