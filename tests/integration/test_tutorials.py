@@ -50,6 +50,36 @@ def test_masters_that_have_grown_apart(make_lab: MakeLab) -> None:
         assert Tutorial("grown-masters", lab, FINGERPRINT=meant).follow() > 8
 
 
+README_STEPS = """\
+```console
+m1# salt-ha invite share_master_key=True
+m2# salt-ha join test=True force=True
+m2# salt-ha join force=True
+m2# systemctl restart salt-master
+m1# salt-run ha.status
+Group default · OK · …
+m1# salt-run ha.minion_config
+master_type: failover
+```
+"""
+
+
+def test_the_five_steps_of_readme(make_lab: MakeLab) -> None:
+    """The masters have been started, so each has made a master key of its own."""
+    section = (DOCS.parents[1] / "README.md").read_text().split("## Five minutes to a group")[1]
+    steps = section.split("\n## ")[0]
+    for line in README_STEPS.splitlines():
+        if command := line.partition("# salt-")[2].partition("  [")[0]:
+            assert f"salt-{command}" in steps
+    assert "restart salt-master" in steps
+    with make_lab() as lab:
+        for name in ("m1", "m2"):
+            lab.add_master(name, ha=QUICK)
+        lab.start_all()
+        assert Tutorial("README", lab, README_STEPS).follow() == 6
+        assert len(master_keys(lab.masters["m1"])) == 1
+
+
 def test_replacing_a_dead_master(make_lab: MakeLab) -> None:
     with group(make_lab, "m1", "m2") as lab:
         m1, m2 = lab.masters.values()

@@ -25,14 +25,14 @@ SETTLING = 20.0
 
 class Tutorial:
     """
-    The commands of *name*.md in *lab*, whose masters and minions it speaks of.
+    The commands of *name*.md, or of *text*, in *lab*, whose masters and minions it speaks of.
 
     :param words: what the reader is to put in the place of words like FINGERPRINT.
     """
 
-    def __init__(self, name: str, lab: Lab, **words: str) -> None:
+    def __init__(self, name: str, lab: Lab, text: str = "", **words: str) -> None:
         self._words = words
-        self._text = (DOCS / f"{name}.md").read_text()
+        self._text = text or (DOCS / f"{name}.md").read_text()
         self._lab = lab
         self._token = ""
 
