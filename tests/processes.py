@@ -13,7 +13,6 @@ from lab.key_folders import FOLDERS
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.fail_points import VARIABLE
-from saltext_ha.replica.replica import Replica
 from tests.engines import wrong
 from tests.forked import ForkedEngine
 from tests.shifted import CLOCK
@@ -145,10 +144,7 @@ class Group:
         for master in self.masters:
             master.place.config.state_dir.mkdir(mode=0o700)
             # An engine that trusts peers but finds no replica takes it for lost.
-            replica = Replica(master.place.replica_file)
-            with replica.transaction():
-                replica.meta.blank = False
-            replica.close()
+            master.place.begin()
         befriend(*(master.place for master in self.masters))
 
     def start(self) -> None:

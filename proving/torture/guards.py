@@ -184,7 +184,7 @@ GUARDS: dict[str, Guard] = {
     ),
     "names-used-twice": Guard(
         names_used_twice,
-        f"{FUNCTIONAL}/commands/test_removal.py::test_what_it_says_under_the_name_of_another_write_is_found",
+        f"{FUNCTIONAL}/commands/test_remove_peer.py::test_what_it_says_under_the_name_of_another_write_is_found",
     ),
     "spoilt-again": Guard(
         spoilt_again,

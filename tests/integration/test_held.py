@@ -88,7 +88,7 @@ def test_a_wiped_folder_is_held_until_it_is_back(lab: Lab, minions: dict[str, st
     # What is decided meanwhile is not written into the wrong folder, and follows later.
     first = next(iter(minions))
     (m1.pki_dir / "minions" / first).unlink()
-    wait_for(lambda: "still to be applied" in note(m1, m2), 20, "m2 has heard of it")
+    wait_for(lambda: "not yet written" in note(m1, m2), 20, "m2 has heard of it")
     assert not any((m2.pki_dir / "minions").iterdir())
 
     bring_back(m2)

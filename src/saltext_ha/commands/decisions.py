@@ -157,9 +157,9 @@ class Decisions:
             well = f"nothing is held on {here}: its key store is as it should be"
             raise HaError(elsewhere or well)
         if not payload.get("test"):
-            if self._core.mode.never:
+            if core.mode.never:
                 raise HaError(
-                    f"{here} does not write its key store: {self._core.mode.never}. Bring the "
+                    f"{here} does not write its key store: {core.mode.never}. Bring the "
                     "keys back by hand; those that are there again are no longer held"
                 )
             await core.order(core.keeper.adopt)

@@ -38,11 +38,7 @@ class Differences:
         if not after:
             await core.scan()
         packed = await core.run(key_pages.page, core.replica, after)
-        return {
-            "writes_not": self._core.mode.why_not,
-            "one_denied": core.keeper.store.one_denied,
-            "page": packed.hex(),
-        }
+        return {**key_pages.side(core), "page": packed.hex()}
 
     async def sync(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.sync``: what differs where; unless ``test``, also makes these changes."""

@@ -13,6 +13,7 @@ from saltext_ha.commands.endpoints import Endpoints, MinionEndpoint
 from saltext_ha.commands.summary import Summary
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.health.fitness import counted
 from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.jobs import Jobs
@@ -141,9 +142,9 @@ def _number(summary: Mapping[str, Any]) -> int:
 def _notes(summary: Mapping[str, Any]) -> list[str]:
     """What in the summary of a master makes it doubtful."""
     notes = texts(summary, "notes")
-    for name, what in (("held", "keys are held"), ("dirty", "keys are still to be applied")):
+    for name, what in (("held", "held back"), ("dirty", "not yet written to its key store")):
         if summary.get(name):
-            notes.append(f"{summary[name]} {what}")
+            notes.append(f"{counted(summary[name])} {what}")
     health = summary.get("health")
     # The notes already say that the master is being drained.
     if isinstance(health, Mapping) and not (health.get("ready", True) or health.get("draining")):

@@ -72,12 +72,19 @@ async def offer(
     if not after:
         await core.scan()
     return {
-        "writes_not": core.mode.why_not,
-        "lost": core.mode.lost,
-        "one_denied": core.keeper.store.one_denied,
+        **side(core),
         "public": handover.show(opts),
         "shares": list(invite.shares),
         "page": await core.run(page, core.replica, after),
+    }
+
+
+def side(core: Core) -> dict[str, Any]:
+    """What decides how much of a plan this master carries out, beside what it knows of keys."""
+    return {
+        "writes_not": core.mode.why_not,
+        "lost": core.mode.lost,
+        "one_denied": core.keeper.store.one_denied,
     }
 
 

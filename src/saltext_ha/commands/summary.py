@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common import master_key
-from saltext_ha.health.watcher import Watcher
+from saltext_ha.health.watcher import DRAINED, Watcher
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
@@ -30,7 +30,7 @@ BUSY = (
     "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
     "the numbers are {age}"
 )
-DRAINING = "drained: it is not ready for callers until salt-run ha.rebalance, or its restart"
+DRAINED_NOTE = f"{DRAINED}: it is not ready for callers until salt-run ha.rebalance, or its restart"
 
 
 class Summary:
@@ -94,10 +94,10 @@ class Summary:
         numbers, busy, slow = await self._known(read)
         notes = (
             *self._notes(),
-            DRAINING if self._health.draining else "",
-            (ADOPTING if keeper.mode.adopting else PULLING) if keeper.mode.lost else "",
+            DRAINED_NOTE if self._health.draining else "",
+            (ADOPTING if core.mode.adopting else PULLING) if core.mode.lost else "",
             core.problem,
-            keeper.mode.doubt,
+            core.mode.doubt,
             keeper.refused.note(),
             keeper.newcomers.note(),
             slow,
@@ -116,7 +116,7 @@ class Summary:
             "mines": self._mines(),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
-            "doubt": keeper.mode.doubt,
+            "doubt": core.mode.doubt,
             "notes": [note for note in notes if note],
             "health": self._health.told(),
         }

@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common import cluster, validators
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import consistency as settings
-from saltext_ha.config import health, leader, once, secret, trees
-from saltext_ha.config import web as status
+from saltext_ha.config import health, leader, once, secret, status, trees
 
 DEFAULT_PEER_PORT = 4530
 RESTART = ("systemctl", "--no-block", "restart", "salt-master")

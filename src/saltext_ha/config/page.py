@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
-from saltext_ha.config import consistency, health, leader, mapping, once, trees, watchdog, web
+from saltext_ha.config import consistency, health, leader, mapping, once, status, trees, watchdog
 
 HEAD = """\
 # Configuration
@@ -54,7 +54,7 @@ MAPPINGS: tuple[tuple[str, type, Iterable[str], str], ...] = (
     ),
     ("leader", leader.LeaderSettings, leader.CHECKS, "[Once](once.md#who-leads)"),
     ("once", once.OnceSettings, once.CHECKS, "[Reactors](once.md#reactors)"),
-    ("status", web.StatusSettings, web.CHECKS, "[Status page](status-page.md#who-may-look)"),
+    ("status", status.StatusSettings, status.CHECKS, "[Status page](status-page.md#who-may-look)"),
     ("trees", trees.Tree, trees.CHECKS, "For each tree, below its name. [Trees](trees.md)"),
 )
 

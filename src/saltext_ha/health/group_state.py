@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from saltext_ha.health.fitness import counted
+
 OK, DEGRADED, UNKNOWN = "ok", "degraded", "unknown"
 SAME, DIFFER = "same", "differ"
 NOT_COMPARED = "not compared yet"
@@ -159,9 +161,9 @@ def _of_master(row: Mapping[str, Any]) -> Iterator[Reason]:
     if behind is None:
         yield _unknown(name, "behind", "it is not known whether it has the same keys")
     elif behind and not row.get("self"):  # of this master these are the keys that it holds back
-        yield _wrong(name, "behind", f"{behind} keys differ from those on this master")
+        yield _wrong(name, "behind", f"{counted(behind)} not as on this master")
     if row.get("held"):
-        yield _wrong(name, "held", f"it holds back {row['held']} changes of keys")
+        yield _wrong(name, "held", f"it holds {counted(row['held'])} back")
     if row.get("doubt"):
         yield _wrong(name, "held", str(row["doubt"]))
     asked = health.get("asked") is not False

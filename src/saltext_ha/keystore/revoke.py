@@ -49,11 +49,13 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
     :raises StoreError: either failed; to be tried again.
     """
     options = dict(opts)
+    failed = "the AES key could not be rotated, and a revoked minion may still hear jobs"
     try:
         # The access is urgent; the caches can wait.
         point("revoke.rotate")
         if rotate and options.get("rotate_aes_key"):
             _rotate(options)
+        failed = "the caches of their minions could not be cleaned"
         point("revoke.clean")
         if not options.get("preserve_minion_cache"):
             if gone is None:
@@ -62,10 +64,7 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
                 _clean(options, ids)
     except Exception as exc:
         # Cache drivers raise exceptions of any kind.
-        raise StoreError(
-            f"keys are revoked, but the AES key or the caches of minions could not be renewed "
-            f"({exc!r}), and a revoked minion may still hear jobs; tried again"
-        ) from exc
+        raise StoreError(f"keys are revoked, but {failed}; tried again: {exc!r}") from exc
 
 
 def _rotate(options: Mapping[str, Any]) -> None:

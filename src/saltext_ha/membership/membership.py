@@ -13,7 +13,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from saltext_ha.transport.trust import Trust
 log = logging.getLogger(__name__)
 
 # Most members in one offer; a group may limit them to fewer.
+REMOVED = "this master was removed from the group: salt-run ha.leave here, then join anew"
 MAX_TOLD = 1024
 # So many new masters may one peer introduce in an hour.
 MAX_INTRODUCED = 16
@@ -308,8 +309,7 @@ class Membership:
         """For the status: what could not be taken from each peer's last offer."""
         members = self._trust.peers()
         return [
-            f"members that {name} tells of are not taken: {problems[0]}"
-            + (f"; and {len(problems) - 1} more" if len(problems) > 1 else "")
+            _note(name, problems)
             for name, problems in list(self._problems.items())
             if problems and name in members
         ]
@@ -324,15 +324,20 @@ class Membership:
             )
         problems = learnt.problems
         if learnt.removed_ourselves:
-            problems += (
-                "this master was removed from the group: salt-run ha.leave here, then join anew",
-            )
+            problems = (REMOVED, *problems)
         if problems != self._problems.get(peer.name, ()):
             self._problems[peer.name] = problems
             for problem in problems[:10]:
                 if not self._lines.take():
                     break
                 log.warning("membership from=%s problem=%s", peer.name, problem)
+
+
+def _note(name: str, problems: Sequence[str]) -> str:
+    if problems[0] == REMOVED:
+        return f"{name} says: {REMOVED}"
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return f"members that {name} tells of are not taken: {problems[0]}{more}"
 
 
 def _described(peer: Peer) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
-from saltext_ha.minions.arrivals import AT_ONCE, MOST, TOLD, TRIES, Updated, arrived
+from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Updated, arrived
 from saltext_ha.salt_bus.intake import is_id
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -38,7 +38,6 @@ LASTING = 2 * 3600.0
 ANSWERING = 5.0  # seconds for a peer, or this master, to look at so many files
 TOLERANCE = 5.0
 """Seconds; times of files are whole seconds, and an answer takes a while."""
-NAMED = 3
 
 
 class Client(Protocol):
@@ -170,7 +169,7 @@ class Mines:
         """Compare, for as long as the engine runs."""
         while True:
             if self._came:
-                with contextlib.suppress(StoreError):  # the cache hangs: try again next time
+                with contextlib.suppress(StoreError):  # it cannot be read: try again later
                     await self.step()
             await asyncio.sleep(EVERY)
 

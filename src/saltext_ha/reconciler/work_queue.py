@@ -54,8 +54,8 @@ class Task(NamedTuple):
     """Do not look at the store."""
     revise: Revise | None = None
     """
-    Called for each id, once what changed here is recorded: so a local decision is recorded with
-    what the operator could know.
+    Called for each id after what changed here is recorded, with the records as they are then: so a
+    local decision is recorded with what the operator could know.
     """
     receipt: Receipt | None = None
     """Who sent what :attr:`revise` writes; None: it is made here."""

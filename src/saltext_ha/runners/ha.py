@@ -307,7 +307,7 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
     The other keys are deleted on all masters; masters that are down follow when they are back.
 
     Returns a dict as ``ha.sync`` does, and ``written``: whether a master writes it to its key store
-    now. ``retcode`` 1, and a note, if another decision stands against this one, or if no master
+    now. ``retcode`` 1, and a note, if another decision holds instead of this one, or if no master
     writes it because all observe or are paused. Then it is recorded, and they follow when they
     write again. If only some masters do not write, there is a note.
 

@@ -98,8 +98,9 @@ class Rebuilding:
                 problems[name] = str(exc)
         for name in self._trust.peers().keys() - {*whole, *lost, *problems}:
             problems[name] = self._links[name].error if name in self._links else "not asked yet"
-        if problems and not whole:
-            said = [f"{name}: {why}" for name, why in sorted(problems.items())]
+        unread = list(self._trust.problems().values())
+        if (problems or unread) and not whole:
+            said = [f"{name}: {why}" for name, why in sorted(problems.items())] + unread
             said += [f"{name}: lost its replica.db, too" for name in lost]
             raise HaError(
                 f"{'; '.join(said)}. Start the masters that do not answer; for one that is gone "

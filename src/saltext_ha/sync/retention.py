@@ -224,7 +224,7 @@ class Retention:
         level, epoch = await self._core.run(self._level, root)
         epochs = {self._name: epoch}
         if not level:
-            raise HaError(f"{self._name} has keys still to be applied, or does not write")
+            raise HaError(f"{self._name} has keys not yet written, or does not write")
         for name in self.others():
             link = self._links.get(name)
             if link is None or not link.up:

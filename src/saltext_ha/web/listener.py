@@ -22,7 +22,7 @@ from aiohttp import web
 from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import ConfigError, HaError, reason_of
 from saltext_ha.common.refusals import Allowance, Refusals
-from saltext_ha.config.web import StatusSettings
+from saltext_ha.config.status import StatusSettings
 from saltext_ha.transport.connection import Connection, Limits
 from saltext_ha.transport.http_server import HttpServer
 

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from lab.engines import Engine, Place, befriend, free_port
 from proving.hostile.inputs import PAGES
 from saltext_ha.common.errors import ConfigError, HaError
-from saltext_ha.config.web import StatusSettings
+from saltext_ha.config.status import StatusSettings
 from saltext_ha.engine.service import Service
-from saltext_ha.replica.replica import Replica
 from saltext_ha.transport.connection import Limits
 from saltext_ha.web.listener import StatusListener
 from tests.certificates import self_signed
@@ -73,7 +72,7 @@ def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
             engine.parts.health.draining = True
             status, reason = await get(m1, "/ready")
             assert status == 503
-            assert "draining" in reason
+            assert "drained" in reason
             assert m1.config.status
             url = f"{m1.config.status.url}/ready"
             async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -93,6 +92,7 @@ def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> None:
     async def scene() -> None:
         m1, m2, m3 = place(tmp_path), place(tmp_path, "m2"), place(tmp_path, "m3")
         befriend(m1, m2, m3)
+        m2.begin()
         async with running(m2) as (_,):
             engine = Engine(m1)
             # Nobody is asked yet, and m3 is down for good.
@@ -113,10 +113,7 @@ def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
     async def scene() -> None:
         m1, m2 = place(tmp_path), place(tmp_path, "m2")
         befriend(m1, m2)
-        replica = Replica(m1.replica_file)
-        with replica.transaction():
-            replica.meta.blank = False
-        replica.close()
+        m1.begin()
         async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
             await served(engine)
             await until(lambda: engine.parts.links["m2"].up is None, "m2 is being asked")

@@ -57,7 +57,7 @@ DIFFER_AND_PARTLY = compared(
         (row(behind=3), SAME, 0, [], "degraded", 1, 0, "3 keys"),
         (row(behind=None), SAME, 0, [], "unknown", 2, 0, "not known whether it has the same"),
         (row(doubt="its signature is gone"), SAME, 0, [], "degraded", 1, 0, "signature"),
-        (row(held=4), SAME, 0, [], "degraded", 1, 0, "holds back 4"),
+        (row(held=4), SAME, 0, [], "degraded", 1, 0, "holds 4 keys back"),
         (row(), SAME, 2, [], "degraded", 1, 1, "2 in conflict"),
         (row(), SAME, 0, ["different master keys"], "degraded", 1, 1, "different master keys"),
         # Whoever does not answer: what is known of it is over.
@@ -151,4 +151,4 @@ def test_a_reason_is_not_told_twice(told: str) -> None:
 
 def test_keys_that_this_master_holds_back_differ_from_none_of_its_own() -> None:
     reasons = judge([row(behind=4, held=4, self=True)], SAME, 0, [], 1).reasons
-    assert [each.text for each in reasons] == ["it holds back 4 changes of keys"]
+    assert [each.text for each in reasons] == ["it holds 4 keys back"]

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.hysteresis import Rules
-from saltext_ha.config import health
-from saltext_ha.config import web as status
+from saltext_ha.config import health, status
 from saltext_ha.config.salt_api import Api, api_of
 from saltext_ha.health import checks, verdict
 from saltext_ha.health.watcher import _Question

@@ -37,7 +37,7 @@
     const health = row.health || {};
     if (row.state !== "running") return badge("unknown", "? unknown");
     if (health.healthy === false) return badge("bad", "✗ no");
-    if (health.draining) return badge("unknown", "↷ draining");
+    if (health.draining) return badge("unknown", "↷ drained");
     if (health.healthy === true) return health.ready ? badge("ok", "✓ yes") : badge("unknown", "… not yet");
     return badge("unknown", "? unknown");
   };
@@ -125,7 +125,7 @@
     }
     fill($("conflicts"), shown);
     fill($("held"), held.map((entry) => {
-      const li = make("li", `${entry.master}: ${number(entry.keys)} changes are held back → bring its key folder back; or there `);
+      const li = make("li", `${entry.master}: ${number(entry.keys)} held back (accepted keys that vanished, or revoked ones that came back) → bring its key folder back; or there `);
       li.append(make("code", "salt-run ha.refill"), ", or, if it was meant, ", make("code", "salt-run ha.release"));
       return li;
     }));

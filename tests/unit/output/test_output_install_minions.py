@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltext_ha.output import _installing
+from saltext_ha.output import _install_minions
 from saltext_ha.output._text import Screen
 
 
@@ -20,7 +20,9 @@ def test_trouble_comes_first_and_its_reason_below() -> None:
         row("web4", "failed", problem="Salt's Python there is 3.9.2; it takes >=3.10"),
     ]
     data = {"minions": rows, "counts": {"installed": 2, "failed": 1}, "version": "0.1.0"}
-    assert _installing.install_minions({**data, "unknown": {"m3": "timed out"}}, Screen(100)) == [
+    assert _install_minions.install_minions(
+        {**data, "unknown": {"m3": "timed out"}}, Screen(100)
+    ) == [
         "m3 could not be asked: timed out",
         "Minion  Result     Before  Now    Restarted",
         "web4    failed     -       -      -",
@@ -32,5 +34,5 @@ def test_trouble_comes_first_and_its_reason_below() -> None:
 
 
 def test_nobody_matches() -> None:
-    shown = _installing.install_minions({"minions": [], "version": "0.1.0"}, Screen(100))
+    shown = _install_minions.install_minions({"minions": [], "version": "0.1.0"}, Screen(100))
     assert shown == ["0 minions: no minion matches · saltext-ha 0.1.0"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltext_ha.output import _restarting
+from saltext_ha.output import _restart_masters
 from saltext_ha.output._text import Screen
 
 
@@ -15,7 +15,7 @@ def row(name: str, **values: Any) -> dict[str, Any]:
 
 def shown(test: bool, retcode: int, *rows: dict[str, Any]) -> list[str]:
     data = {"kind": "restart_masters", "test": test, "masters": list(rows), "retcode": retcode}
-    return [line.rstrip() for line in _restarting.restart_masters(data, Screen(100))]
+    return [line.rstrip() for line in _restart_masters.restart_masters(data, Screen(100))]
 
 
 def test_a_plan() -> None:
