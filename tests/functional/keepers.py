@@ -17,7 +17,7 @@ from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.record import ACCEPTED, PENDING, Record
+from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, Record
 from tests.keys import public_key
 
 KEYS = [public_key(number) for number in range(7)]
@@ -227,6 +227,13 @@ def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
     exchange(one, other)
     for minion_id in minion_ids:
         assert other.file(ACCEPTED, minion_id).read_text() == KEYS[key]
+
+
+def crowded(master: Master) -> None:
+    """Five undecided keys of web1: the fifth is too many, and has no record."""
+    for key in range(1, 6):
+        master.knock("web1", key, PENDING if key == 1 else DENIED)
+        master.settle()
 
 
 def lose(master: Master) -> None:

@@ -19,7 +19,17 @@ from saltext_ha.reconciler.hints import Hint, read_hint, tasks
 from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.refused import MAX_UNDECIDED
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
-from tests.functional.keepers import KEYS, PRINTS, Crash, Master, exchange, lose, shared, wipe
+from tests.functional.keepers import (
+    KEYS,
+    PRINTS,
+    Crash,
+    Master,
+    crowded,
+    exchange,
+    lose,
+    shared,
+    wipe,
+)
 
 pytestmark = pytest.mark.core
 
@@ -887,15 +897,28 @@ def test_what_is_decided_while_keys_are_coming_holds_after_a_crash(m1: Master, m
     assert {minion_id for _, minion_id in m1.files()} == {"web0", "web2", "web3"}
 
 
+def forgotten(master: Master, dead: str, *others: str) -> None:
+    """*master* accepted these; *dead* was deleted then, and its tombstone dropped."""
+    for name in (dead, *others):
+        master.knock(name, 0, ACCEPTED)
+    master.settle()
+    master.remove(dead)
+    master.settle()
+    dropping = Dropping([(dead, PRINTS[0])], master.replica.nodes.seen(), 1)
+    assert master.keeper.drop(master.replica.records.root, dropping)
+
+
+def whole(master: Master, peer: Master) -> None:
+    """All that *peer* knows was pulled, the horizon last."""
+    with master.replica.transaction():
+        master.replica.dropped.raise_horizon(peer.replica.dropped.horizon(), 1)
+    master.keeper.rebuilt()
+
+
 def test_an_older_store_is_adopted_when_all_has_come(m1: Master, m2: Master) -> None:
     """Until then it is unknown what was deleted and dropped since."""
-    for name in ("dead", "web1", "web2", "web3"):
-        m1.knock(name, 0, ACCEPTED)
-    m1.settle()
-    m1.remove("dead")
-    m1.settle()
-    dropping = Dropping([("dead", PRINTS[0])], m1.replica.nodes.seen(), 1)
-    assert m1.keeper.drop(m1.replica.records.root, dropping)
+    names = ("dead", "web1", "web2", "web3")
+    forgotten(m1, *names)
     lose(m2)
     m2.open(adopting=True)
     m2.keeper.adopt_undecided()
@@ -903,15 +926,13 @@ def test_an_older_store_is_adopted_when_all_has_come(m1: Master, m2: Master) -> 
     older = m2.store.signature("m2")
     m2.keeper.holds.provenance.sign()
     m2.store.sign("m2", older)
-    for name in ("dead", "web1", "web2", "web3"):
+    for name in names:
         m2.knock(name, 0, ACCEPTED)
     m2.scan()
     assert m2.keeper.mode.lost
     assert m2.keeper.mode.adopting
     m2.learn(m1.records())
-    with m2.replica.transaction():  # as the pull does at its end
-        m2.replica.dropped.raise_horizon(m1.replica.dropped.horizon(), 1)
-    m2.keeper.rebuilt()
+    whole(m2, m1)
     exchange(m1, m2)
     assert m1.files() == m2.files()
     assert m1.file(PENDING, "dead").exists(), "somebody has to decide about it anew"
@@ -921,27 +942,20 @@ def test_a_folder_that_is_put_back_while_keys_are_coming_is_not_believed(
     m1: Master, m2: Master
 ) -> None:
     """It may be of before a key was deleted, and that forgotten."""
-    for name in ("dead", "web1"):
-        m1.knock(name, 0, ACCEPTED)
-    m1.settle()
-    m1.remove("dead")
-    m1.settle()
-    dropping = Dropping([("dead", PRINTS[0])], m1.replica.nodes.seen(), 1)
-    assert m1.keeper.drop(m1.replica.records.root, dropping)
+    names = ("dead", "web1")
+    forgotten(m1, *names)
     lose(m2)
     m2.open(adopting=True)
     m2.keeper.adopt_undecided()
     m2.settle()
     m2.store.sign("m2", None)
-    for name in ("dead", "web1"):
+    for name in names:
         m2.knock(name, 0, ACCEPTED)
     m2.restart(adopting=m2.replica.meta.blank, adopted=m2.replica.meta.adopted)
     m2.scan()
     assert "signature is gone" in m2.keeper.mode.doubt
     m2.keeper.learn(m1.records())
-    with m2.replica.transaction():  # as the pull does at its end
-        m2.replica.dropped.raise_horizon(m1.replica.dropped.horizon(), 1)
-    m2.keeper.rebuilt()
+    whole(m2, m1)
     m2.keeper.adopt()  # ha.refill
     m2.settle()
     exchange(m1, m2)
@@ -975,9 +989,7 @@ def test_a_deletion_in_the_middle_of_our_move_means_what_was_refused_too(
     m1: Master, m2: Master
 ) -> None:
     """The fifth undecided key of an id has no record."""
-    for key in range(1, 6):
-        m2.knock("web1", key, PENDING if key == 1 else DENIED)
-        m2.settle()
+    crowded(m2)
     m1.knock("web1", 5, ACCEPTED)
     m1.settle()
     m2.store.before = lambda: m2.remove("web1")

@@ -17,7 +17,7 @@ from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from saltext_ha.replication.vouching import MOST_OF_ONE
-from tests.functional.keepers import KEYS, PRINTS, Master, exchange, shared, wipe
+from tests.functional.keepers import KEYS, PRINTS, Master, crowded, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -147,9 +147,7 @@ def test_whoever_deletes_an_id_means_what_was_shown_though_it_was_refused(
     m1: Master, m2: Master, hindered: str
 ) -> None:
     """The fifth undecided key of an id has no record."""
-    for key in range(1, 6):
-        m2.knock("web1", key, PENDING if key == 1 else DENIED)
-        m2.settle()
+    crowded(m2)
     m1.knock("web1", 5, ACCEPTED)
     m1.settle()
     m2.keeper.mode.paused = "by somebody" if hindered == "paused" else ""
