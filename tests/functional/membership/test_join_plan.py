@@ -251,9 +251,9 @@ def test_who_cannot_be_reached_does_not_join(m1: Place, tmp_path: Path) -> None:
             assert not Trust(m1.config.state_dir).peers()
             plan = await join_by(m2, token, test=True, probe=False)
             assert plan["problems"] == []
-            assert "cannot reach it: refused the connection" in str(plan["notes"])
+            assert "cannot reach this one: refused the connection" in str(plan["notes"])
             joined = await join_by(m2, token, probe=False)
-            assert "cannot reach it: refused the connection" in str(joined["notes"])
+            assert "cannot reach this one: refused the connection" in str(joined["notes"])
             assert joined["members"] == ["m1"]
 
     asyncio.run(main())
