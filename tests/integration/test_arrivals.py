@@ -80,7 +80,7 @@ def its_mine_is_older_here(minion: Minion, there: Master, here: Master) -> None:
         assert answer["result"] is True, answer["comment"]
         return True
 
-    assert there.salt("web1", "mine.update").data["web1"] is True
+    assert there.salt("web1", "mine.update", "--timeout=30").data["web1"] is True
     with heard(here, "salt/minion/web1/start") as events:
         wait_for(moves, SOON, "it is on its way")
         wait_for(lambda: events, SOON, "it has moved", poll=0.01)
