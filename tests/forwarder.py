@@ -19,7 +19,7 @@ class Trap:
     """
     :ivar word: a request that contains it meets the fault; so many *times*.
     :ivar fault: ``reset`` the connection in the middle of the answer, ``drop`` the request unseen
-        and reset, swallow the answer (``silence``), or keep it back for :data:`SLOW` seconds.
+        and reset, swallow the answer (``silence``), or keep it back (``slow``).
     :ivar sprung: how many requests met it.
     """
 
@@ -38,10 +38,15 @@ class Trap:
 
 
 class Forwarder:
-    """Forwards connections to *target*; ``requests`` is all that clients sent."""
+    """
+    Forwards connections to *target*.
+
+    :ivar requests: all that clients sent.
+    :ivar slow: for how many seconds an answer is kept back that is to be slow.
+    """
 
     def __init__(self, target: tuple[str, int]) -> None:
-        self.target, self.trap = target, Trap(b"", "reset", 0)
+        self.target, self.trap, self.slow = target, Trap(b"", "reset", 0), SLOW
         self.requests: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._open: set[socket.socket] = set()
@@ -104,7 +109,7 @@ class Forwarder:
                     _reset(client)
                     break
                 if "slow" in cut:
-                    self._over.wait(SLOW)
+                    self._over.wait(self.slow)
                     cut.clear()
                 client.sendall(data)
         _close(client)

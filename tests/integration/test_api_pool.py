@@ -39,10 +39,11 @@ from saltext_ha.api import (
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.jobs import new_jid
 from saltext_ha.api.master import MasterApi
+from saltext_ha.api.minions import Minions
 from saltext_ha.common.hysteresis import Rules
 from tests.api_server import everything
 from tests.certificates import self_signed
-from tests.forwarder import Forwarder
+from tests.forwarder import SLOW, Forwarder
 from tests.integration.conftest import MakeLab
 
 pytestmark = pytest.mark.timeout(240)
@@ -193,7 +194,13 @@ def test_the_example_of_the_documentation(
 @pytest.mark.core
 def test_minions_are_the_union_of_what_masters_see(site: Site) -> None:
     with site.pool() as pool:
-        seen = pool.minions(timeout=2)
+
+        def all_in_time() -> Minions | None:
+            seen = pool.minions(timeout=2)
+            found = {(name, len(masters)) for name, masters in seen.masters.items()}
+            return seen if found >= {("web", 2), ("spare", 1)} else None
+
+        seen = wait_for(all_in_time, 60, "all answer in time")
         assert seen.up == {"web", "spare"}, "spare listens to m2 only; m1 alone calls it down"
         assert seen.down == {"gone"}
         assert seen.masters["spare"] == ("m2",)
@@ -203,7 +210,7 @@ def test_minions_are_the_union_of_what_masters_see(site: Site) -> None:
         seen = pool.minions(timeout=2)
         assert seen.partial
         assert seen.unasked == {"m1": "refused the connection"}
-        assert "web" in seen.up
+        wait_for(lambda: "web" in pool.minions(timeout=2).up, 60, "it answers in time")
 
 
 @pytest.mark.core
@@ -319,12 +326,14 @@ def test_answers_that_are_slow(site: Site) -> None:
         assert (trap.sprung, sent(between, trap.word)) == (1, 1), "it is waited for"
         assert healthy(pool)["m1"]
         # Slower than the caller has time for, and the job is found.
+        between.slow = 12
         trap = between.set(b'"client": "local_async"', "slow")
         found, command = site.job()
-        job = pool.local_async("web", "cmd.run", [command], deadline=5)
+        job = pool.local_async("web", "cmd.run", [command], deadline=20)
         assert (job.master, job.minions, pool.wait(job)) == ("m1", ("web",), {"web": ""})
         assert (trap.sprung, sent(between, trap.word)) == (1, 1)
         # So slow that it is not even found.
+        between.slow = SLOW
         between.set(b"POST / ", "slow", times=99)
         late, command = site.job()
         with pytest.raises(OutcomeUnknown, match="sent to m1") as caught:
@@ -422,12 +431,12 @@ def test_salt_master_frozen(site: Site) -> None:
 
 
 def test_salt_api_frozen(site: Site) -> None:
-    with site.pool(probe_interval=0.5, probe_timeout=1) as pool:
+    with site.pool(probe_interval=0.5, probe_timeout=5) as pool:
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, 20, "both up")
         site.api1.daemon.suspend()
         try:
-            assert pool.runner("test.arg", ["x"], deadline=8)["args"] == ["x"], "m2 answers reads"
-            wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, 20, "m1 is down")
+            assert pool.runner("test.arg", ["x"], deadline=20)["args"] == ["x"], "m2 answers reads"
+            wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, 40, "m1 is down")
             word, command = site.job()
             assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
         finally:

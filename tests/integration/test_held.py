@@ -73,13 +73,13 @@ def test_a_wiped_folder_is_held_until_it_is_back(lab: Lab, minions: dict[str, st
     m1, m2 = lab.masters.values()
     wipe(m2)
     wait_for(lambda: held(m2) == [{"master": "m2", "keys": KEYS}], 20, "held on m2")
-    assert held(m1) == [{"master": "m2", "keys": KEYS}]
-    assert "its signature is gone" in note(m1, m2)
+    wait_for(lambda: held(m1) == [{"master": "m2", "keys": KEYS}], 20, "m1 knows")
+    wait_for(lambda: "its signature is gone" in note(m1, m2), 20, "m1 knows why")
+    # Its minions find no key there, whatever its replica knows.
+    wait_for(lambda: m1.control("status")["tolerates"] == 0, 20, "m2 does not count")
     status = m1.salt_run("ha.status")
     assert status.returncode == 1
     assert status.data["state"] == "degraded"
-    # Its minions find no key there, whatever its replica knows.
-    wait_for(lambda: m1.control("status")["tolerates"] == 0, 20, "m2 does not count")
     row = next(row for row in status.data["masters"] if row["name"] == "m2")
     assert (row["accepted"], row["behind"], row["health"]["ready"]) == (0, KEYS, False)
     keys = m1.salt_run("ha.keys")

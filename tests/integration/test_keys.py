@@ -175,7 +175,7 @@ def test_two_keys_of_one_id_accepted_independently_are_a_conflict(pair: Pair) ->
     m1.salt_key("-d", "torn", "-y").check()
     shown("torn", {}, m1, m2)
     wait_for(lambda: not m1.control("status")["conflicts"], 20, "the conflict is over")
-    assert row(m1, m2)["behind"] == 0
+    wait_for(lambda: row(m1, m2)["behind"] == 0, 20, "m2 has all of it")
 
 
 def test_the_command_keys_names_the_state_on_every_master(pair: Pair) -> None:

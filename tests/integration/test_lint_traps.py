@@ -73,6 +73,12 @@ def logged(minion: Minion, *words: str, times: int = 1) -> None:
     )
 
 
+def answers(master: Master, minion: Minion) -> None:
+    """Wait until it takes jobs: it is connected a little earlier."""
+    name = minion.name
+    wait_for(lambda: master.salt(name, "test.ping").data == {name: True}, SOON, f"{name} answers")
+
+
 def nobody(lab: Lab) -> str:
     """The address of a master that there is not."""
     return lab.new_address()
@@ -99,7 +105,12 @@ def test_bare_hosts_with_failback_stay(lab: Lab, m1: Master) -> None:
 def scheduled(minion: Minion) -> list[str]:
     """The jobs that Salt itself schedules in the minion."""
     listed = minion.masters[0].salt(
-        minion.name, "schedule.list", show_all=True, show_disabled=True, return_yaml=False
+        minion.name,
+        "schedule.list",
+        "--timeout=30",
+        show_all=True,
+        show_disabled=True,
+        return_yaml=False,
     )
     return [name.rpartition("_")[0] for name in listed.check().data[minion.name]]
 
@@ -146,7 +157,8 @@ def test_a_publish_port_that_is_not_the_masters_makes_it_deaf(lab: Lab, m1: Mast
 def test_one_master_under_two_names_takes_its_own_jobs_for_replayed(lab: Lab, m1: Master) -> None:
     with trapped(lab, "twice", "HA105", master=[m1.address, m1.address]) as minion:
         logged(minion, "Minion is ready to receive requests!", times=2)
-        m1.salt("twice", "test.echo", "once").check()
+        answers(m1, minion)
+        m1.salt("twice", "test.echo", "once", "--timeout=30").check()
         logged(minion, "A message with an invalid serial was received")
         assert len(log_lines(minion, "Executing command test.echo")) == 1
 
@@ -161,7 +173,7 @@ def test_two_masters_at_one_address_both_get_every_return(lab: Lab, m1: Master) 
     masters = [f"{m1.address}:{m1.ret_port}", f"{m1.address}:{beside.ret_port}"]
     with trapped(lab, "both", "HA114", master=masters, publish_port=None) as minion:
         logged(minion, "Minion is ready to receive requests!", times=2)
-        assert m1.salt("both", "test.ping").data == {"both": True}
+        answers(m1, minion)
         came = "Got return from both for job"
         wait_for(lambda: log_lines(beside, came), SOON, "the answer comes to the other one, too")
     beside.stop()

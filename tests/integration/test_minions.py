@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
 
 SOON = 60.0
 TIMEOUT = 4
+# Quick, and yet a master that is only slow is not left.
+LOOKS = {"interval": 1, "timeout": 0.9, "failures": 20, "report": 2}
 
 
 @dataclass
@@ -51,12 +53,12 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             for port in (m2.publish_port, m2.ret_port)
         )
         failover = [
-            lab.add_minion("web1", [m1, m2], "failover", config=watched(1, timeout=0.9, report=2)),
+            lab.add_minion("web1", [m1, m2], "failover", config=watched(**LOOKS)),
             lab.add_minion(
                 "web2",
                 [m1, m2],
                 "failover",
-                config=watched(1, timeout=0.9, report=2, failback=True, stable=1),
+                config=watched(**LOOKS, failback=True, stable=1),
             ),
         ]
         stock = lab.add_minion("stock", [m1], "hot", config={"master": m1.address})
@@ -124,8 +126,12 @@ def test_where_minions_are(site: Site) -> None:
         known = master.control("minions", {"glob": "web*"})
         assert (where(known), known["retcode"]) == (home, 0)
     wait_for(lambda: live(site.m1)["retcode"] == 0, SOON, "all answer")
-    asked = site.m2.salt_run("ha.minions", f"timeout={TIMEOUT}", live=True)
-    assert asked.returncode == 0, asked.stdout
+
+    def all_answer() -> Result | None:
+        asked = site.m2.salt_run("ha.minions", f"timeout={TIMEOUT}", live=True)
+        return asked if asked.returncode == 0 else None
+
+    asked = wait_for(all_answer, SOON, "all answer in time")
     assert where(asked.data) == {
         **home, "hot": ("bound", ["m1", "m2"]), "stock": ("bound", ["m1"]),
     }  # fmt: skip
@@ -153,11 +159,20 @@ def test_who_hears_whom(site: Site) -> None:
     # A firewall that drops what m2 publishes: connections stand, and nobody notices but this.
     site.publisher.dropping = True
     try:
-        deaf = site.m2.salt_run("ha.reachability", "hot", f"timeout={TIMEOUT}")
+
+        def on_m1_only() -> Result | None:
+            deaf = site.m2.salt_run("ha.reachability", "hot", f"timeout={TIMEOUT}")
+            wanted = {"hot": ("deaf", {"m1": "hears", "m2": "silent"})}
+            return deaf if cells(deaf.data) == wanted else None
+
+        deaf = wait_for(on_m1_only, SOON, "it answers m1 in time")
         assert deaf.returncode == 1, deaf.stdout
-        assert cells(deaf.data) == {"hot": ("deaf", {"m1": "hears", "m2": "silent"})}
         assert "deaf to m2" in deaf.data["minions"][0]["note"]
-        assert where(live(site.m1, "hot"))["hot"] == ("partly", ["m1"])
+        wait_for(
+            lambda: where(live(site.m1, "hot"))["hot"] == ("partly", ["m1"]),
+            SOON,
+            "it answers m1 in time",
+        )
     finally:
         # What was dropped is lost; new connections work.
         site.publisher.refuse()
@@ -170,7 +185,12 @@ def test_a_minion_that_is_stopped(site: Site) -> None:
     web1 = site.failover[0]
     web1.suspend()
     try:
-        answer = reach(site.m2, "web*")
+
+        def web2_answers() -> dict[str, Any] | None:
+            answer = reach(site.m2, "web*")
+            return answer if cells(answer)["web2"][0] == "ok" else None
+
+        answer = wait_for(web2_answers, SOON, "web2 answers in time")
         assert cells(answer)["web1"] == ("silent", {"m1": "silent", "m2": "silent"})
         assert (answer["retcode"], answer["counts"]) == (1, {"silent": 1, "ok": 1})
         # Its connections stand. It was heard a moment ago; asked, it does not answer.
@@ -196,7 +216,11 @@ def test_a_master_is_drained_and_filled_again(site: Site) -> None:
     assert [(row["id"], row["to"], row["planned"]) for row in plan.data["moves"]] == [
         (name, "m2", True) for name in names
     ]
-    assert where(live(site.m1, "web*"))["web1"] == ("bound", ["m1"])
+    wait_for(
+        lambda: where(live(site.m1, "web*"))["web1"] == ("bound", ["m1"]),
+        SOON,
+        "it is where it was, and answers in time",
+    )
 
     done = site.m2.salt_run("ha.drain", "m1")
     assert done.returncode == 1, done.stdout
@@ -220,8 +244,11 @@ def test_a_master_is_drained_and_filled_again(site: Site) -> None:
     assert back.returncode == 0, back.stdout
     assert back.data["spread"] == {"m1": {"before": 0, "after": 1}, "m2": {"before": 2, "after": 1}}
     assert sum(row["moved"] for row in back.data["moves"]) == 1
-    spread = where(live(site.m1, "web*"))
-    assert sorted(masters for _, masters in spread.values()) == [["m1"], ["m2"]]
+
+    def spread() -> list[list[str]]:
+        return sorted(masters for _, masters in where(live(site.m1, "web*")).values())
+
+    wait_for(lambda: spread() == [["m1"], ["m2"]], SOON, "both answer in time")
     assert "0 minions moved" in site.m1.salt_run_text("ha.rebalance").stdout
     settled(site)
 
@@ -230,7 +257,12 @@ def test_a_master_that_hangs(site: Site) -> None:
     """What cannot be asked is unknown, and partial answers are said to be so."""
     site.m2.suspend()
     try:
-        answer = reach(site.m1)
+
+        def web1_answers() -> dict[str, Any] | None:
+            answer = reach(site.m1)
+            return answer if cells(answer)["web1"][0] == "ok" else None
+
+        answer = wait_for(web1_answers, SOON, "web1 answers in time")
         assert (answer["partial"], answer["retcode"]) == (True, 2)
         assert "m2" in answer["unknown"]
         assert cells(answer)["web1"] == ("ok", {"m1": "hears", "m2": "unknown"})

@@ -196,7 +196,7 @@ def test_all_keys_deleted_by_salt_key_are_deleted_and_can_be_restored(
     m2.salt_key("-D", "-y").check()
     wait_for(lambda: not any(accepted(m) for m in masters), SOON, "deleted everywhere")
     assert not any(m.control("status")["held"] for m in masters)
-    m3.salt_run("ha.restore", "web*", since="1m").check()
+    m3.salt_run("ha.restore", "web*", since="10m").check()
     wait_for(lambda: all(accepted(m) >= web.items() for m in masters), SOON, "restored")
     # -D takes rejected keys, too.
     assert history(m1, "web01")[:3] == [("accepted", "m3"), ("deleted", "m2"), ("rejected", "m3")]
@@ -211,7 +211,7 @@ def test_all_key_files_removed_on_one_and_released(web: dict[str, str], masters:
     m2.salt_run("ha.release", deletes=number).check()
     wait_for(lambda: not (accepted(m1) | accepted(m3)), SOON, "deleted everywhere")
     assert m1.salt_run("ha.history", "web05").data["writes"][0]["on"] == "m2"
-    m3.salt_run("ha.restore", "web*", since="1m").check()
+    m3.salt_run("ha.restore", "web*", since="10m").check()
     wait_for(lambda: all(accepted(m) >= web.items() for m in masters), SOON, "restored")
     assert history(m1, "web05")[:2] == [("accepted", "m3"), ("deleted", "m2")]
     well(*masters)

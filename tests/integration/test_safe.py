@@ -92,11 +92,12 @@ def settled(minion: Minion) -> dict[str, Any]:
     return record(minion)
 
 
-def apply(lab: Lab, minion: Minion, seconds: int = 20, **state: Any) -> dict[str, Any]:
+def apply(lab: Lab, minion: Minion, seconds: int = 90, **state: Any) -> dict[str, Any]:
     """Run the state by a job of a master that the minion is bound to."""
     master = lab.masters[minion.bound_to()[0]]
-    args = ("state.single", "ha.multi_master", "masters", f"timeout={seconds}")
-    answer = master.salt(minion.name, *args, **{"publish_port": master.publish_port, **state})
+    args = ("state.single", "ha.multi_master", "masters", f"timeout={seconds}", "--timeout=60")
+    settings = {"publish_port": master.publish_port, **state}
+    answer = master.salt(minion.name, *args, timeout=LONG, **settings)
     (found,) = answer.data[minion.name].values()
     result: dict[str, Any] = found
     return result
@@ -197,18 +198,24 @@ def test_states_begin_while_the_group_is_asked(lab: Lab, told: Minion) -> None:
             return any(b"ha.failover_report" in each.read_bytes() for each in jobs)
         return False
 
-    other.suspend()  # the minion waits for its answer: time for a state to begin
-    try:
+    def state() -> Any:
+        """What a state returned while the minion was asked; None: not before it had answered."""
         with ThreadPoolExecutor(1) as beside:
             asked = beside.submit(here.salt_run, "ha.failover_safe", timeout=120)
             wait_for(reports, 30, "the minion is asked")
-            state = here.salt(told.name, "state.single", "test.nop", "name=x").check().data
-            assert reports(), "it answered before the state had begun"
+            state = here.salt(told.name, "state.single", "test.nop", "name=x").data
+            begun = reports()
             asked.result()
+        return state[told.name] if begun else None
+
+    other.suspend()  # the minion waits for its answer: time for a state to begin
+    try:
+        found = wait_for(state, LONG, "a state ends before the minion has answered")
     finally:
         other.resume()
-    ((_, returned),) = state[told.name].items()
-    assert returned["result"] is True, state
+    assert isinstance(found, dict), found
+    ((_, returned),) = found.items()
+    assert returned["result"] is True, found
 
 
 def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:
@@ -222,7 +229,11 @@ def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:
     assert drop_in_of(told).read_text() == before
     wait_for(lambda: bool(told.bound_to()), LONG, "it is back")
     master = lab.masters[told.bound_to()[0]]
-    assert master.salt("web1", "test.ping").check().data == {"web1": True}
+    wait_for(
+        lambda: master.salt("web1", "test.ping").check().data == {"web1": True},
+        LONG,
+        "it takes jobs again",
+    )
 
     again = apply(lab, told, masters=request_ports(lab, nobody))
     assert (again["result"], "put back" in again["comment"]) == (False, True)

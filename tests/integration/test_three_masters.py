@@ -68,9 +68,9 @@ def test_one_that_was_away_hears_of_what_the_others_decided(lab: Lab, masters: T
         shown("away-deleted", {}, m2, m3)
         shown("away-accepted", {"minions": pending}, m2, m3)
         shown("away-deleted", {"minions": deleted}, m1, timeout=0)
-        assert row(m2, m1)["state"] == "unknown"
-        assert row(m2, m3)["state"] == "running"
-        assert m2.control("status")["tolerates"] == 1
+        wait_for(lambda: row(m2, m1)["state"] == "unknown", SOON, "m2 misses m1")
+        wait_for(lambda: row(m2, m3)["state"] == "running", SOON, "m2 has m3")
+        wait_for(lambda: m2.control("status")["tolerates"] == 1, SOON, "one may be lost")
     finally:
         m1.resume()
     shown("away-deleted", {}, *masters)
