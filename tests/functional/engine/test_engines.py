@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -591,12 +592,12 @@ def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
                 keys = await run(place, "keys_")
                 return keys["retcode"], [row["states"] for row in keys["keys"]]
 
-            # A master is not ready a moment before it is counted what is missing.
+            # It is not ready a moment before what is missing is counted.
             for place in (one, two):
-                await becomes(lambda p=place: row_of(p), (0, 3, 3, m2.parts.core.mode.doubt))
-                await becomes(lambda p=place: group_of(p), (0, "degraded"))
+                await becomes(partial(row_of, place), (0, 3, 3, m2.parts.core.mode.doubt))
+                await becomes(partial(group_of, place), (0, "degraded"))
                 states = [{"m1": "accepted", "m2": None} for _ in range(3)]
-                await becomes(lambda p=place: keys_of(p), (1, states))
+                await becomes(partial(keys_of, place), (1, states))
             shutil.rmtree(two.pki_dir / "minions")
             away.rename(two.pki_dir / "minions")
             await until(lambda: m2.parts.health.ready() == (True, ""), "it is ready")

@@ -351,10 +351,9 @@ def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
                 assert note in (await engine.made.summary.get())["notes"]
             async with Engine(source):
                 for engine in (one, other):
-                    parts = engine.parts
-                    await until(lambda p=parts: not p.core.mode.lost, "rebuilt")
+                    await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
                     # The rebuilding says so a moment after its keeper.
-                    await until(lambda p=parts: not p.rebuilding.notes(), "nothing is left to say")
+                    await until(lambda e=engine: not e.parts.rebuilding.notes(), "it says so")
                     assert shown(engine.place) == shown(source)
 
     asyncio.run(act())
