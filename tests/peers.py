@@ -96,7 +96,7 @@ class Master:
             await listener.stop()
 
     @contextlib.asynccontextmanager
-    async def calling(self, other: Master, timeout: float = 5.0) -> AsyncIterator[PeerClient]:
+    async def calling(self, other: Master, timeout: float = 20.0) -> AsyncIterator[PeerClient]:
         client = PeerClient(self.identity, other.peer, timeout)
         try:
             yield client
@@ -117,7 +117,7 @@ async def echo(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
     return {"caller": peer.name, "payload": payload}
 
 
-async def until(condition: Callable[[], bool], deadline: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], deadline: float = 60.0) -> None:
     """Wait for *condition*, looking whenever the loop has had a turn."""
 
     async def look() -> None:

@@ -84,7 +84,7 @@ def all_succeed(liar: Liar, honest: Server, calls: Any = None, deadline: float =
             elif name == "local_async":
                 assert (found.master, found.minions) == ("m2", ("web",))
             assert "/login" in liar.asked[before:]
-        assert time.monotonic() - begun < deadline + 2
+        assert time.monotonic() - begun < deadline + 10
 
 
 def known(call: Callable[[], Any]) -> BaseException | None:
@@ -139,7 +139,7 @@ def test_an_answer_without_end(liar: Liar, honest: Server, kind: str, where: str
 def test_a_trailer_without_end(liar: Liar, honest: Server) -> None:
     ended = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
     liar.call = liar.drip(ended, b"X: 1\r\n")
-    all_succeed(liar, honest, {"runner": CALLS["runner"]}, deadline=2)
+    all_succeed(liar, honest, {"runner": CALLS["runner"]}, deadline=4)
 
 
 # -- calls
@@ -181,8 +181,8 @@ def test_what_may_have_run_is_not_run_again(liar: Liar, honest: Server, name: st
         before = len(calls(honest))
         # Moved and the like: salt-api did nothing with it.
         sent = name in MOVED
-        # What became of the others is asked for until the deadline.
-        with pool(liar, honest, deadline=10 if sent else 1) as one:
+        # What became of the others is asked for until the deadline, if they have a job id.
+        with pool(liar, honest, deadline=10 if sent or kind == "runner" else 2) as one:
             error = known(lambda call=call, one=one: call(one))
         after = len(calls(honest))
         assert (error is None) == sent
@@ -199,7 +199,7 @@ def test_an_answer_of_another_function(liar: Liar, honest: Server, name: str) ->
     with pool(liar, honest, deadline=1) as one:
         for call in (*CALLS.values(), *ONCE.values()):
             known(lambda call=call: call(one))
-        assert one.runner("test.arg", ["x"]) == ["x"]
+        assert one.runner("test.arg", ["x"], deadline=10) == ["x"]
         error = known(lambda: one.lookup("20250101000000000000", "m1"))
         assert error is not None or name.startswith(("data", "no", "local", "up", "success"))
 
@@ -261,7 +261,7 @@ def test_whatever_it_answers(
         token = value if isinstance(value, dict) else {"expire": value}
         liar.login = said({"token": "token-x", "start": 0, "expire": 60} | token)
     with pool(liar, honest, deadline=1) as one:
-        found = known(lambda: one.runner("test.arg", ["x"]))
+        found = known(lambda: one.runner("test.arg", ["x"], deadline=10))
         # A failure that is told in proper form is one.
         assert found is None or isinstance(found, CallFailed)
         assert found is None or value["data"]["success"] is False

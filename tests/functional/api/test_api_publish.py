@@ -112,7 +112,7 @@ def test_who_waits_to_look_has_the_whole_time_for_it(
     servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a slow master is asked for ever by callers that give up before it answers."""
-    monkeypatch.setattr(publish, "LOOK_LIMIT", 0.6)
+    monkeypatch.setattr(publish, "LOOK_LIMIT", 1.2)
     calls = 4 * LOOKS
     master = script(servers[0], *["reset"] * calls)
     master.slow = 0.4

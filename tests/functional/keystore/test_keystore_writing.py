@@ -23,6 +23,7 @@ from saltext_ha.keystore.files import FileStore
 from saltext_ha.keystore.folders import FOLDERS
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, UNDENY, Step
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
+from tests.begun import threads_begun
 from tests.functional.keystores import shown
 from tests.keys import public_key
 
@@ -74,13 +75,13 @@ def name_of(descriptor: int) -> str:
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
-def descriptors() -> set[tuple[str, str]]:
-    """Those of this process; other tests may have left some that are closed at any time."""
+def descriptors(root: Path) -> set[tuple[str, str]]:
+    """Those of this process below *root*; other tests may open and close some at any time."""
     found = set()
     for each in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # that of the folder itself
             found.add((each.name, str(each.readlink())))
-    return found
+    return {each for each in found if each[1].startswith(str(root))}
 
 
 def names(root: Path, folder: str) -> set[str]:
@@ -180,10 +181,10 @@ def test_a_full_disk_ends_all_and_removes_nothing(
 ) -> None:
     knock(root)
     tried = failing(monkeypatch, errno.ENOSPC, lambda name: True)
-    before = set(threading.enumerate())
+    threads = threads_begun(monkeypatch)
     with pytest.raises(StoreError, match="No space left"):
         FileStore(root).apply(moves())
-    assert not set(threading.enumerate()) - before
+    assert not [each for each in threads if each.is_alive()]
     assert len(tried) == 1
     assert names(root, "minions_pre") == set(IDS)
     assert not names(root, "minions"), "nothing unfinished stays, either"
@@ -191,7 +192,7 @@ def test_a_full_disk_ends_all_and_removes_nothing(
 
 def test_what_there_is_room_for_is_written(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a disk that is nearly full would be filled, and emptied, again and again."""
-    before, room, draft = descriptors(), writing.AT_ONCE + 5, writing.draft
+    before, room, draft = descriptors(root), writing.AT_ONCE + 5, writing.draft
 
     def drafted(temporary: str, text: str, *, mode: int, uid: int) -> writing.Draft:
         nonlocal room
@@ -204,7 +205,7 @@ def test_what_there_is_room_for_is_written(root: Path, monkeypatch: pytest.Monke
     with pytest.raises(StoreError, match="No space left"):
         FileStore(root).apply(moves())
     assert names(root, "minions") == set(IDS[: writing.AT_ONCE + 5])
-    assert not descriptors() - before
+    assert not descriptors(root) - before
 
 
 def failing_sync(
@@ -229,7 +230,7 @@ def test_a_file_that_cannot_be_made_durable(
     root: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Path], None]
 ) -> None:
     prepare(root)
-    before = descriptors()
+    before = descriptors(root)
     with monkeypatch.context() as patch:
         bad = (".17.ha", f".{17 + writing.AT_ONCE}.ha")
         failing_sync(patch, errno.EIO, lambda path: path.endswith(bad))
@@ -240,7 +241,7 @@ def test_a_file_that_cannot_be_made_durable(
     with pytest.raises(StoreError, match="No space left"):
         FileStore(root).apply(moves())
     assert names(root, "minions") == {*IDS} - failed.keys(), "nothing unfinished stays"
-    assert not descriptors() - before
+    assert not descriptors(root) - before
 
 
 def test_a_file_that_cannot_be_closed_leaves_no_other_open(
@@ -248,7 +249,7 @@ def test_a_file_that_cannot_be_closed_leaves_no_other_open(
 ) -> None:
     """A network file system may say then that the disk is full."""
     knock(root)
-    before, close = descriptors(), os.close
+    before, close = descriptors(root), os.close
 
     def fail(descriptor: int) -> None:
         name = name_of(descriptor)
@@ -258,7 +259,7 @@ def test_a_file_that_cannot_be_closed_leaves_no_other_open(
 
     monkeypatch.setattr(os, "close", fail)
     assert FileStore(root).apply(moves()) == UNDISTURBED
-    assert not descriptors() - before
+    assert not descriptors(root) - before
     assert names(root, "minions") == set(IDS)
 
 

@@ -75,7 +75,7 @@ def test_who_hangs_at_its_start_is_not_waited_for(
 ) -> None:
     (tmp_path / "hanging.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(detached, "BEGINS", 0.5)
-    before = psutil.Process().children()  # of other tests in this process
+    before = {*psutil.Process().children()}  # of other tests in this process; they may end
     with pytest.raises(HaError, match=r"hanging cannot be started: .*timed out"):
         detached.start("hanging", {})
-    assert psutil.Process().children() == before
+    assert {*psutil.Process().children()} <= before

@@ -139,10 +139,10 @@ def test_mistakes_and_signals(tmp_path: Path) -> None:
 
 def test_with_etcd_it_is_never_held_twice(tmp_path: Path) -> None:
     with etcd.cluster(tmp_path, 1) as (member,):
-        settings: Mapping[str, Any] = {"store": "etcd", "endpoints": [member.endpoint], "ttl": 4}
+        settings: Mapping[str, Any] = {"store": "etcd", "endpoints": [member.endpoint], "ttl": 8}
         with masters(tmp_path, leader=settings) as engines:
             first, over = held(engines["m2"], tmp_path, "x")
-            code, _, err = ended(lock(engines["m1"], "--wait", "6", "x", "--", "true"))
+            code, _, err = ended(lock(engines["m1"], "--wait", "10", "x", "--", "true"))
             assert code == NOT_GIVEN, "it is prolonged"
             assert f"process {first.pid} on m2 has it" in err
             over.touch()

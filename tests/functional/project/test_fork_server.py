@@ -119,9 +119,17 @@ def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None
         "child.wait()\n"
     )
     program.chmod(0o700)
-    with pytest.raises(TimeoutError, match=r"not within 2 s: .*program") as failure:
-        run([str(program)], env=os.environ, cwd=tmp_path, timeout=2, server=server_of(PYTHON))
-    child = int(str(failure.value).split("began")[1].split()[0])
+
+    def given_up(after: int) -> str:
+        order = [str(program)]
+        with pytest.raises(TimeoutError, match=rf"not within {after} s: .*program") as failure:
+            run(order, env=os.environ, cwd=tmp_path, timeout=after, server=server_of(PYTHON))
+        return str(failure.value)
+
+    said = given_up(2)
+    if "began" not in said:
+        said = given_up(30)  # the machine is too busy to begin it sooner
+    child = int(said.split("began")[1].split()[0])
     assert status(child) == psutil.STATUS_ZOMBIE
 
 

@@ -60,13 +60,14 @@ def test_a_bus_that_is_not_there_costs_nothing(
     try:
         for number in range(20):
             announce("key/accepted", {"id": f"web{number}"})
-        used = time.process_time()
+        # Of its thread alone: what other tests left may be at work.
+        clock = time.pthread_getcpuclockid(announce._thread.ident or 0)
+        used = time.clock_gettime(clock)
         time.sleep(3)  # what is measured is that nothing happens
-        assert time.process_time() - used < 1
+        assert time.clock_gettime(clock) - used < 1
     finally:
-        began = time.monotonic()
         announce.stop()
-        assert time.monotonic() - began < 2
+    wait_for(lambda: not announce._thread.is_alive(), 60, "it has ended")
 
 
 class Bus:
@@ -173,4 +174,4 @@ def test_a_bus_that_takes_nothing_does_not_keep_the_thread_from_ending(
         for _ in range(100):
             announce("key/accepted", {"text": "x" * 100_000})
         announce.stop()
-        assert not [each for each in threading.enumerate() if each.name == "ha-announce"]
+        wait_for(lambda: not announce._thread.is_alive(), 60, "it has ended")

@@ -15,6 +15,7 @@ from lab.engines import Engine, Place
 from lab.key_folders import ACCEPTED, PENDING, plant
 from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.transport.connection import Limits
+from saltext_ha.transport.listener import PeerListener
 from saltext_ha.transport.peer import Peer
 from tests.crafted import crafted
 from tests.engines import met, places, running, until, wrong
@@ -46,6 +47,14 @@ def asked(engine: Engine) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     handlers = engine.service.listener._handlers
     kept = dict(handlers)
     found: list[tuple[str, dict[str, Any]]] = []
+    listen_in(handlers, found)
+    yield found
+    handlers.update(kept)
+
+
+def listen_in(handlers: dict[str, Any], found: list[tuple[str, dict[str, Any]]]) -> None:
+    """Add to *found* what these *handlers* are asked from now on."""
+    kept = dict(handlers)
 
     def listening(name: str) -> Any:
         async def handler(peer: Peer, payload: dict[str, Any]) -> Any:
@@ -55,8 +64,21 @@ def asked(engine: Engine) -> Iterator[list[tuple[str, dict[str, Any]]]]:
         return handler
 
     handlers.update({name: listening(name) for name in kept})
-    yield found
-    handlers.update(kept)
+
+
+@contextlib.contextmanager
+def asked_from_its_start() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """What the engine that starts in this block is asked by peers, from the first question on."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    start = PeerListener.start
+
+    async def listening(listener: PeerListener) -> None:
+        listen_in(listener._handlers, found)
+        await start(listener)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PeerListener, "start", listening)
+        yield found
 
 
 @contextlib.contextmanager
@@ -162,8 +184,8 @@ def test_what_was_decided_while_a_peer_was_away_is_the_first_it_is_told(tmp_path
             plant(one.pki_dir, [f"stranger{number}" for number in range(300)], PENDING, seed=2)
             await m1.parts.core.scan()
             await delete(m1, "web1")
-            async with running(two) as (back,):
-                with asked(back) as said:
+            with asked_from_its_start() as said:
+                async with running(two) as (back,):
                     await until(lambda: is_level(m1, back), "level again")
                 names = [name for name, _ in said if name in ("push", "digest", "compare")]
                 assert names[0] == "push"

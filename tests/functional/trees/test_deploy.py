@@ -516,10 +516,15 @@ async def test_of_a_check_that_says_more_than_fits_the_end_is_shown(tmp_path: Pa
 
 @in_a_loop
 async def test_one_deployment_at_a_time(tmp_path: Path) -> None:
-    (place,) = places(tmp_path, "m1", check="sleep 1")
+    go = tmp_path / "go"
+    check = f"sh -c 'while [ ! -e {go} ]; do sleep 0.05; done'"
+    (place,) = places(tmp_path, "m1", check=check)
     put(source(place), STATES)
     async with running(place):
-        answers = await asyncio.gather(*(run(place, "deploy") for _ in range(3)))
+        tries = [asyncio.ensure_future(run(place, "deploy")) for _ in range(3)]
+        await until(lambda: sum(each.done() for each in tries) == 2, "two are refused")
+        go.touch()
+        answers = await asyncio.gather(*tries)
     assert sorted(answer["retcode"] for answer in answers) == [0, 2, 2]
     refused = [answer["error"] for answer in answers if answer["retcode"]]
     assert all("under way" in error for error in refused)

@@ -81,6 +81,15 @@ class Sites:
         answer = self.engines[name].control("deployments")
         return {**answer["trees"][0], "retcode": answer["retcode"]}
 
+    def shows(self, name: str, masters: dict[str, Any], retcode: int) -> None:
+        """Wait until ``ha.deployments`` on that master says so of all *masters*."""
+
+        def does() -> bool:
+            shown = self.shown(name)
+            return (shown["masters"], shown["retcode"]) == (masters, retcode)
+
+        wait_for(does, SOON, f"{name} shows {masters}")
+
 
 def deploy(engine: ForkedEngine, command: str = "deploy", **options: Any) -> dict[str, Any]:
     """What ``ha.deploy`` is answered. :raises HaError: it failed."""
@@ -129,13 +138,11 @@ def test_a_master_that_is_hidden_switches_nobody_and_follows(sites: Sites) -> No
     answer = deploy(m1, without="m3")
     assert (answer["retcode"], answer["left_out"]) == (0, ["m3"])
     assert sites.served() == {"m1": "second", "m2": "second", "m3": "first"}
-    assert sites.shown("m1")["masters"]["m3"] == "unknown"
-    assert sites.shown("m1")["retcode"] == 2
+    sites.shows("m1", {"m1": 2, "m2": 2, "m3": "unknown"}, 2)
     sites.switch.plug("m3")
     wait_for(lambda: sites.served()["m3"] == "second", SOON, "m3 follows")
     sites.all_meet()
-    assert sites.shown("m3")["masters"] == {"m1": 2, "m2": 2, "m3": 2}
-    assert sites.shown("m3")["retcode"] == 0
+    sites.shows("m3", {"m1": 2, "m2": 2, "m3": 2}, 0)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +194,14 @@ def test_two_deployments_in_a_partition(sites: Sites, end: str) -> None:
         wait_for(lambda name=name: sites.shown(name)["conflict"], SOON, f"{name} shows it")  # type: ignore[misc]
     sites.all_meet()
     for name, engine in sites.engines.items():
-        assert sites.shown(name)["retcode"] == 1
+        wait_for(lambda name=name: sites.shown(name)["retcode"] == 1, SOON, "it is wrong")  # type: ignore[misc]
         assert [d["number"] for d in sites.shown(name)["deployments"]][:2] == [2, 2]
-        status = engine.control("status")
-        notes = [row["note"] for row in status["masters"]]
-        assert all("different versions were deployed" in note for note in notes), notes
+
+        def told(engine: ForkedEngine = engine) -> bool:
+            notes = [row["note"] for row in engine.control("status")["masters"]]
+            return all("different versions were deployed" in note for note in notes)
+
+        wait_for(told, SOON, "it is noted of all")
     assert sites.served() == sides
     if end == "deploy":
         sites.put("the end")

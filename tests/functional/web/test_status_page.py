@@ -32,9 +32,9 @@ DOWN = Health(False, True, 0, 0.0, "request port: timed out")
 API = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
 
 
-def watched(root: Path, name: str, **options: Any) -> Place:
+def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> Place:
     """A master with a status page and, it says, a salt-api; nobody asks whether it serves."""
-    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": 1}
+    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": peer_timeout}
     return place(root, name, ha, **API, **options)
 
 
@@ -327,7 +327,7 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
 def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+    m1, m2 = (watched(tmp_path, name, peer_timeout=1) for name in ("m1", "m2"))
     befriend(m1, m2)
     monkeypatch.setattr(snapshot, "PATIENCE", 0.05)
 
