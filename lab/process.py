@@ -38,9 +38,19 @@ def session_pids(session: int) -> list[int]:
     pids = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getsid(pid) == session and status(pid) != psutil.STATUS_ZOMBIE:
+            if os.getsid(pid) == session and not _is_over(pid):
                 pids.append(pid)
     return sorted(pids, key=lambda pid: (pid != session, pid))
+
+
+def _is_over(pid: int) -> bool:
+    """Whether it has ended, with all its threads: until then its sockets are taken."""
+    if status(pid) != psutil.STATUS_ZOMBIE:
+        return False
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) < 2
+    except OSError:
+        return True
 
 
 def signal_session(session: int, number: signal.Signals) -> None:

@@ -212,7 +212,7 @@ def test_keys_that_vanish_are_held(lab: Lab, pair: tuple[Master, Master], tmp_pa
     async def scene(page: Page) -> None:
         for path in (m2.pki_dir / "minions").glob("web*"):
             path.unlink()
-        await says(page, "#held", f"m2: {KEYS} changes are held back")
+        await says(page, "#held", f"m2: {KEYS} held back")
         await state(page, "degraded")
         text = await page.text("#held")
         assert "there salt-run ha.refill, or, if it was meant, salt-run ha.release" in text
