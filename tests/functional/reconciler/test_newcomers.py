@@ -57,6 +57,8 @@ def test_what_is_over_the_limit_waits_and_comes_in_later(tmp_path: Path) -> None
             accept(one.pki_dir, ["web1", waiting[0]])
             await m1.parts.core.scan()
             await until(lambda: there(two) == {"web1", waiting[0]}, "accepted")
+            # A key is in both folders for a moment.
+            await until(lambda: not there(two) & there(two, PENDING), "and nowhere else")
             # One that nobody knows but this master is deleted.
             (one.pki_dir / PENDING / waiting[1]).unlink()
             # Room is made, and the others come.
