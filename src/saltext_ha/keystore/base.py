@@ -84,12 +84,14 @@ class KeyStore(Protocol):
     def touched(self) -> bool:
         """Whether something was added or removed since the last call; cheap."""
 
-    def read(self, minion_id: str, certain: bool = False) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """
         What the store shows for an id; None if a key file is half written, or is no key. The next
         :meth:`changed` names such an id again.
 
         :param certain: no write is under way: a pending file that holds no key counts as absent.
+        :param listed: nothing is known of the id, so it suffices to read the entry that the last
+            pass saw, if it saw only one; what came since is found by the next pass.
         """
 
     def junk(self, minion_id: str) -> list[str]:

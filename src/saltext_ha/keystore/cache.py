@@ -78,7 +78,7 @@ class CacheStore:
         """See :meth:`KeyStore.touched`; a driver has no cheap look, only hints and full passes."""
         return False
 
-    def read(self, minion_id: str, certain: bool = False) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
         try:
             minion_key.check_id(minion_id)  # an event may name any path

@@ -15,7 +15,7 @@ import pwd
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from saltext_ha.common.errors import InvalidRecord, StoreError
@@ -61,16 +61,23 @@ class FileStore:
         )
         # One number per id instead of the stats of its files.
         self._seen = Marks()
+        self._listed: dict[str, tuple[str, int]] = {}
+        """
+        The one entry (state, mark) of each id that the last pass named and that nobody read since.
+        """
         self._times: dict[str, int] = {}
         self._asked, self._closed = float("-inf"), ""
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; one ``scandir`` pass that reads no file."""
+        listed = {state: dict(self._scan(state)) for state in FOLDERS}
         found: dict[str, int] = {}
-        for state in FOLDERS:
-            for name, mark in self._scan(state):
+        for marks in listed.values():
+            for name, mark in marks.items():
                 found[name] = found.get(name, 0) ^ mark
-        return {name for name in self._seen.changed(found) if _may_be_id(name)}
+        changed = {name for name in self._seen.changed(found) if _may_be_id(name)}
+        self._listed = dict(_alone(changed, listed))
+        return changed
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         """See :meth:`KeyStore.recall`."""
@@ -86,10 +93,13 @@ class FileStore:
         self._times = times
         return changed
 
-    def read(self, minion_id: str, certain: bool = False) -> Content | None:
+    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
         if not _may_be_id(minion_id):  # an event may name any path
             return Content(ABSENT, {})
+        place = self._listed.pop(minion_id, None)
+        if listed and place and (content := self._read_one(minion_id, *place)):
+            return content
         keys: dict[bytes, str] = {}
         found: dict[str, bytes] = {}
         mark, slot_mark, junk = 0, 0, False
@@ -120,6 +130,24 @@ class FileStore:
             keys[found[state]] = text
         self._seen[minion_id] = mark
         return Content(self._stored(found), keys, mark, junk, slot_mark)
+
+    def _read_one(self, minion_id: str, state: str, mark: int) -> Content | None:
+        """
+        Read the entry of an id in one folder, without a look at the others. The mark is older than
+        the content: if anything changed in between, the next pass names the id.
+
+        :return: None if no key is there any more.
+        """
+        try:
+            text = reading.read_key(self._folders.path(state, minion_id))
+        except OSError:
+            return None
+        if text is None:
+            return None
+        self._seen[minion_id] = mark
+        key = minion_key.fingerprint(text)
+        slot_mark = 0 if state == DENIED else mark
+        return Content(self._stored({state: key}), {key: text}, mark, slot_mark=slot_mark)
 
     def junk(self, minion_id: str) -> list[str]:
         """See :meth:`KeyStore.junk`."""
@@ -189,6 +217,16 @@ class FileStore:
         except OSError as exc:
             self._times = {}  # touched() must report the same change again
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
+
+
+def _alone(
+    names: Iterable[str], listed: Mapping[str, Mapping[str, int]]
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Those of *names* that are in one folder only, with its state and their mark there."""
+    for name in names:
+        places = [(state, marks[name]) for state, marks in listed.items() if name in marks]
+        if len(places) == 1:
+            yield name, places[0]
 
 
 def _is_open(folder: str) -> bool:

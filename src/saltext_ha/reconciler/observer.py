@@ -187,7 +187,7 @@ class Observer:
             return None
         by = MINION if state == PENDING else self._by(task.by, minion_id, state)
         value = self.writer.value(state, by)
-        return blank._replace(values=(value,), context=(value.dot,))
+        return Record(*blank[:3], (value,), (value.dot,))
 
     def _by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt may report a wheel call after the changes that the call made."""
@@ -232,7 +232,8 @@ class Observer:
         What the store shows for one id. None if its entry is no key: if *certain*, the id is
         refused; otherwise the key may be half written.
         """
-        content = self.store.read(minion_id, certain)
+        applied = self.replica.applied(minion_id)
+        content = self.store.read(minion_id, certain, listed=applied is NEVER)
         if content is None:
             if certain:
                 self.refused.add(minion_id, NO_KEY)
@@ -241,7 +242,6 @@ class Observer:
             self.refused.add(minion_id, NO_KEY)
         elif content.stored == ABSENT or self.refused.reasons.get(minion_id) == NO_KEY:
             self.refused.discard(minion_id)
-        applied = self.replica.applied(minion_id)
         # Perhaps Salt's temporary file. A minion that really has such an id is recorded later.
         if not certain and applied == NEVER and TEMPORARY.fullmatch(minion_id):
             return None

@@ -78,7 +78,7 @@ def test_a_store_that_cannot_be_read_is_not_asked_for_each_id(
     m1.settle()
     asked: list[str] = []
 
-    def fail(minion_id: str, certain: bool = False) -> Content | None:
+    def fail(minion_id: str, *how: Any, **more: Any) -> Content | None:
         asked.append(minion_id)
         raise StoreError("timed out")
 
@@ -317,10 +317,10 @@ def test_an_id_that_cannot_be_read_holds_up_no_other(
     m1.settle()
     read = m1.store.read
 
-    def fail(minion_id: str, certain: bool = False) -> Content | None:
+    def fail(minion_id: str, *how: Any, **more: Any) -> Content | None:
         if minion_id == "web1":
             raise StoreError("structure needs cleaning")
-        return read(minion_id, certain)
+        return read(minion_id, *how, **more)
 
     async def act() -> None:
         here = Core(m1.keeper, lambda records: None)

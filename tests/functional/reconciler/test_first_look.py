@@ -36,22 +36,28 @@ Act = Callable[[Master], object]
 
 
 @contextlib.contextmanager
-def two() -> Iterator[tuple[Master, Master]]:
-    """Two masters that are the same, but that one has only the long way."""
+def alike(*names: str) -> Iterator[list[Master]]:
+    """Masters that are the same, in folders of these names."""
     with tempfile.TemporaryDirectory() as folder:
         masters = []
-        for name in ("short", "long"):
+        for name in names:
             (root := Path(folder) / name).mkdir()
             master = Master(root, "m1", minimum=2, in_memory=True, clock=lambda: 7.0)
             master.replica.node = OURS
             masters.append(master)
-        short, long = masters
-        long.keeper._reconciler._first = lambda *_: None  # type: ignore[method-assign]
         try:
-            yield short, long
+            yield masters
         finally:
             for master in masters:
                 master.replica.close()
+
+
+@contextlib.contextmanager
+def two() -> Iterator[tuple[Master, Master]]:
+    """Two masters that are the same, but that one has only the long way."""
+    with alike("short", "long") as (short, long):
+        long.keeper._reconciler._first = lambda *_: None  # type: ignore[method-assign]
+        yield short, long
 
 
 def written(master: Master) -> dict[str, Any]:
@@ -105,6 +111,7 @@ hearings = st.builds(
     st.integers(1, 5),
 )
 looks = st.builds(observed, st.sampled_from(["", "alice", OPERATOR]), st.booleans(), st.booleans())
+steps = st.one_of(puts, st.builds(gone, ids))
 acts = st.one_of(puts, puts, puts, looks, st.builds(gone, ids), hearings)
 
 
@@ -118,6 +125,56 @@ def test_it_writes_what_the_long_way_writes(history: list[Act]) -> None:
             short.keeper.apply()
             long.keeper.apply()
             assert written(short) == written(long)
+
+
+@given(st.lists(acts, max_size=6), st.lists(puts, max_size=6), st.lists(steps, max_size=6))
+@example([], [put(ACCEPTED, "web0", KEYS[0])], [put(REJECTED, "web0", KEYS[0])])
+@example([], [put(PENDING, "web0", KEYS[0])], [gone("web0"), put(ACCEPTED, "web0", KEYS[0])])
+@settings(max_examples=50, deadline=None)
+def test_what_comes_after_a_listing_is_found_by_the_next_pass(
+    before: list[Act], listed: list[Act], after: list[Act]
+) -> None:
+    with alike("short", "early", "late") as (short, early, late):
+        for master in (short, early, late):
+            for act in (*before, *listed):
+                act(master)
+            names = master.store.changed()
+            if master is early:
+                reads_all(master).keeper.observe(names)
+            for act in after:
+                act(master)
+            if master is late:
+                reads_all(master)
+            master.keeper.observe(names)
+            master.keeper.observe({*IDS, *master.store.changed()}, certain=True)
+        for minion_id in IDS:
+            assert shown(short, minion_id) in [shown(other, minion_id) for other in (early, late)]
+
+
+def reads_all(master: Master) -> Master:
+    """*master*, which reads all four folders from now on, whatever a listing has shown."""
+    read = master.store.read
+    master.store.read = lambda i, certain=False, listed=False: read(i, certain)  # type: ignore[method-assign]
+    return master
+
+
+def test_of_a_known_id_all_is_read_even_after_a_listing() -> None:
+    with two() as (master, _):
+        master.knock("web0", 0)
+        master.scan()
+        master.knock("web0", 1)
+        assert master.store.changed() == {"web0"}
+        put(REJECTED, "web0", KEYS[1])(master)
+        master.keeper.observe(["web0"])
+        assert master.replica.applied("web0").stored.state == REJECTED
+
+
+def shown(master: Master, minion_id: str) -> dict[str, Any]:
+    """What is there of an id, what is known to be there, and what counts."""
+    files = {of: text for of, text in master.files().items() if of[1] == minion_id}
+    records = {key: record.state for key, record in master.replica.get(minion_id).items()}
+    known = master.replica.applied(minion_id).stored
+    return {"files": files, "known": known, "records": records}
 
 
 def test_it_is_the_way_of_new_ids_with_one_sound_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -365,9 +365,9 @@ def test_the_aes_key_does_not_wait_for_a_look_at_the_store(
     order: list[str] = []
     read = m2.store.read
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments: Any, **how: Any) -> Any:
         order.append("read")
-        return read(*arguments)
+        return read(*arguments, **how)
 
     shared(m1, m2, "web1")
     m1.remove("web1")

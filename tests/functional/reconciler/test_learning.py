@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -363,7 +364,7 @@ def once_full() -> Iterator[None]:
     yield
 
 
-def once_unreadable(minion_id: str, certain: bool = False) -> Content | None:
+def once_unreadable(minion_id: str, *how: Any, **more: Any) -> Content | None:
     raise StoreError("too many open files")
 
 

@@ -92,7 +92,7 @@ class MemoryStore:
         else:
             self.signatures[owner] = token
 
-    def read(self, minion_id: str, certain: bool = False) -> Content:
+    def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content:
         self.fuse.tick()
         slots = [
             (state, self.folders[state][minion_id])
