@@ -208,6 +208,8 @@ class Observer:
         for key, state in writes:
             record = changed.get(key) or records.get(key)
             if record is None:
+                if key not in content.keys:
+                    continue  # it was refused, so nobody ever heard of it, and is gone
                 text, others = content.keys[key], (records | changed).values()
                 record = self.refused.new_record(minion_id, key, text, state, others)
                 if record is None:

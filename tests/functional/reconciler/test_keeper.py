@@ -599,6 +599,17 @@ def test_junk_in_the_form_of_a_key_is_reported_and_left_where_it_is(
     assert m1.revoked == 0
 
 
+@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
+def test_junk_that_is_mended_counts(m1: Master, m2: Master, state: str) -> None:
+    m1.file(state, "web1").write_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----")
+    exchange(m1, m2)
+    m1.file(state, "web1").write_text(KEYS[0])
+    m1.knock("web2", 1)  # another one of the same pass
+    exchange(m1, m2)
+    assert m1.files() == m2.files() == {(state, "web1"): KEYS[0], (PENDING, "web2"): KEYS[1]}
+    assert m1.keeper.refused.reasons == {}
+
+
 @pytest.mark.parametrize("key", [0, 1])
 def test_a_second_file_of_an_id_is_tidied_up(m1: Master, m2: Master, key: int) -> None:
     """As ``wheel.key.gen_accept`` leaves one, or a folder that was copied over another."""
