@@ -7,9 +7,10 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PublishingTimedOut
+from saltext_ha.minions.connections import subscribers
 from saltext_ha.minions.job_specs import (
     CMD,
     JID,
@@ -39,11 +40,25 @@ NO_ROOM = "answered so much that it does not fit into a message beside the other
 # keep coming.
 REPORTING = 45.0  # seconds in all
 SILENT = 20.0  # seconds without a report
+# As many minions have returned as are connected: for how many seconds one more is waited for. Only
+# the system tells how many are connected, and it might not see all of them.
+LAST = 1.0
 # A minion that has not returned a command in time is asked whether it still runs it.
 FIND_JOB = "saltutil.find_job"
 FINDING = 5.0  # seconds to answer
 LOOKING = 10.0  # seconds to publish the question and to answer it
 LATE = 2.0  # seconds in which the return of a minion that has just ended it must come
+
+
+class Published(NamedTuple):
+    """
+    A job that was published here: when (``time.monotonic``), which minions it is for, and how many
+    minions were connected then, whether it is for them or not; None: that is not known.
+    """
+
+    began: float
+    targeted: frozenset[str]
+    connected: int | None
 
 
 class OwnJobs:
@@ -55,6 +70,7 @@ class OwnJobs:
     :ivar takes_commands: whether this master takes commands from other masters.
     :ivar publish: hands a job with an id of our choice to this master, and returns the minions
         that it is for; blocks. :raises HaError: it could not be published.
+    :ivar subscribers: how many minions are connected to this master, None if that is not known.
     """
 
     def __init__(
@@ -63,6 +79,7 @@ class OwnJobs:
         self._name, self._opts, self._returns = name, opts, returns
         self.takes_commands = takes_commands
         self.publish: Publish = publish_here
+        self.subscribers: Callable[[], int | None] = functools.partial(subscribers, opts)
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._commands: dict[str, float] = {}
         """Commands that were published here and whose returns are kept: id → when."""
@@ -152,17 +169,19 @@ class OwnJobs:
         try:
             seconds = timeout + PUBLISHING + AFTERWARDS + afterwards(spec)
             patience = timeout + PUBLISHING + afterwards(spec)
-            began, targeted = await self._published(spec, jid, seconds, keep, patience)
+            job = await self._published(spec, jid, seconds, keep, patience)
         except HaError as exc:
             unsure = isinstance(exc, PublishingTimedOut)
             return {"error": f"{self._name} could not publish: {exc}", "unsure": unsure}
-        await self._all_of(jid, len(targeted), timeout, SILENT if spec.what == REPORT else timeout)
+        silent = SILENT if spec.what == REPORT else timeout
+        await self._all_of(jid, len(job.targeted), timeout, silent, job.connected)
         running: Collection[str] = ()
         if spec.what == CMD:
             known = {i: at for i, at in self._commands.items() if returns.targeted(i) is not None}
-            self._commands = {**known, jid: began}
-            running = await self._still_running(jid, targeted)
-        return self._came_of(spec.what, jid, began, targeted, running)
+            self._commands = {**known, jid: job.began}
+            if returns.count(jid) != job.connected:
+                running = await self._still_running(jid, job.targeted)
+        return self._came_of(spec.what, jid, job.began, job.targeted, running)
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Wait longer for a command published here, for any peer: it could read returns anyway."""
@@ -213,12 +232,11 @@ class OwnJobs:
         seconds: float,
         keep: Callable[[Any], Any],
         patience: float,
-    ) -> tuple[float, frozenset[str]]:
+    ) -> Published:
         """
         Publish *spec* here, and keep its returns for *seconds*.
 
         :param patience: seconds that it may wait for its turn; after that no caller waits for it.
-        :return: when it was published (``time.monotonic``), and the minions that it is for.
         :raises HaError: it could not be published.
         """
         loop = asyncio.get_running_loop()
@@ -230,11 +248,20 @@ class OwnJobs:
             returns.expect([jid], seconds, keep)
             loop.call_later(seconds + 1, returns.forget_old)
             began = time.monotonic()
-            targeted = frozenset(
-                await loop.run_in_executor(None, self.publish, self._opts, spec, jid)
-            )
+            targeted, connected = await loop.run_in_executor(None, self._publish, spec, jid)
             returns.narrow(jid, targeted)
-        return began, targeted
+        return Published(began, targeted, connected)
+
+    def _publish(self, spec: Spec, jid: str) -> tuple[frozenset[str], int | None]:
+        """Publish *spec*; blocks. Returns the minions that it is for, and how many can hear it."""
+        before = self.subscribers()
+        targeted = frozenset(self.publish(self._opts, spec, jid))
+        after = self.subscribers()
+        # In a cluster of Salt's own, minions of other members return here as well.
+        if before is None or after is None or self._opts.get("cluster_id"):
+            return targeted, None
+        # One that left or came just then may have heard it.
+        return targeted, max(before, after)
 
     async def _still_running(self, jid: str, targeted: frozenset[str]) -> list[str]:
         """Those of *targeted* that have not returned that job, and say that they still run it."""
@@ -247,19 +274,25 @@ class OwnJobs:
         keep = functools.partial(_is_of, jid)
         end = loop.time() + LOOKING
         try:
-            _, asked = await asyncio.wait_for(
+            asked = await asyncio.wait_for(
                 self._published(question, look, LOOKING + AFTERWARDS, keep, LOOKING), LOOKING
             )
         except (HaError, asyncio.TimeoutError):
             self._over([look])
             return []  # no minion said so
         seconds = min(FINDING, end - loop.time())
-        await self._all_of(look, len(asked), seconds, seconds)
+        await self._all_of(look, len(asked.targeted), seconds, seconds)
         self._over([look])
         return [minion_id for minion_id, each in returns.of(look).items() if each.value]
 
-    async def _all_of(self, jid: str, count: int, timeout: float, silent: float) -> None:
-        """Wait for *count* returns, at most *timeout* seconds, and *silent* without a new one."""
+    async def _all_of(
+        self, jid: str, count: int, timeout: float, silent: float, connected: int | None = None
+    ) -> None:
+        """
+        Wait for *count* returns, at most *timeout* seconds, and *silent* without a new one.
+
+        :param connected: once so many have returned, nobody else can: the rest is elsewhere.
+        """
         loop, returns = asyncio.get_running_loop(), self._returns
         end = loop.time() + timeout
         before, last = 0, loop.time()
@@ -267,7 +300,8 @@ class OwnJobs:
             now = loop.time()
             if here > before:
                 before, last = here, now
-            left = min(end, last + silent) - now
+            patience = min(silent, LAST) if here == connected else silent
+            left = min(end, last + patience) - now
             if left <= 0:
                 return
             self._arrived.clear()

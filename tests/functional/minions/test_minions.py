@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,6 +46,7 @@ from tests.keys import public_key
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 SECONDS = 0.5
+LONG = 60.0  # longer than any answer here takes
 REFRESHING = (FUNCTIONS[REFRESH], FUNCTIONS[MINE])
 
 
@@ -76,7 +79,12 @@ class World:
         self.published: list[tuple[str, str, str]] = []
         """Master, function, job id; without what a minion is asked some time after it came."""
         for name, engine in engines.items():
-            engine.made.jobs.here.publish = self._publisher(name)
+            here = engine.made.jobs.here
+            here.publish = self._publisher(name)
+            here.subscribers = functools.partial(self.connected, name)
+
+    def connected(self, master: str) -> int:
+        return sum(master in minion.hears for minion in self.minions.values())
 
     def fire(self, master: str, tag: str, data: Mapping[str, Any]) -> None:
         self.engines[master].parts.bus.tell(tag, data)
@@ -201,6 +209,74 @@ def hot(*hears: str, **more: Any) -> Minion:
 
 def states(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {row["id"]: row["state"] for row in answer["minions"]}
+
+
+def test_who_is_connected_nowhere_is_not_waited_for(tmp_path: Path) -> None:
+    """Not for the whole timeout: all who can hear the question have answered it."""
+
+    async def act() -> None:
+        async with world(tmp_path, fo1=failover("m1"), fo2=failover("m2"), off=failover()) as there:
+            began = time.monotonic()
+            live = await run(m1(there), "minions", live=True, timeout=LONG)
+            assert states(live) == {"fo1": "bound", "fo2": "bound", "off": "silent"}
+            ran = await run(m1(there), "cmd", ["fo1", "off"], "test.arg", timeout=LONG)
+            assert (set(ran["returned"]), ran["retcode"]) == ({"fo1"}, 1)
+            assert time.monotonic() - began < LONG / 2
+            assert "saltutil.find_job" not in {function for _, function, _ in there.published}
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3, None], ids="{} connections seen".format)
+def test_who_is_connected_and_slow_is_waited_for(tmp_path: Path, seen: int | None) -> None:
+    """Also if the system shows fewer connections than there are, once more minions answer."""
+
+    async def act() -> None:
+        async with world(
+            tmp_path, **{name: hot("m1") for name in ("web1", "web2", "web3")}
+        ) as there:
+            m1_jobs, bus = there.engines["m1"].made.jobs.here, there.engines["m1"].parts.bus
+            loop = asyncio.get_running_loop()
+
+            def publish(opts: Any, order: Any, jid: str) -> list[str]:
+                # Each is slower than the pause for the last one, but the second.
+                for after, minion_id in ((0.0, "web1"), (0.5, "web2"), (5.0, "web3")):
+                    tag, data = f"salt/job/{jid}/ret/{minion_id}", {"id": minion_id, "return": 1}
+                    loop.call_soon_threadsafe(loop.call_later, after, bus.tell, tag, data)
+                return ["web1", "web2", "web3"]
+
+            m1_jobs.publish, m1_jobs.subscribers = publish, lambda: seen
+            (jid,) = new_jids(1)
+            order = JobSpec(PING, glob="*").to_wire()
+            told = await m1_jobs.run({"jid": jid, "order": order, "timeout": LONG})
+            returned = [minion_id for minion_id, *_ in told["returned"]]
+            # Of two, if that is what the system shows, the third may be anywhere.
+            assert returned == ["web1", "web2", "web3"][: 2 if seen == 2 else 3]
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(
+    ("seen", "cluster", "connected"),
+    [
+        ([1, 2], "", 2),  # one came while the job was published
+        ([2, 1], "", 2),  # one has heard it and left
+        ([None, 2], "", None),
+        ([2, None], "", None),
+        ([2, 2], "c", None),  # what minions of other members return comes here, too
+    ],
+)
+def test_how_many_can_hear_a_job(
+    tmp_path: Path, seen: list[int | None], cluster: str, connected: int | None
+) -> None:
+    async def act() -> None:
+        async with world(tmp_path, web1=hot("m1")) as there:
+            here = there.engines["m1"].made.jobs.here
+            here._opts, here.subscribers = {"cluster_id": cluster}, lambda: seen.pop(0)
+            told = here._publish(JobSpec(PING, glob="*"), new_jids(1)[0])
+            assert told == ({"web1"}, connected)
+
+    asyncio.run(act())
 
 
 def test_what_all_masters_have_heard_is_put_together(tmp_path: Path) -> None:
