@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.once.group_leader import OLDER
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.replication.runs import FAILED, UNFINISHED

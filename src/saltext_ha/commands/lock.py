@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.once.locks import Locks, Wish
 from saltext_ha.transport.control_server import Command
 

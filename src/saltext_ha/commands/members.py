@@ -10,8 +10,8 @@ from typing import Any
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
-from saltext_ha.membership.certificates import Certificates
 from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.renewal import Renewal
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
@@ -46,12 +46,12 @@ class Members:
         core: Core,
         *,
         membership: Membership,
-        certificates: Certificates,
+        renewal: Renewal,
         vouching: Vouching,
         hello: Hello,
     ) -> None:
         self._group, self._config, self._core = group, config, core
-        self._membership, self._certificates = membership, certificates
+        self._membership, self._renewal = membership, renewal
         self._vouching, self._hello = vouching, hello
 
     def commands(self) -> dict[str, Command]:
@@ -93,7 +93,7 @@ class Members:
             "self": {
                 "name": self._group.name,
                 "url": self._config.url,
-                "fingerprint": self._certificates.identity.fingerprint,
+                "fingerprint": self._renewal.identity.fingerprint,
             },
             "peers": rows,
             "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
@@ -136,7 +136,7 @@ class Members:
             return {"kind": "notice", "notes": notes, "retcode": 0}
         # This comes first: masters that know the secret would take this master back at once.
         group_secret.mark_left(self._config.state_dir)
-        unreached = await self._membership.leave(self._certificates.begin_anew)
+        unreached = await self._membership.leave(self._renewal.begin_anew)
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
         notes = [f"left; {name} does not trust this master any more" for name in names]
@@ -157,7 +157,7 @@ class Members:
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
         peers = sorted(self._group.peers)
         if payload.get("test"):
-            present = self._certificates.identity
+            present = self._renewal.identity
             end = succession.expiry(present.certificate)
             notes = [
                 f"certificate {present.fingerprint[:23]}:… is valid until {end:%Y-%m-%d}",
@@ -165,7 +165,7 @@ class Members:
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         were_up = {name for name, link in self._group.links.items() if link.up}
-        made = self._certificates.renew()
+        made = self._renewal.renew()
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]
@@ -186,7 +186,7 @@ class Members:
                 with contextlib.suppress(HaError):
                     if peer is not None:
                         await call_once(
-                            self._certificates.identity, peer, "hello", self._hello.describe(), 2.0
+                            self._renewal.identity, peer, "hello", self._hello.describe(), 2.0
                         )
                         waiting.discard(name)
             if not waiting & were_up or time.monotonic() > give_up:

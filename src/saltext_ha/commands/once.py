@@ -7,7 +7,7 @@ from typing import Any
 
 from saltext_ha.commands.arguments import span
 from saltext_ha.common.errors import HaError
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.once.runs import Runs
 from saltext_ha.replication import runs as registers
 from saltext_ha.replication.record import Dot

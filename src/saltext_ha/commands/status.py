@@ -15,7 +15,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health import fitness, group_state
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.sync import antientropy

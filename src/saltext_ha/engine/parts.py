@@ -21,17 +21,17 @@ from saltext_ha.health.echoes import Echoes
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.membership import handover
 from saltext_ha.membership.admission import Admission
-from saltext_ha.membership.certificates import Certificates
 from saltext_ha.membership.group_secret import GroupSecret
 from saltext_ha.membership.invites import Invites
 from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.renewal import Renewal
 from saltext_ha.minions.connections import is_ours
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.minions.presence import Presence
 from saltext_ha.minions.returns import Returns
-from saltext_ha.once import leaders, locks
+from saltext_ha.once import leader, locks
 from saltext_ha.once.candidate import Candidate
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.reconciler.attribution import WheelCalls
@@ -80,7 +80,7 @@ class Parts:
         """Further sources of notes for operators."""
         self.counters = Counters()
         self.trust = Trust(config.state_dir, config.peer_urls, config.max_members)
-        self.certificates = Certificates(
+        self.renewal = Renewal(
             identities.load_or_create(config.state_dir, config.name),
             config.state_dir,
             config.name,
@@ -107,7 +107,7 @@ class Parts:
     @property
     def identity(self) -> Identity:
         """The identity that this master shows at present."""
-        return self.certificates.identity
+        return self.renewal.identity
 
     def _event_key(self) -> bytes:
         try:
@@ -162,7 +162,7 @@ class Parts:
         self.membership = Membership(
             self.identity, trust, config.name, config.url, config.group, config.peer_timeout
         )
-        self.certificates.shown_by.append(self.membership.show)
+        self.renewal.shown_by.append(self.membership.show)
         self.hello = Hello(config, core.keeper, self.vouching)
         self.leases = RepairLeases(config.name)
         self.links = Links(trust, lambda: self.identity, self._link, self._tasks)
@@ -197,7 +197,7 @@ class Parts:
             vouching=self.vouching,
             announce=self.announce,
             met=self._met,
-            mistrusted=self.certificates.reconcile,
+            mistrusted=self.renewal.reconcile,
             interval=self.config.sync_interval,
             timeout=self.config.peer_timeout,
         )
@@ -247,7 +247,7 @@ class Parts:
             damage=self.damage,
             behind=self.trees.behind,
         )
-        self.leader: Leader = leaders.make(
+        self.leader: Leader = leader.make(
             Candidate(config.name, self.health.unfit_to_lead, self.announce),
             config.group,
             config.leader,
@@ -301,7 +301,7 @@ class Parts:
         """All notes about this master except those about keys; some are empty."""
         yield from self.notes.values()
         yield self.core.mode.paused
-        yield from self.certificates.notes()
+        yield from self.renewal.notes()
         yield from self.membership.notes()
         yield from self.vouching.notes()
         yield self.damage()

@@ -83,7 +83,7 @@ class Service:
             strangers=parts.admission.handlers(),
             refusals=parts.refusals,
         )
-        parts.certificates.shown_by.append(self.listener.show)
+        parts.renewal.shown_by.append(self.listener.show)
         self.control = ControlServer(config.control_socket, made.commands)
         try:
             # Before hearing any peer, record what changed while this engine was stopped: the

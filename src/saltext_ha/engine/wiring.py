@@ -110,7 +110,7 @@ def make(parts: Parts) -> Answering:
         config,
         core,
         membership=membership,
-        certificates=parts.certificates,
+        renewal=parts.renewal,
         vouching=parts.vouching,
         hello=parts.hello,
     )

@@ -22,7 +22,7 @@ from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import LeaderLink
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.once.runs import check
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from saltext_ha.common.errors import HaError, PeerError, reason_of
 from saltext_ha.once.group_leader import LeaderLink
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD

@@ -18,7 +18,7 @@ import psutil
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
 from saltext_ha.once import run_rows
-from saltext_ha.once.leaders import Leader
+from saltext_ha.once.leader import Leader
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot

@@ -1,4 +1,4 @@
-"""This master's certificate: when it expires, and how peers learn of a new one."""
+"""Renews this master's certificate: when that is due, and how peers learn of the new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 EXPIRES_SOON = datetime.timedelta(days=60)
 
 
-class Certificates:
+class Renewal:
     """
     Renews this master's certificate, and learns the present certificates of its peers.
 
