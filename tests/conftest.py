@@ -17,14 +17,18 @@ WAITING = [
     f"integration/test_{name}.py"
     for name in (
         "watchdog",
-        "trees",
-        "safe",
-        "load_balancer",
         "api_pool",
+        "api_group",
+        "safe",
+        "tutorials",
+        "minions",
+        "load_balancer",
         "watchdog_over_tcp",
+        "install_minions",
+        "cluster_isolated",
         "watchdog_past_others",
         "deploy_states",
-        "tutorials",
+        "trees",
     )
 ]
 
