@@ -157,8 +157,9 @@ def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
                 # A list that was begun before a switch is kept for two seconds after it.
                 since = served[0] if function != LIST else 0
                 # Only it: the other minion's key is known here too, and its answer waited for.
-                told = master.salt(minion.name, function, argument, "--timeout=30").data
-                if not (told := told.get(minion.name)):
+                answer = master.salt(minion.name, function, argument, "--timeout=30").data
+                told = answer.get(minion.name, {})
+                if told == {}:
                     continue  # it was too busy to answer
                 numbers = numbers_of(told)
                 seen[minion.name] |= numbers
@@ -171,6 +172,7 @@ def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
     try:
         number = 100
         while number < 150 or min(map(len, seen.values())) < MANY:
+            assert all(reader.is_alive() for reader in readers)
             number += 1
             change(lab, str(number))
             job = m1.control("deploy", {"trees": ["states"], "by": "root"})["job"]

@@ -251,7 +251,7 @@ class Bound:
             if row["state"] == BOUND:
                 row["note"] = ""  # the minion has just answered where it is
             elif row["state"] == UNKNOWN:
-                row.update(state=SILENT, note=f"no answer within {seconds:g} s")
+                row.update(state=SILENT, note="does not answer")
         connections = {name: each.connections for name, each in known.items()}
         gone = {} if live else locator.gone(rows, connections, NEW)
         if glob == "*" and not unknown and locator.accounted(rows, connections):

@@ -42,6 +42,11 @@ def established(lines: Iterable[str]) -> Iterator[TcpConnection]:
             yield TcpConnection(local, remote, int(again, 16), int(probes), inode)
 
 
+def listening(lines: Iterable[str]) -> Iterator[int]:
+    """The ports at which somebody listens, by the lines of one file."""
+    return (port_of(line.split(maxsplit=2)[1]) for line in lines if " 0A " in line)
+
+
 def port_of(written: str) -> int:
     """``0100007F:1F90`` is port 8080."""
     return int(written.rpartition(":")[2], 16)

@@ -15,7 +15,7 @@ import pwd
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from saltext_ha.common.errors import InvalidRecord, StoreError
@@ -62,21 +62,21 @@ class FileStore:
         # One number per id instead of the stats of its files.
         self._seen = Marks()
         self._listed: dict[str, tuple[str, int]] = {}
-        """
-        The one entry (state, mark) of each id that the last pass named and that nobody read since.
-        """
+        """Id that was never read → the only entry that the last pass saw: its state and mark."""
         self._times: dict[str, int] = {}
         self._asked, self._closed = float("-inf"), ""
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; one ``scandir`` pass that reads no file."""
-        listed = {state: dict(self._scan(state)) for state in FOLDERS}
         found: dict[str, int] = {}
-        for marks in listed.values():
-            for name, mark in marks.items():
+        only_in: dict[str, str] = {}
+        for state in FOLDERS:
+            for name, mark in self._scan(state):
+                only_in[name] = "" if name in found else state
                 found[name] = found.get(name, 0) ^ mark
         changed = {name for name in self._seen.changed(found) if _may_be_id(name)}
-        self._listed = dict(_alone(changed, listed))
+        # What is left of *found* was never read.
+        self._listed = {i: (state, mark) for i, mark in found.items() if (state := only_in[i])}
         return changed
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
@@ -217,16 +217,6 @@ class FileStore:
         except OSError as exc:
             self._times = {}  # touched() must report the same change again
             raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
-
-
-def _alone(
-    names: Iterable[str], listed: Mapping[str, Mapping[str, int]]
-) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Those of *names* that are in one folder only, with its state and their mark there."""
-    for name in names:
-        places = [(state, marks[name]) for state, marks in listed.items() if name in marks]
-        if len(places) == 1:
-            yield name, places[0]
 
 
 def _is_open(folder: str) -> bool:

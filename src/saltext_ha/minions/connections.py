@@ -37,6 +37,34 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
         return None
 
 
+def audience(opts: Mapping[str, Any]) -> int | None:
+    """
+    :func:`subscribers`, to be relied on: None also if nobody is seen to listen at the publisher's
+    port, as where this process sees the connections of another network namespace.
+    """
+    port = int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
+    try:
+        there = (_listening_linux if PROC.exists() else _listening_any_system)(port)
+    except (psutil.Error, OSError, ValueError):
+        return None
+    return subscribers(opts) if there else None
+
+
+def _listening_linux(port: int) -> bool:
+    for name in tcp_table.FILES:
+        with contextlib.suppress(FileNotFoundError), (PROC / name).open(encoding="ascii") as file:
+            if port in tcp_table.listening(file):
+                return True
+    return False
+
+
+def _listening_any_system(port: int) -> bool:
+    return any(
+        each.status == psutil.CONN_LISTEN and each.laddr and each.laddr[1] == port
+        for each in psutil.net_connections(kind="tcp")
+    )
+
+
 def _of_linux(port: int) -> Iterator[tuple[str, int]]:
     """
     Local addresses of connections to *port* → how many; psutil would inspect every process.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PublishingTimedOut
-from saltext_ha.minions.connections import subscribers
+from saltext_ha.minions.connections import audience
 from saltext_ha.minions.job_specs import (
     CMD,
     JID,
@@ -40,9 +40,9 @@ NO_ROOM = "answered so much that it does not fit into a message beside the other
 # keep coming.
 REPORTING = 45.0  # seconds in all
 SILENT = 20.0  # seconds without a report
-# As many minions have returned as are connected: for how many seconds one more is waited for. Only
-# the system tells how many are connected, and it might not see all of them.
-LAST = 1.0
+# Seconds without a return, once as many minions have returned as there are connections. That is not
+# certain to be all: several minions of a deltaproxy, or behind a broker, share a connection.
+LAST = 2.0
 # A minion that has not returned a command in time is asked whether it still runs it.
 FIND_JOB = "saltutil.find_job"
 FINDING = 5.0  # seconds to answer
@@ -52,13 +52,15 @@ LATE = 2.0  # seconds in which the return of a minion that has just ended it mus
 
 class Published(NamedTuple):
     """
-    A job that was published here: when (``time.monotonic``), which minions it is for, and how many
-    minions were connected then, whether it is for them or not; None: that is not known.
+    A job that was published here: when (``time.monotonic``), and which minions it is for.
+
+    ``connections``: how many there were to the publisher then, of these minions and others; None:
+    not known, or no measure of how many minions listen.
     """
 
     began: float
     targeted: frozenset[str]
-    connected: int | None
+    connections: int | None
 
 
 class OwnJobs:
@@ -70,7 +72,7 @@ class OwnJobs:
     :ivar takes_commands: whether this master takes commands from other masters.
     :ivar publish: hands a job with an id of our choice to this master, and returns the minions
         that it is for; blocks. :raises HaError: it could not be published.
-    :ivar subscribers: how many minions are connected to this master, None if that is not known.
+    :ivar connections: how many connections there are to this master's publisher; None: not known.
     """
 
     def __init__(
@@ -79,10 +81,12 @@ class OwnJobs:
         self._name, self._opts, self._returns = name, opts, returns
         self.takes_commands = takes_commands
         self.publish: Publish = publish_here
-        self.subscribers: Callable[[], int | None] = functools.partial(subscribers, opts)
+        self.connections: Callable[[], int | None] = functools.partial(audience, opts)
+        self._shared = False
+        """Whether more minions have ever returned a job than there were connections."""
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._commands: dict[str, float] = {}
-        """Commands that were published here and whose returns are kept: id → when."""
+        self._commands: dict[str, Published] = {}
+        """Commands that were published here and whose returns are kept, by their id."""
         self._waiting_on = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._arrived = asyncio.Event()
@@ -174,40 +178,39 @@ class OwnJobs:
             unsure = isinstance(exc, PublishingTimedOut)
             return {"error": f"{self._name} could not publish: {exc}", "unsure": unsure}
         silent = SILENT if spec.what == REPORT else timeout
-        await self._all_of(jid, len(job.targeted), timeout, silent, job.connected)
+        await self._all_of(jid, job, timeout, silent)
+        self._shared |= job.connections is not None and returns.count(jid) > job.connections
         running: Collection[str] = ()
         if spec.what == CMD:
-            known = {i: at for i, at in self._commands.items() if returns.targeted(i) is not None}
-            self._commands = {**known, jid: job.began}
-            if returns.count(jid) != job.connected:
-                running = await self._still_running(jid, job.targeted)
-        return self._came_of(spec.what, jid, job.began, job.targeted, running)
+            known = {i: one for i, one in self._commands.items() if returns.targeted(i) is not None}
+            self._commands = {**known, jid: job}
+            running = await self._still_running(jid, job.targeted)
+        return self._came_of(spec.what, jid, job, running)
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Wait longer for a command published here, for any peer: it could read returns anyway."""
         (jid,) = _jids({"jids": [payload.get("jid")]})
         timeout, returns = _seconds(payload.get("timeout")), self._returns
-        began = self._commands.get(jid)
-        if began is None or returns.targeted(jid) is None:
+        job = self._commands.get(jid)
+        if job is None or returns.targeted(jid) is None:
             raise InvalidRecord("that job is no longer waited for")
         if self._waiting_on >= MAX_RUNNING:
             raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
         returns.expect([jid], timeout + LOOKING + LATE + AFTERWARDS)
-        targeted = returns.targeted(jid) or frozenset()
         self._waiting_on += 1
         try:
-            await self._all_of(jid, len(targeted), timeout, timeout)
-            running = await self._still_running(jid, targeted)
+            await self._all_of(jid, job, timeout, timeout)
+            running = await self._still_running(jid, job.targeted)
             if not running:
                 # A minion whose command has just ended sends its return after this answer.
-                await self._all_of(jid, len(targeted), LATE, LATE)
+                await self._all_of(jid, job, LATE, LATE)
         finally:
             self._waiting_on -= 1
             self._over([jid])
-        return self._came_of(CMD, jid, began, targeted, running)
+        return self._came_of(CMD, jid, job, running)
 
     def _came_of(
-        self, what: str, jid: str, began: float, targeted: Collection[str], running: Iterable[str]
+        self, what: str, jid: str, job: Published, running: Iterable[str]
     ) -> dict[str, Any]:
         """The results of a job so far, as a message for a peer."""
         came = self._returns.of(jid)
@@ -216,9 +219,9 @@ class OwnJobs:
         values = fitted({i: each.value for i, each in came.items()}, MAX_ANSWERS, too_much)
         return {
             "error": "",
-            "targeted": sorted(targeted),
+            "targeted": sorted(job.targeted),
             "returned": [
-                [minion_id, round(max(0.0, each.at - began), 4), values[minion_id]]
+                [minion_id, round(max(0.0, each.at - job.began), 4), values[minion_id]]
                 for minion_id, each in sorted(came.items())
             ],
             "failed": {i: each.retcode for i, each in sorted(came.items()) if each.retcode},
@@ -232,9 +235,12 @@ class OwnJobs:
         seconds: float,
         keep: Callable[[Any], Any],
         patience: float,
+        count: bool = True,
     ) -> Published:
         """
         Publish *spec* here, and keep its returns for *seconds*.
+
+        :param count: count connections as well.
 
         :param patience: seconds that it may wait for its turn; after that no caller waits for it.
         :raises HaError: it could not be published.
@@ -247,21 +253,21 @@ class OwnJobs:
                 raise HaError("too many jobs were being published; its turn came too late")
             returns.expect([jid], seconds, keep)
             loop.call_later(seconds + 1, returns.forget_old)
-            began = time.monotonic()
-            targeted, connected = await loop.run_in_executor(None, self._publish, spec, jid)
-            returns.narrow(jid, targeted)
-        return Published(began, targeted, connected)
+            job = await loop.run_in_executor(None, self._publish, spec, jid, count)
+            returns.narrow(jid, job.targeted)
+        return job
 
-    def _publish(self, spec: Spec, jid: str) -> tuple[frozenset[str], int | None]:
-        """Publish *spec*; blocks. Returns the minions that it is for, and how many can hear it."""
-        before = self.subscribers()
-        targeted = frozenset(self.publish(self._opts, spec, jid))
-        after = self.subscribers()
+    def _publish(self, spec: Spec, jid: str, count: bool) -> Published:
+        """Publish *spec*; blocks."""
         # In a cluster of Salt's own, minions of other members return here as well.
-        if before is None or after is None or self._opts.get("cluster_id"):
-            return targeted, None
+        count = count and not (self._shared or self._opts.get("cluster_id"))
+        before = self.connections() if count else None
+        began = time.monotonic()
+        targeted = frozenset(self.publish(self._opts, spec, jid))
+        after = self.connections() if before is not None else None
         # One that left or came just then may have heard it.
-        return targeted, max(before, after)
+        most = None if before is None or after is None else max(before, after)
+        return Published(began, targeted, most)
 
     async def _still_running(self, jid: str, targeted: frozenset[str]) -> list[str]:
         """Those of *targeted* that have not returned that job, and say that they still run it."""
@@ -275,32 +281,30 @@ class OwnJobs:
         end = loop.time() + LOOKING
         try:
             asked = await asyncio.wait_for(
-                self._published(question, look, LOOKING + AFTERWARDS, keep, LOOKING), LOOKING
+                self._published(question, look, LOOKING + AFTERWARDS, keep, LOOKING, count=False),
+                LOOKING,
             )
         except (HaError, asyncio.TimeoutError):
             self._over([look])
             return []  # no minion said so
         seconds = min(FINDING, end - loop.time())
-        await self._all_of(look, len(asked.targeted), seconds, seconds)
+        await self._all_of(look, asked, seconds, seconds)
         self._over([look])
         return [minion_id for minion_id, each in returns.of(look).items() if each.value]
 
-    async def _all_of(
-        self, jid: str, count: int, timeout: float, silent: float, connected: int | None = None
-    ) -> None:
+    async def _all_of(self, jid: str, job: Published, timeout: float, silent: float) -> None:
         """
-        Wait for *count* returns, at most *timeout* seconds, and *silent* without a new one.
-
-        :param connected: once so many have returned, nobody else can: the rest is elsewhere.
+        Wait until all minions that *job* is for have returned it, at most *timeout* seconds, and
+        *silent* without a new return; :data:`LAST` once there are as many as connections.
         """
         loop, returns = asyncio.get_running_loop(), self._returns
         end = loop.time() + timeout
         before, last = 0, loop.time()
-        while (here := returns.count(jid)) < count:
+        while (here := returns.count(jid)) < len(job.targeted):
             now = loop.time()
             if here > before:
                 before, last = here, now
-            patience = min(silent, LAST) if here == connected else silent
+            patience = min(silent, LAST) if here == job.connections else silent
             left = min(end, last + patience) - now
             if left <= 0:
                 return

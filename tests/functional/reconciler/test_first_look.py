@@ -146,7 +146,8 @@ def test_what_comes_after_a_listing_is_found_by_the_next_pass(
             if master is late:
                 reads_all(master)
             master.keeper.observe(names)
-            master.keeper.observe({*IDS, *master.store.changed()}, certain=True)
+            found = {*master.keeper.work.ids(), *master.store.changed()}
+            master.keeper.observe(found, certain=True)
         for minion_id in IDS:
             assert shown(short, minion_id) in [shown(other, minion_id) for other in (early, late)]
 

@@ -10,7 +10,7 @@ import pytest
 from saltext_ha.commands.minions import MasterView
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import locator, presence
-from saltext_ha.minions.connections import is_ours, subscribers
+from saltext_ha.minions.connections import audience, is_ours, subscribers
 from saltext_ha.minions.locator import (
     BOUND,
     PARTLY,
@@ -414,6 +414,8 @@ def test_connections_to_the_publisher_are_counted(host: str) -> None:
             assert subscribers({**opts, "interface": "0.0.0.0"}) == 1
             assert subscribers({**opts, "interface": "127.0.0.8"}) == 0
             assert subscribers({**opts, "publish_port": port + 1}) == 0
+            assert audience(opts) == 1
+    assert audience(opts) is None, "it cannot be relied on where nobody is seen to listen"
 
 
 def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -422,6 +424,8 @@ def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
             assert subscribers({"publish_port": port, "interface": "127.0.0.1"}) == 1
+            assert audience({"publish_port": port, "interface": "127.0.0.1"}) == 1
+    assert audience({"publish_port": port}) is None
 
 
 @pytest.mark.parametrize(
