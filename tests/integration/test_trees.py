@@ -53,19 +53,15 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
             )
         m1, m2 = lab.masters.values()
         m1.share_master_key(m2)
-        one, two = lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])
+        minions = [lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])]
+        for minion in minions:
+            for master in (m1, m2):
+                master.plant("minions", minion.name, minion.pub)
         change(lab, "0")
         lab.start_all()
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
-        for minion, master in ((one, m1), (two, m2)):
-            # The other one's knock comes here, too.
-            wait_for(
-                lambda m=master, name=minion.name: name in m.keys()["minions_pre"],  # type: ignore[misc]
-                SOON,
-                "it knocks",
-            )
-            master.salt_key("-a", minion.name, "-y").check()
+        for minion in minions:
             minion.wait_ready()
         yield lab
 
