@@ -16,10 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # So many tests at a time in each job; those of one file follow each other. Two processors are busy
 # with three that start daemons, and others beside; tests/conftest.py says which files come first.
 WORKERS   ?= 3
-BY_FILE    = --dist loadfile --no-loadscope-reorder
-SIDE_BY_SIDE = -n $(WORKERS) $(BY_FILE)
-# Those that start daemons wait for a third of their time.
-WITH_DAEMONS = -n $(shell expr $(WORKERS) + 1) $(BY_FILE)
+SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
 QUICK      = $(addprefix tests/functional/, keystore replica once/test_runs.py minions/test_job_cache.py \
 	$(addprefix reconciler/test_, keeper.py learning.py newcomers.py provenance.py))
@@ -52,7 +49,7 @@ suite: $(STAMP)
 	+$(SUITE) others
 
 daemons: $(STAMP)
-	$(BIN)/python -m pytest $(WITH_DAEMONS) tests/integration
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/integration
 
 others: $(STAMP)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/functional tests/unit
