@@ -285,6 +285,7 @@ async def only_answering(
             return await compare(peer, payload)
 
         handlers["compare"] = answer
+        await until(lambda: "m1" in engine.parts.links, "it follows its peers")
         await engine.parts.links["m1"].close()
         yield
 

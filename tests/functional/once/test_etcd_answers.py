@@ -234,6 +234,15 @@ async def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str 
         await client.close()
 
 
+async def _settled(found: EtcdLeader, within: float) -> str:
+    """What a claim says while this master leads: on a busy machine its lease may end before."""
+    while True:
+        await until(lambda: found.standing.leads, "it leads")
+        said = await found.claim("nightly", within)
+        if said != etcd_leader.NO_MORE:
+            return said
+
+
 @in_a_loop
 async def test_a_run_of_a_clock_that_went_ahead_is_no_run_of_now() -> None:
     """As what masters tell each other has it; else it would not run until that time."""
@@ -242,8 +251,8 @@ async def test_a_run_of_a_clock_that_went_ahead_is_no_run_of_now() -> None:
         etcd.says[RUN_TXN] = 200, {**HEADER, "succeeded": True}
         for ahead, runs in ((30, False), (365 * 86400, True)):
             etcd.says[RUN_RANGE] = 200, _written(f"{time.time() + ahead:.3f} m2")
-            assert (await found.claim("nightly", 60.0) == "") == runs
-        assert await found.claim("nightly", 0.0) == "", "within=0 repeats it in any case"
+            assert (await _settled(found, 60.0) == "") == runs
+        assert await _settled(found, 0.0) == "", "within=0 repeats it in any case"
 
 
 @in_a_loop
