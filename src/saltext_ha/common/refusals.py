@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from saltext_ha.common.errors import drop_tracebacks
 
@@ -26,16 +26,25 @@ HUNG_UP, LATE, IDLE = "hung up during the handshake", "handshake timed out", "no
 ORDINARY = (HUNG_UP, LATE, IDLE)
 
 
+class Refuse(Protocol):
+    """:meth:`Refusals.add`."""
+
+    def __call__(self, reason: str, host: str, judged: float | None = None) -> None: ...
+
+
 @dataclass
 class Refusal:
-    """Refusals of one caller for one reason; *first* and *last* are Unix seconds."""
+    """
+    Refusals of one caller for one reason; *first* and *last* are Unix seconds. *met* and *judged*
+    (``time.monotonic``): when the last one was counted, and by the trust of which moment.
+    """
 
     reason: str
     host: str
     first: float
     last: float
     met: float
-    pins: int
+    judged: float
     times: int = 1
 
     def data(self) -> dict[str, Any]:
@@ -53,14 +62,14 @@ class Refusals:
     """
     Counts by reason. A reason is logged when it first occurs, then at most once a minute.
 
-    :param pins: a number that changes whenever a peer is pinned, renewed or removed; it opens no
+    :param pinned: when a peer was last pinned, renewed or removed (``time.monotonic``); it opens no
         file, because there may be no descriptor left.
     """
 
-    def __init__(self, pins: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, pinned: Callable[[], float] = lambda: 0.0) -> None:
         self.counts: dict[str, int] = {}
         self._logged: dict[str, tuple[float, int]] = {}
-        self._pins = pins
+        self._pinned = pinned
         # The least recent refusal is the first.
         self._lately: dict[tuple[str, str], Refusal] = {}
 
@@ -71,34 +80,40 @@ class Refusals:
 
     def admitted(self, host: str) -> None:
         """
-        Note that a peer from *host* was accepted: its refusals from before a peer was pinned or
-        renewed are over.
+        Note that a peer from *host* was accepted: its refusals by the trust from before a peer was
+        pinned or renewed are over.
         """
         if not self._lately:
             return
-        pins = self._pins()
+        pinned = self._pinned()
         for key, each in list(self._lately.items()):
-            if each.host == host and each.pins != pins:
+            if each.host == host and each.judged < pinned:
                 del self._lately[key]
 
-    def _note(self, reason: str, host: str, now: float) -> None:
+    def _note(self, reason: str, host: str, now: float, judged: float) -> None:
         if reason in ORDINARY:
             return
         at, key = time.time(), (reason, host)
         known = self._lately.pop(key, None)
         if known is None or now - known.met > OVER:
-            known = Refusal(reason, host, at, at, now, self._pins(), times=0)
+            known = Refusal(reason, host, at, at, now, judged, times=0)
         known.times += 1
-        known.last, known.met, known.pins = at, now, self._pins()
+        known.last, known.met, known.judged = at, now, judged
         self._lately[key] = known
         while len(self._lately) > TOLD:
             del self._lately[next(iter(self._lately))]
 
-    def add(self, reason: str, host: str) -> None:
-        """Count one refusal; *reason* is one of a fixed set, *host* the caller's address."""
+    def add(self, reason: str, host: str, judged: float | None = None) -> None:
+        """
+        Count one refusal.
+
+        :param reason: one of a fixed set. :param host: the caller's address.
+        :param judged: by the trust of which moment (``time.monotonic``); None: of now. A handshake
+            takes a while, and its caller may have become a peer meanwhile.
+        """
         count = self.counts[reason] = self.counts.get(reason, 0) + 1
         now = time.monotonic()
-        self._note(reason, host, now)
+        self._note(reason, host, now, now if judged is None else judged)
         when, counted = self._logged.get(reason, (-LOG_INTERVAL, 0))
         if now - when >= LOG_INTERVAL:
             self._logged[reason] = (now, count)
@@ -128,7 +143,7 @@ class HttpLog(logging.Logger):
     malformed request, and any host that reaches the port could fill the disk.
     """
 
-    def __init__(self, refuse: Callable[[str, str], None]) -> None:
+    def __init__(self, refuse: Refuse) -> None:
         super().__init__("saltext_ha.transport.http", logging.CRITICAL)
         self._refuse = refuse
 

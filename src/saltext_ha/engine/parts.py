@@ -87,7 +87,7 @@ class Parts:
             self.trust,
             config.peer_timeout,
         )
-        self.refusals = Refusals(self.trust.last_generation)
+        self.refusals = Refusals(self.trust.last_change)
         """Callers that the peers' listener turned away."""
         self.proofs = Proofs(self._event_key())
         """Tells which events are this master's own."""

@@ -28,8 +28,7 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
 
     :return: None if the system does not let us see them.
     """
-    port = int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
-    mine = _bound_to(opts)
+    port, mine = _port(opts), _bound_to(opts)
     try:
         ends = (_of_linux if PROC.exists() else _of_any_system)(port)
         return sum(count for ip, count in ends if mine is None or ip == mine)
@@ -39,30 +38,24 @@ def subscribers(opts: Mapping[str, Any]) -> int | None:
 
 def audience(opts: Mapping[str, Any]) -> int | None:
     """
-    :func:`subscribers`, to be relied on: None also if nobody is seen to listen at the publisher's
-    port, as where this process sees the connections of another network namespace.
+    :func:`subscribers`, to be relied on: 0 only if the publisher is seen to listen. Otherwise None:
+    this process may see the connections of another network namespace.
     """
-    port = int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
-    try:
-        there = (_listening_linux if PROC.exists() else _listening_any_system)(port)
-    except (psutil.Error, OSError, ValueError):
-        return None
-    return subscribers(opts) if there else None
+    count = subscribers(opts)
+    return None if count == 0 and not _is_served(_port(opts)) else count
 
 
-def _listening_linux(port: int) -> bool:
+def _is_served(port: int) -> bool:
+    """Whether somebody listens at *port*, as Linux shows it; False on other systems."""
     for name in tcp_table.FILES:
-        with contextlib.suppress(FileNotFoundError), (PROC / name).open(encoding="ascii") as file:
+        with contextlib.suppress(OSError, ValueError), (PROC / name).open(encoding="ascii") as file:
             if port in tcp_table.listening(file):
                 return True
     return False
 
 
-def _listening_any_system(port: int) -> bool:
-    return any(
-        each.status == psutil.CONN_LISTEN and each.laddr and each.laddr[1] == port
-        for each in psutil.net_connections(kind="tcp")
-    )
+def _port(opts: Mapping[str, Any]) -> int:
+    return int(opts.get("publish_port") or binding.DEFAULT_PUBLISH_PORT)
 
 
 def _of_linux(port: int) -> Iterator[tuple[str, int]]:

@@ -18,6 +18,7 @@ import contextlib
 import errno
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from functools import partial
 from typing import cast
 
 from saltext_ha.common.errors import TrustError, drop_tracebacks
-from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE
+from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE, Refuse
 from saltext_ha.transport.framing import Framing, Unframed
 from saltext_ha.transport.tls import fingerprint
 
@@ -62,14 +63,14 @@ class Acceptor:
     :param context: called for each handshake, as trust may change; returns its TLS context, or None
         for no TLS: then the caller sends a request at once.
     :param requests: makes the protocol that speaks HTTP after the handshake.
-    :param refuse: called with (reason, host) for every caller that is turned away.
+    :param refuse: called for every caller that is turned away.
     """
 
     def __init__(
         self,
         context: Callable[[], ssl.SSLContext | None],
         requests: Callable[[], asyncio.Protocol],
-        refuse: Callable[[str, str], None],
+        refuse: Refuse,
         limits: Limits,
     ) -> None:
         self.context = context
@@ -175,6 +176,8 @@ class Connection(asyncio.Protocol):
         self.requests: asyncio.Protocol | None = None
         self.fingerprint: str | None = None
         self.host = "?"
+        self._judged: float | None = None
+        """By the trust of which moment the handshake is decided."""
         self.spared = False
         """
         Whether, if there are too many connections, others are dropped first; set by the server.
@@ -261,12 +264,13 @@ class Connection(asyncio.Protocol):
                 raise ConnectionResetError
         except (OSError, ValueError, TrustError) as exc:
             if not self._over:
-                self._acceptor.refuse(_handshake_failure(exc), self.host)
+                self._acceptor.refuse(_handshake_failure(exc), self.host, self._judged)
                 self.drop()
             drop_tracebacks(exc)  # asyncio keeps it
 
     async def _handshake(self, sock: socket.socket) -> None:
         try:
+            self._judged = time.monotonic()
             context = self._acceptor.context()
         except BaseException:
             sock.close()

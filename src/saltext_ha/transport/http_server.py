@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from saltext_ha.common.refusals import HttpLog
+from saltext_ha.common.refusals import HttpLog, Refuse
 from saltext_ha.transport.connection import Acceptor, Connection, Limits
 
 Answer = Callable[[web.BaseRequest, Connection], Awaitable[web.StreamResponse]]
@@ -23,14 +23,14 @@ class HttpServer:
 
     :param answer: takes the request and its connection. It calls the connection's ``busy()`` when
         the limit for unfinished requests no longer applies.
-    :param refuse: called with (reason, host) for every caller that is turned away.
+    :param refuse: called for every caller that is turned away.
     :param context: called for each new connection; returns its TLS context, or None for no TLS.
     """
 
     def __init__(
         self,
         answer: Answer,
-        refuse: Callable[[str, str], None],
+        refuse: Refuse,
         limits: Limits,
         context: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:

@@ -81,7 +81,7 @@ class PeerListener:
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
-        self._refusals = refusals or Refusals(trust.last_generation)
+        self._refusals = refusals or Refusals(trust.last_change)
         self._failures = Allowance()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._context: ssl.SSLContext | None = None

@@ -74,7 +74,7 @@ class Trust:
         self._by_fingerprint: dict[str, Peer] = {}
         self._with_former: dict[str, Peer] = {}
         self._problems: dict[str, str] = {}
-        self._generation = 0
+        self._generation, self._changed = 0, 0.0
         self._notes: tuple[int, list[Removed]] | None = None
 
     def peers(self) -> Mapping[str, Peer]:
@@ -106,9 +106,9 @@ class Trust:
         self._refresh()
         return self._generation
 
-    def last_generation(self) -> int:
-        """:meth:`generation` as of the last look at the folder; opens no file."""
-        return self._generation
+    def last_change(self) -> float:
+        """When :meth:`generation` last changed (``time.monotonic``); opens no file."""
+        return self._changed
 
     def pin(self, peer: Peer) -> bool:
         """
@@ -289,7 +289,7 @@ class Trust:
         self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
         self._pinned, self._reachable = pinned, reachable
         self._signature = signature
-        self._generation += 1
+        self._generation, self._changed = self._generation + 1, time.monotonic()
 
     def _read_all(self, signature: _Signature) -> tuple[dict[str, Peer], dict[str, str]]:
         """

@@ -56,6 +56,25 @@ def test_each_folder_is_read_as_its_state(root: Path) -> None:
     assert content.keys == {A: TEXTS[0]}
 
 
+@pytest.mark.parametrize("state", FOLDERS)
+def test_what_a_listing_showed_is_read_as_without_it(root: Path, state: str) -> None:
+    put(root, state, "web1", A)
+    store = FileStore(root)
+    store.changed()
+    assert store.read("web1", listed=True) == store.read("web1")
+
+
+def test_a_listing_counts_once(root: Path) -> None:
+    put(root, PENDING, "web1", A)
+    store = FileStore(root)
+    store.changed()
+    for beside, shows in ((ACCEPTED, PENDING), (REJECTED, REJECTED)):
+        put(root, beside, "web1", A)
+        content = store.read("web1", listed=True)
+        assert content is not None
+        assert content.stored.state == shows
+
+
 def test_reading_leaves_no_trace(root: Path) -> None:
     path = put(root, ACCEPTED, "web1", A)
     os.utime(path, (1, 2))  # one that is older than the file is noted at the next reading

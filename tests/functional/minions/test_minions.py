@@ -226,6 +226,24 @@ def test_who_is_connected_nowhere_is_not_waited_for(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+def test_nor_by_who_waits_longer_for_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, fo1=failover("m1"), off=failover()) as there:
+            here, (jid,) = there.engines["m1"].made.jobs.here, new_jids(1)
+            order = CommandSpec(["fo1", "off"], "list", "test.arg").to_wire()
+            await here.run({"jid": jid, "order": order, "timeout": SECONDS})
+            began = time.monotonic()
+            told = await here.more({"jid": jid, "timeout": LONG})
+            assert [minion_id for minion_id, *_ in told["returned"]] == ["fo1"]
+            assert time.monotonic() - began < LONG / 2
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize("seen", [0, 1, 2, 3, None], ids="{} connections".format)
 def test_who_is_connected_and_slow_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: int | None

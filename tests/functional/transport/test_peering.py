@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
-from saltext_ha.transport import tls, wire
+from saltext_ha.transport import connection, tls, wire
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.peer import make_peer
@@ -128,6 +128,28 @@ def test_unpinned_certificate_is_refused_and_counted(m1: Master, m2: Master) -> 
             # Pinned while listening: the very next handshake succeeds.
             m1.trust.pin(m2.peer)
             assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+
+    asyncio.run(main())
+
+
+def test_who_is_pinned_while_its_handshake_fails_is_told_of_no_more(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a renewed certificate is learnt just then."""
+    failure = connection._handshake_failure
+
+    def pinned_meanwhile(exc: Exception) -> str:
+        m1.trust.pin(m2.peer)
+        m1.trust.generation()
+        return failure(exc)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}) as listener:
+            monkeypatch.setattr(connection, "_handshake_failure", pinned_meanwhile)
+            # The client tries a second time by itself.
+            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+            assert listener.refused == {"certificate not pinned": 1}
+            assert listener._refusals.lately() == []
 
     asyncio.run(main())
 
