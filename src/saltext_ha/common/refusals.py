@@ -98,7 +98,7 @@ class Refusals:
         if known is None or now - known.met > OVER:
             known = Refusal(reason, host, at, at, now, judged, times=0)
         known.times += 1
-        known.last, known.met, known.judged = at, now, judged
+        known.last, known.met, known.judged = at, now, max(known.judged, judged)
         self._lately[key] = known
         while len(self._lately) > TOLD:
             del self._lately[next(iter(self._lately))]

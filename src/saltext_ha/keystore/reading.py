@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
@@ -23,9 +24,11 @@ def open_file(path: str) -> int:
 
 
 def read_key(path: str) -> str | None:
-    """The key in normal form; None if the file is empty, half written or no key."""
+    """The key in normal form; None if the file is empty, half written, no key or no plain file."""
     descriptor = open_file(path)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
         raw = os.read(descriptor, minion_key.MAX_LENGTH + 1)
     finally:
         os.close(descriptor)

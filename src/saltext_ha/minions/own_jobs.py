@@ -83,7 +83,7 @@ class OwnJobs:
         self.publish: Publish = publish_here
         self.connections: Callable[[], int | None] = functools.partial(audience, opts)
         self._shared = False
-        """Whether more minions have ever returned a job than there were connections."""
+        """Whether more minions have ever returned or run a job than there were connections."""
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._commands: dict[str, Published] = {}
         """Commands that were published here and whose returns are kept, by their id."""
@@ -179,12 +179,14 @@ class OwnJobs:
             return {"error": f"{self._name} could not publish: {exc}", "unsure": unsure}
         silent = SILENT if spec.what == REPORT else timeout
         await self._all_of(jid, job, timeout, silent)
-        self._shared |= job.connections is not None and returns.count(jid) > job.connections
         running: Collection[str] = ()
         if spec.what == CMD:
             known = {i: one for i, one in self._commands.items() if returns.targeted(i) is not None}
             self._commands = {**known, jid: job}
             running = await self._still_running(jid, job.targeted)
+        self._compare(jid, job, len(running))
+        # Before they are forgotten: who was not waited for may have returned meanwhile.
+        asyncio.get_running_loop().call_later(AFTERWARDS / 2, self._compare, jid, job)
         return self._came_of(spec.what, jid, job, running)
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,6 +203,7 @@ class OwnJobs:
         try:
             await self._all_of(jid, job, timeout, timeout)
             running = await self._still_running(jid, job.targeted)
+            self._compare(jid, job, len(running))
             if not running:
                 # A minion whose command has just ended sends its return after this answer.
                 await self._all_of(jid, job, LATE, LATE)
@@ -208,6 +211,11 @@ class OwnJobs:
             self._waiting_on -= 1
             self._over([jid])
         return self._came_of(CMD, jid, job, running)
+
+    def _compare(self, jid: str, job: Published, running: int = 0) -> None:
+        """Find out whether minions share connections; *running* have not returned *job* yet."""
+        there = self._returns.count(jid) + running
+        self._shared |= job.connections is not None and there > job.connections
 
     def _came_of(
         self, what: str, jid: str, job: Published, running: Iterable[str]
@@ -260,7 +268,7 @@ class OwnJobs:
     def _publish(self, spec: Spec, jid: str, count: bool) -> Published:
         """Publish *spec*; blocks."""
         # In a cluster of Salt's own, minions of other members return here as well.
-        count = count and not (self._shared or self._opts.get("cluster_id"))
+        count = count and not self._opts.get("cluster_id")
         before = self.connections() if count else None
         began = time.monotonic()
         targeted = frozenset(self.publish(self._opts, spec, jid))
@@ -304,7 +312,8 @@ class OwnJobs:
             now = loop.time()
             if here > before:
                 before, last = here, now
-            patience = min(silent, LAST) if here == job.connections else silent
+            all_heard = here == job.connections and not self._shared
+            patience = min(silent, LAST) if all_heard else silent
             left = min(end, last + patience) - now
             if left <= 0:
                 return

@@ -270,8 +270,8 @@ class Connection(asyncio.Protocol):
 
     async def _handshake(self, sock: socket.socket) -> None:
         try:
-            self._judged = time.monotonic()
             context = self._acceptor.context()
+            self._judged = time.monotonic()  # not before: making a context may find new pins
         except BaseException:
             sock.close()
             raise

@@ -106,11 +106,16 @@ def test_a_refusal_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned[0] = now
     seen.admitted("10.0.0.8")
     assert [each["from"] for each in seen.lately()] == ["10.0.0.9"]
+    # By the present trust, and once more by that of before: it is refused still.
+    seen.add("not TLS", "10.0.0.8")
+    seen.add("not TLS", "10.0.0.8", pinned[0] - 1)
+    seen.admitted("10.0.0.8")
+    assert [each["from"] for each in seen.lately()] == ["10.0.0.8", "10.0.0.9"]
     now += refusals.OVER + 1
     assert seen.lately() == []
     seen.add("not TLS", "10.0.0.9")
     assert [each["times"] for each in seen.lately()] == [1]
-    assert seen.counts == {"not TLS": 4}
+    assert seen.counts == {"not TLS": 6}
     for number in range(100):
         seen.add("not TLS", f"10.0.1.{number}")
     assert len(seen.lately()) == refusals.TOLD

@@ -64,6 +64,20 @@ def test_what_a_listing_showed_is_read_as_without_it(root: Path, state: str) -> 
     assert store.read("web1", listed=True) == store.read("web1")
 
 
+def test_a_pipe_that_took_the_place_of_a_listed_file_is_no_key(root: Path) -> None:
+    path = put(root, ACCEPTED, "web1", A)
+    store = FileStore(root)
+    store.changed()
+    path.unlink()
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    os.write(writer, KEYS[A].encode())
+    content = store.read("web1", listed=True)
+    os.close(writer)
+    assert content is not None
+    assert content.stored == Stored()
+
+
 def test_a_listing_counts_once(root: Path) -> None:
     put(root, PENDING, "web1", A)
     store = FileStore(root)

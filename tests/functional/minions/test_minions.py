@@ -283,6 +283,50 @@ def test_who_is_connected_and_slow_is_waited_for(
     asyncio.run(act())
 
 
+@pytest.mark.parametrize("says", ["it has returned", "it runs it"])
+def test_that_minions_share_a_connection_is_learnt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    """Also from what comes when the first job is over."""
+    monkeypatch.setattr(own_jobs, "LAST", 0.2)
+    monkeypatch.setattr(own_jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        busy = says == "it runs it"
+        minions = {"web1": hot("m1"), "web2": hot("m1", busy=busy)}
+        async with world(tmp_path, **minions) as there:
+            engine, loop = there.engines["m1"], asyncio.get_running_loop()
+            here, real = engine.made.jobs.here, engine.made.jobs.here.publish
+
+            def publish(opts: Any, order: Any, jid: str) -> list[str]:
+                if busy:
+                    return real(opts, order, jid)
+                for after, name in ((0.0, "web1"), (1.5, "web2")):
+                    tag, data = f"salt/job/{jid}/ret/{name}", {"id": name, "return": True}
+                    later = functools.partial(engine.parts.bus.tell, tag, data)
+                    loop.call_soon_threadsafe(loop.call_later, after, later)
+                return [*minions]
+
+            async def ask(jid: str) -> dict[str, Any]:
+                order = CommandSpec("*", "glob", "test.arg") if busy else JobSpec(PING, glob="*")
+                return await here.run({"jid": jid, "order": order.to_wire(), "timeout": 5.0})
+
+            here.publish, here.connections = publish, lambda: 1
+            first, second = new_jids(2)
+            told = await ask(first)
+            assert [name for name, *_ in told["returned"]] == ["web1"]
+            assert told["running"] == (["web2"] if busy else [])
+            await until(lambda: here._shared, "it is learnt")
+            if busy:  # or an operator's job would be asked for again and again
+                began = time.monotonic()
+                await here.more({"jid": first, "timeout": 5.0})
+                assert time.monotonic() - began > 4.0
+            else:
+                assert len((await ask(second))["returned"]) == 2
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize(
     ("seen", "cluster", "most"),
     [

@@ -154,6 +154,22 @@ def test_who_is_pinned_while_its_handshake_fails_is_told_of_no_more(
     asyncio.run(main())
 
 
+def test_who_is_refused_by_the_present_trust_stays_told_of(m1: Master, m2: Master) -> None:
+    """Though its own handshake was the first to notice that it was removed."""
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}) as listener:
+            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+            Master(m1.state_dir.parent, "m1").trust.unpin("m2")
+            assert await raw_call(m1, http("/v1/echo", b""), m2) == b""
+            await until(lambda: bool(listener._refusals.lately()))
+            listener._refusals.admitted("127.0.0.1")  # another one calls from there
+            assert listener._refusals.lately() != []
+
+    asyncio.run(main())
+
+
 def test_a_pin_set_by_another_process_counts_at_once(m1: Master, m2: Master) -> None:
     async def main() -> None:
         async with m1.running({"echo": echo}):
