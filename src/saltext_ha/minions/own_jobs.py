@@ -184,9 +184,9 @@ class OwnJobs:
             known = {i: one for i, one in self._commands.items() if returns.targeted(i) is not None}
             self._commands = {**known, jid: job}
             running = await self._still_running(jid, job.targeted)
-        self._compare(jid, job, len(running))
+        self._note_sharing(jid, job, len(running))
         # Before they are forgotten: who was not waited for may have returned meanwhile.
-        asyncio.get_running_loop().call_later(AFTERWARDS / 2, self._compare, jid, job)
+        asyncio.get_running_loop().call_later(AFTERWARDS / 2, self._note_sharing, jid, job)
         return self._came_of(spec.what, jid, job, running)
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class OwnJobs:
         try:
             await self._all_of(jid, job, timeout, timeout)
             running = await self._still_running(jid, job.targeted)
-            self._compare(jid, job, len(running))
+            self._note_sharing(jid, job, len(running))
             if not running:
                 # A minion whose command has just ended sends its return after this answer.
                 await self._all_of(jid, job, LATE, LATE)
@@ -212,8 +212,8 @@ class OwnJobs:
             self._over([jid])
         return self._came_of(CMD, jid, job, running)
 
-    def _compare(self, jid: str, job: Published, running: int = 0) -> None:
-        """Find out whether minions share connections; *running* have not returned *job* yet."""
+    def _note_sharing(self, jid: str, job: Published, running: int = 0) -> None:
+        """Note whether minions share connections; *running* have not returned *job* yet."""
         there = self._returns.count(jid) + running
         self._shared |= job.connections is not None and there > job.connections
 
