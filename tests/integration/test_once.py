@@ -115,6 +115,9 @@ def test_by_hand_it_runs_on_the_leader_only(lab: Lab) -> None:
         mine = {"m1": "w1", "m2": "w2"}[master.name]
         local = master.salt_run("ha.once", "local.test.ping", mine).check().data
         assert local["skipped"] == (master.name != name)
+        # Plain salt-run exits 1; so does this, on the master that runs it.
+        failed = master.salt_run("ha.once", "state.orchestrate", "no.such.sls")
+        assert failed.returncode == int(master.name == name)
     wrong = masters[0].salt_ha("once", "no.such")
     assert wrong.returncode == 2
 

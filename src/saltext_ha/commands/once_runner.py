@@ -39,7 +39,7 @@ def run(
     :raises HaError: the engine cannot be asked, or there is no such function.
     """
     name = str(options.get("name") or "")
-    given = {**kwargs, **(options.get("kwarg") or {})}
+    given = {**kwargs, **_mapping(options.get("kwarg"))}
     call = functions.call(str(function), args, given)
     wait = _seconds(options.get("wait", WAIT))
     if options.get("within") is not None and not name:
@@ -128,7 +128,17 @@ class Functions:
                 f"there is no runner function {function!r}; functions of wheel begin with  wheel.  "
                 "and those of minions with  local."
             )
-        return lambda: self._runners[function](*args, **kwargs)
+        return self._runner(function, args, kwargs)
+
+    def _runner(
+        self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        def call() -> Any:
+            returned = self._runners[function](*args, **kwargs)
+            self._context["retcode"] = self._context.get("retcode") or _told_code(returned)
+            return returned
+
+        return call
 
     def _wheel(
         self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -177,7 +187,27 @@ class Functions:
         finally:
             os.environ.pop(FENCE, None)
         code = self._context.get("retcode")
-        return {"return": returned, "retcode": code if isinstance(code, int) else 0}
+        return {
+            "return": returned,
+            "retcode": int(code) if isinstance(code, int) else int(bool(code)),
+        }
+
+
+def _told_code(returned: Any) -> Any:
+    """
+    The exit code in what a runner function returned, where ``salt-run`` looks for it (Salt 3006 to
+    3008, ``salt/cli/run.py``); ``state.orchestrate`` tells it there only.
+    """
+    for place in (returned, returned.get("data")) if isinstance(returned, Mapping) else ():
+        if isinstance(place, Mapping) and "retcode" in place:
+            return place["retcode"]
+    return 0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value or {}, Mapping) or not all(isinstance(key, str) for key in value or {}):
+        raise HaError("kwarg: takes a mapping of arguments: kwarg='{name: web1}'")
+    return value or {}
 
 
 def _seconds(value: Any) -> float:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import salt.minion
+import salt.runner
 
 from lab import etcd
 from lab.engines import Engine, Place, befriend
@@ -73,7 +75,62 @@ async def test_a_failure_and_a_mistake_are_told(tmp_path: Path) -> None:
             assert words in answer["error"]
         answer = await on(m1.place, "effect.append", file, "x", within=60)
         assert "within: takes a name" in answer["error"]
+        for given in ("x=1", ["x"], {1: "x"}):
+            answer = await on(m1.place, "effect.append", file, "x", kwarg=given)
+            assert answer["retcode"] == 2
+            assert "kwarg: takes a mapping" in answer["error"]
         assert lines(Path(file)) == ["x -"]
+
+
+@in_a_loop
+async def test_an_orchestration_that_fails_has_failed(tmp_path: Path) -> None:
+    """Salt's own: it tells its exit code in what it returns, and nowhere else."""
+    states = tmp_path / "states"
+    states.mkdir()
+    (states / "good.sls").write_text("fine: test.succeed_without_changes\n")
+    (states / "bad.sls").write_text("boom: test.fail_without_changes\n")
+    more = {"file_roots": {"base": [str(states)]}, "cachedir": str(tmp_path / "cache")}
+
+    def orchestrate(place: Place, sls: str) -> dict[str, Any]:
+        with salt.runner.RunnerClient(dict(place.opts)) as client:
+            answer: dict[str, Any] = client.functions["ha.once"](
+                "state.orchestrate", sls, name=sls, within="12h"
+            )
+        return answer
+
+    async with met(*places(tmp_path, "m1", "m2", **more)) as (m1, m2):
+        await leads(m1, m2)
+        codes = {}
+        for sls in ("good", "bad", "missing"):
+            answer = await asyncio.to_thread(orchestrate, m1.place, sls)
+            assert answer["retcode"] == answer["return"]["retcode"], sls
+            codes[sls] = answer["retcode"]
+        assert codes == {"good": 0, "bad": 1, "missing": 1}
+        shown = await run(m1.place, "leader")
+        assert {row["name"]: row["state"] for row in shown["runs"]} == {
+            "good": "done",
+            "bad": "failed",
+            "missing": "failed",
+        }
+        assert shown["retcode"] == 1
+
+
+@in_a_loop
+async def test_exit_codes_are_taken_from_where_salt_run_takes_them(tmp_path: Path) -> None:
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        for returned, code in (
+            ({"retcode": 5}, 5),
+            ({"data": {"retcode": 4}}, 4),
+            ({"data": {"x": {"retcode": 3}}}, 0),
+            ({"retcode": None}, 0),
+            ({"retcode": True}, 1),
+            ({"data": ["retcode"]}, 0),
+            (["retcode"], 0),
+        ):
+            answer = await on(m1.place, "effect.echo", returned)
+            assert answer["retcode"] == code, returned
+            assert answer["return"] == returned
 
 
 @in_a_loop
