@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import psutil
-
+from saltext_ha.commands.descendants import Descendants, adopt
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import GROUP
@@ -25,6 +24,7 @@ AGAIN = 1.0  # seconds between two questions while it waits
 TURN = 0.1  # seconds between two looks at the lease while the command runs
 EARLIER = 0.25
 """The last part of a lease, in which a command that loses its lock must end; then it is killed."""
+BEFORE = 0.5  # seconds before the end of a lease, in which what has not ended is killed
 FENCE = "SALT_HA_FENCE"
 BEST_EFFORT = "store: group: best effort; in a partition each half of the group has one"
 
@@ -136,6 +136,7 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
     if not lock.take(wait):
         return NOT_GIVEN
     fence = {} if lock.fence is None else {FENCE: str(lock.fence)}
+    adopt()
     try:
         process = subprocess.Popen(  # nosec B603
             list(command), env={**os.environ, **fence, "SALT_HA_LOCK": name}
@@ -144,36 +145,21 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
         lock.give_back()
         say(f"{command[0]}: {exc.strerror or exc}")
         return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_RUN
+    started = Descendants(process)
     with _passed_on(process):
         try:
             while process.poll() is None:
                 lock.keep()
+                started.reap()
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(TURN)
         except Lost as exc:
             say(f"lock {name}: lost: {exc}; {command[0]} is ended")
-            _end(process, max(0.0, lock.left))
+            if alive := started.end(lambda: lock.left - BEFORE):
+                say(f"lock {name}: lost, and these processes cannot be killed: {alive}")
             return LOST
     lock.give_back()
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
-
-
-def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """End a command and all that it has started: by SIGTERM, after *seconds* by SIGKILL."""
-    found: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        found = [*psutil.Process(process.pid).children(recursive=True)]
-    each: Any
-    for each in (process, *found):
-        with suppress(psutil.Error, OSError):
-            each.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
-    _, alive = psutil.wait_procs(found, timeout=0)
-    for each in (process, *alive):
-        with suppress(psutil.Error, OSError):
-            each.kill()
-    process.wait()
 
 
 @contextmanager

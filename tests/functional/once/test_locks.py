@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -120,6 +121,68 @@ def test_the_command_is_ended_when_its_lease_is_lost(tmp_path: Path) -> None:
             assert ended(lock(engines["m1"], "x", "--", "true"))[0] == 0
         finally:
             engine.send_signal(signal.SIGCONT)
+
+
+TOOL = """
+trap 'sleep 1; touch {cleaned}; exit' TERM
+touch {begun}
+while :; do sleep 0.05; done
+"""
+
+
+def test_nothing_that_it_has_started_outlives_the_lease(tmp_path: Path) -> None:
+    """Whoever its parent is, and whenever it was started; and what cleans up has time for it."""
+    (tmp_path / "tool").write_text(
+        TOOL.format(cleaned=tmp_path / "cleaned", begun=tmp_path / "4.begun")
+    )
+    own = os.getpid()  # a time to sleep that nothing else here sleeps
+    scripts = {
+        "orphan": f"(sleep 300.{own} & ); touch {tmp_path}/1.begun; sleep 301.{own}",
+        "cleanup": f"trap 'sleep 302.{own}' TERM; touch {tmp_path}/2.begun; sleep 303.{own}",
+        "next": f"trap : TERM; touch {tmp_path}/3.begun; sleep 304.{own}; sleep 305.{own}",
+        "tool": f"bash {tmp_path}/tool; true",
+    }
+    sleeping = rf"grep -lsa '30[0-9]\.{own}' /proc/[0-9]*/cmdline; true"
+    with masters(tmp_path) as engines:
+        programs = {
+            name: lock(engines["m2"], name, "--", "bash", "-c", script)
+            for name, script in scripts.items()
+        }
+        wait_for(lambda: len([*tmp_path.glob("*.begun")]) == len(scripts), SOON, "all begun")
+        engines["m2"].kill()
+        # Each that has one of the locks next looks for what is left.
+        after = {name: lock(engines["m1"], name, "--", "sh", "-c", sleeping) for name in scripts}
+        for name, program in programs.items():
+            code, _, err = ended(program)
+            assert code == LOST, (name, err)
+        assert (tmp_path / "cleaned").exists(), "it had time to clean up"
+        for name, program in after.items():
+            assert ended(program)[:2] == (0, ""), f"something of {name} is left"
+
+
+def test_what_the_command_leaves_behind_is_reaped_and_its_code_is_kept(tmp_path: Path) -> None:
+    begun, over = tmp_path / "begun", tmp_path / "over"
+    script = (
+        "for each in 1 2 3 4 5; do (true & ); done; (sleep 300 & echo $! > {begun}.0); "
+        "mv {begun}.0 {begun}; while [ ! -e {over} ]; do sleep 0.05; done; (true & ); exit 7"
+    )
+    with masters(tmp_path) as engines:
+        process = lock(
+            engines["m1"], "x", "--", "bash", "-c", script.format(begun=begun, over=over)
+        )
+        wait_for(begun.exists, SOON, "it has begun")
+        program = psutil.Process(process.pid)
+
+        def below() -> int:
+            return len(program.children())
+
+        wait_for(lambda: below() == 2, SOON, "the command, and what goes on in the background")
+        over.touch()
+        process.wait(SOON)
+        assert process.returncode == 7
+        left = psutil.Process(int(begun.read_text()))
+        assert left.is_running(), "a command that ended by itself may leave something behind"
+        left.kill()
 
 
 def test_mistakes_and_signals(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""The processes of a command: the command, and all that it has started, whoever their parent is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess  # nosec B404
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+TURN = 0.05  # seconds between two looks
+KILLING = 5.0
+"""Seconds to try to kill them; one that waits for a disk ends when that answers."""
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+def adopt() -> None:
+    """
+    Become the parent of each process below this one whose own parent ends (prctl(2), Linux 3.4):
+    otherwise nobody could tell any more who has started it. Call it before the command starts.
+    """
+    with suppress(OSError, AttributeError):  # another system; then such processes are not found
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Descendants:
+    """
+    All processes below this one.
+
+    :param command: the only process that this one has started itself.
+    """
+
+    def __init__(self, command: subprocess.Popen[bytes]) -> None:
+        self._command = command
+        self._known: set[psutil.Process] = set()
+
+    def reap(self) -> bool:
+        """Forget adopted processes that have ended; returns whether any child is left."""
+        if not hasattr(os, "waitid"):  # macOS, with a Python before 3.13
+            return self._command.poll() is None
+        try:
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid == self._command.pid:
+                    self._command.poll()  # it keeps the exit code
+                else:
+                    os.waitpid(ended.si_pid, 0)
+        except ChildProcessError:
+            return False
+        return True
+
+    def end(self, left: Callable[[], float]) -> list[int]:
+        """
+        End all of them: those of now by SIGTERM, and at the end of the time by SIGKILL those that
+        are left or were started meanwhile.
+
+        :param left: seconds until that end.
+        :return: the ids of those that could not be killed.
+        """
+        for each in self._found():
+            with suppress(psutil.Error):
+                each.terminate()
+        while self._any() and (seconds := left()) > 0:
+            time.sleep(min(TURN, seconds))
+        end = time.monotonic() + KILLING
+        while self._any() and time.monotonic() < end:
+            for each in self._found():
+                with suppress(psutil.Error):
+                    each.kill()
+            time.sleep(TURN)
+        return sorted(each.pid for each in self._found() if _runs(each)) if self._any() else []
+
+    def _any(self) -> bool:
+        return self.reap() or any(map(_runs, self._known))
+
+    def _found(self) -> set[psutil.Process]:
+        with suppress(psutil.Error):
+            self._known |= {*psutil.Process().children(recursive=True)}
+        return self._known
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
