@@ -168,18 +168,23 @@ def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str
     rows: dict[str, dict[str, Any]] = {}
     unknown = {}
     for name in sorted(told):
-        try:
-            for each in told[name]:
-                jid = check_jid(each["jid"])
-                row = rows.setdefault(
-                    jid, {**_shown(each), "masters": [], "minions": set(), "got": set()}
-                )
-                row["masters"].append(name)
-                row["minions"] |= {str(i) for i in each["minions"]}
-                row["got"] |= {str(i) for i in each["returned"]}
-        except (HaError, KeyError, TypeError):
-            unknown[name] = NONSENSE
+        jobs = told[name] if isinstance(told[name], list) else [None]
+        for each in jobs:
+            try:
+                _merge(rows, name, each)
+            except (HaError, KeyError, TypeError):  # the others of that master are shown
+                unknown[name] = NONSENSE
     return [_counted(row) for _, row in sorted(rows.items(), reverse=True)], unknown
+
+
+def _merge(rows: dict[str, dict[str, Any]], master: str, job: Any) -> None:
+    """:raises HaError, KeyError, TypeError: it is no job; then nothing was merged."""
+    jid, shown = check_jid(job["jid"]), _shown(job)
+    minions, got = ({str(i) for i in job[key]} for key in ("minions", "returned"))
+    row = rows.setdefault(jid, {**shown, "masters": [], "minions": set(), "got": set()})
+    row["masters"].append(master)
+    row["minions"] |= minions
+    row["got"] |= got
 
 
 def _counted(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,11 @@ from typing import Any
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
 from saltext_ha.minions.job_specs import plain
 
-JID = re.compile(r"[0-9]{20}(_[0-9]{1,10})?")
+JID = re.compile(r"[0-9]{20}(_[^/]{1,100})?")
+"""
+What Salt takes for a job id (``salt.utils.jid.is_jid``, 3006 to 3008), such as one of ``salt
+--jid=…_deploy42``, if it is not too long to show and can be a part of a path.
+"""
 MOST = 1000
 LONGEST = 200
 
@@ -44,7 +48,7 @@ class JobCache:
         """
         found = self._call("get_jids")
         rows = []
-        for jid in sorted(found or {}, reverse=True):
+        for jid in sorted((j for j in found or {} if is_jid(str(j))), reverse=True):
             job = _job(str(jid), found[jid])
             if not matches(job, search):
                 continue
@@ -88,11 +92,15 @@ class JobCache:
             raise HaError(f"its job cache {self.returner}: {reason_of(exc)[:LONGEST]}") from None
 
 
+def is_jid(jid: Any) -> bool:
+    return isinstance(jid, str) and jid.isprintable() and JID.fullmatch(jid) is not None
+
+
 def check_jid(jid: Any) -> str:
     """:raises InvalidRecord: it is no job id."""
-    if not isinstance(jid, str) or not JID.fullmatch(jid):
+    if not is_jid(jid):
         raise InvalidRecord(f"{str(jid)[:40]!a} is no job id; it has 20 digits")
-    return jid
+    return str(jid)
 
 
 def matches(job: Mapping[str, Any], search: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import salt.loader
+import salt.utils.jid
 
 from lab.engines import Place
 from saltext_ha.common.errors import HaError, InvalidRecord
@@ -67,15 +68,41 @@ def test_a_cache_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         JobCache(place.opts).jobs("", 5)
 
 
-@pytest.mark.parametrize("jid", ["", "1", "../../etc/passwd", JIDS[0] + "/x", None, 5])
+@pytest.mark.parametrize(
+    "jid",
+    [
+        "",
+        "1",
+        "../../etc/passwd",
+        JIDS[0] + "/x",
+        JIDS[0] + "x",
+        JIDS[0] + "_",
+        JIDS[0] + "_/x",
+        JIDS[0] + "_a\n",
+        JIDS[0] + "_\udcff",
+        JIDS[0] + "_" + "x" * 101,
+        None,
+        5,
+    ],
+)
 def test_no_job_ids(jid: Any) -> None:
     with pytest.raises(InvalidRecord):
         check_jid(jid)
 
 
-def test_jids_of_salt_are_taken() -> None:
-    assert check_jid(JIDS[0]) == JIDS[0]
-    assert check_jid(f"{JIDS[0]}_4711") == f"{JIDS[0]}_4711"
+@pytest.mark.parametrize("more", ["", "_4711", "_deploy42", "_a.b-c:d e", "_é"])
+def test_jids_of_salt_are_taken(more: str) -> None:
+    jid = JIDS[0] + more
+    assert salt.utils.jid.is_jid(jid)
+    assert check_jid(jid) == jid
+
+
+def test_what_is_no_job_id_for_salt_either_is_left_out(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    for jid in (JIDS[0], f"{JIDS[1]}_deploy42", "nightly"):
+        cached(place, jid, {"w1": True}, minions=["w1"])
+    rows = JobCache(place.opts).jobs("", 10)
+    assert [row["jid"] for row in rows] == [f"{JIDS[1]}_deploy42", JIDS[0]]
 
 
 def test_a_search_is_a_part_or_a_glob() -> None:

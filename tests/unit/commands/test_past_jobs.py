@@ -68,6 +68,20 @@ def test_a_cache_that_keeps_no_minions_does_not_make_a_job_done() -> None:
 
 
 @pytest.mark.parametrize(
+    "nonsense", [{"jid": "nightly"}, {"minions": 5}, {"returned": None}, {"target": ...}, None, 7]
+)
+def test_of_a_list_with_nonsense_the_other_jobs_are_shown(nonsense: Any) -> None:
+    good = {**JOB, "returned": []}
+    bad = {**good, **nonsense} if isinstance(nonsense, dict) else nonsense
+    if isinstance(bad, dict) and bad["target"] is ...:
+        del bad["target"]
+    rows, unknown = merged({"m1": [bad, good], "m2": [good]})
+    assert [(row["jid"], row["masters"]) for row in rows] == [(JID, ["m1", "m2"])]
+    assert unknown == {"m1": "answered nonsense"}
+    assert merged({"m1": 5, "m2": [good]})[1] == {"m1": "answered nonsense"}
+
+
+@pytest.mark.parametrize(
     ("target", "kind", "missing"),
     [("web1,web2", "list", ["web2"]), ("web2", "glob", ["web2"]), ("web1", "glob", [])],
 )
