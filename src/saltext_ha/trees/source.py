@@ -147,22 +147,48 @@ def commit(folder: Path) -> str:
     if not head:
         return ""
     branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD") or "no branch"
-    changed = _git(folder, "status", "--porcelain", "--", ".")
+    # In a submodule, git would go by the configuration of that.
+    looked = ("status", "--porcelain", "--ignore-submodules=dirty", "--", ".")
+    filters = _filters(folder)
+    changed = None if filters is None else _git(folder, *looked, options=filters)
     more = ", uncommitted changes" if changed or changed is None else ""
     return f"(git {head} {branch}{more})"
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    """The output of git; None: there is no git, or this is no checkout of this user's."""
+def _filters(folder: Path) -> list[str] | None:
+    """
+    Options that turn off the programs that convert files on their way into git (gitattributes(5),
+    ``filter``), except those of this user's and the system's configuration; None: it cannot be
+    done. Whoever may write the checkout's configuration at that very moment can still undo it.
+    """
+
+    def told(*where: str) -> set[str]:
+        wanted = ("--includes", "--null", "--get-regexp", r"^filter\.")
+        return {*(_git(folder, "config", *where, *wanted) or "").split("\0")} - {""}
+
+    foreign = told() - told("--system") - told("--global")
+    names = {each.partition("\n")[0].rpartition(".")[0] for each in foreign}
+    if any("=" in name for name in names):  # what follows it would be taken for the value
+        return None
+    off = ("clean=", "process=", "required=false")
+    return [each for name in sorted(names) for end in off for each in ("-c", f"{name}.{end}")]
+
+
+def _git(folder: Path, *arguments: str, options: Sequence[str] = ()) -> str | None:
+    """
+    The output of git; None: there is no git, or this is no checkout of this user's, nor one that
+    this user has declared a ``safe.directory``.
+    """
     # Git must run no program that the checkout's own configuration names.
-    command = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    command = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *options)
     try:
         done = subprocess.run(  # nosec B603
             (*command, "-C", str(folder), *arguments),
             capture_output=True,
             timeout=GIT_TIMEOUT,
             check=False,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+            # No protocol: what a partial clone lacks would be fetched, by a program it may name.
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
