@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def whole(low: int, high: int) -> Check:
         return value
 
     return check
+
+
+def words(value: str) -> list[str]:
+    """The words of a command, split as a shell does. :raises ValueError: a quote is not closed."""
+    try:
+        return shlex.split(value)
+    except ValueError as exc:
+        raise ValueError(f"cannot be split into words: {str(exc).lower()}") from None
 
 
 def host(value: Any) -> str:

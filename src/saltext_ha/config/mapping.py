@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import shlex
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -199,7 +198,7 @@ def _name(value: Any) -> str:
 def _command(value: Any) -> tuple[str, ...]:
     if value is False:
         return ()
-    words = shlex.split(value) if isinstance(value, str) else []
+    words = validators.words(value) if isinstance(value, str) else []
     if not words:
         raise ValueError("takes a command as one text, without a shell, or false")
     return tuple(words)

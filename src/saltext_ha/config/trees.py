@@ -27,8 +27,9 @@ class Tree:
     :ivar ignore: globs of files that are left out, as ``["*.swp", "notes/*"]``. ``.git`` is always
     left out.
     :ivar check: it is run on every staged version, in its folder; ``{tree}`` is its path. For a
-        shell write ``sh -c '…'``. When it fails on one master, none switches.
-    :ivar check_timeout: seconds that it may take.
+        shell write ``sh -c '…'``. When it fails on one master, none switches. It must not change
+        anything in that folder.
+    :ivar check_timeout: seconds that it may take; then it is killed, and has failed.
     """
 
     name: str
@@ -66,8 +67,10 @@ def _folder(value: Any) -> Path:
 
 
 def _command(value: Any) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
         raise ValueError("takes a command as one text, without a shell")
+    if not any(validators.words(value)[:1]):
+        raise ValueError("names no command; leave it out if nothing is to be checked")
     return value
 
 

@@ -3,57 +3,147 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shlex
 import signal
+import stat
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.config.trees import Tree
+from saltext_ha.trees.entries import entries
 
-MOST_OUTPUT = 4000  # characters of a check's output
-MOST_READ = 64 * 1024
+MOST_OUTPUT = 4000  # bytes of a check's output
+MOST_READ = 64 * 1024  # what a pipe holds
+KILLED = 5.0  # seconds in which a process that gets SIGKILL ends
+LISTED = 5
+
+_Seen = dict[str, tuple[int, ...]]
 
 
 async def check(tree: Tree, folder: Path) -> None:
     """
     Run ``check:`` of *tree* on a version of it.
 
-    :raises HaError: it failed, or took too long; has its output, unless the tree is secret.
+    :raises HaError: it failed, took too long, or changed something in *folder*; has its output,
+        unless the tree is secret.
     """
     if not tree.check:
         return
-    command = [part.replace("{tree}", str(folder)) for part in shlex.split(tree.check)]
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            cwd=folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as exc:
-        raise HaError(f"check: {tree.check}: {reason_of(exc)}") from None
-    try:
-        said, code = await asyncio.wait_for(_ended(process), tree.check_timeout)
-    except (asyncio.TimeoutError, asyncio.CancelledError) as exc:  # cancelled: the engine stops
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also processes that it has started
-        await process.wait()
-        if isinstance(exc, asyncio.CancelledError):
-            raise
-        raise HaError(f"check: {tree.check}: not within {tree.check_timeout:g} s") from None
+    before = await asyncio.to_thread(_seen, folder)
+    said, code = await _run(tree, folder)
     if code != 0:
         shown = "run it there to see why (the tree is secret)" if tree.secret else said
         raise HaError(f"check: {tree.check}: exit code {code}: {shown}")
+    if changed := _changed(before, await asyncio.to_thread(_seen, folder)):
+        paths = ", ".join(changed[:LISTED])
+        more = f" and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
+        raise HaError(
+            f"check: {tree.check}: it changed the version that it checked: {paths}{more}; let it "
+            "write elsewhere, or check a copy"
+        )
 
 
-async def _ended(process: asyncio.subprocess.Process) -> tuple[str, int]:
-    """The end of its output, and its exit code; the whole output may exceed the memory."""
-    said = b""
-    assert process.stdout is not None  # nosec B101
-    while more := await process.stdout.read(MOST_READ):
-        said = (said + more)[-MOST_OUTPUT:]
-    return said.decode(errors="replace").strip(), await process.wait()
+def _seen(folder: Path) -> _Seen:
+    """Path → what differs when somebody has written there; of folders only that they are there."""
+    return {
+        path: (st.st_mode,)
+        + (() if stat.S_ISDIR(st.st_mode) else (st.st_ino, st.st_mtime_ns, st.st_size))
+        for path, st in entries(folder).items()
+    }
+
+
+def _changed(before: _Seen, after: _Seen) -> list[str]:
+    return sorted(p for p in before.keys() | after.keys() if before.get(p) != after.get(p))
+
+
+async def _run(tree: Tree, folder: Path) -> tuple[str, int]:
+    """The end of its output, and its exit code. Nothing that it has started goes on after it."""
+    command = [part.replace("{tree}", str(folder)) for part in shlex.split(tree.check)]
+    output = _Output()
+    try:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=folder,
+                # Checks in Python would write __pycache__ into the version.
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output.write_end,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise HaError(f"check: {tree.check}: {reason_of(exc)}") from None
+        output.begin()
+        try:
+            # Not for the end of its output: a process that it has left may have that open.
+            code = await asyncio.wait_for(process.wait(), tree.check_timeout)
+        except asyncio.TimeoutError:
+            more = "" if await _ended(process) else f"; process {process.pid} cannot be ended"
+            raise HaError(
+                f"check: {tree.check}: not within {tree.check_timeout:g} s{more}"
+            ) from None
+        except asyncio.CancelledError:  # the engine stops
+            await _ended(process)
+            raise
+        _kill(process)
+        return output.end(), code
+    finally:
+        output.close()
+
+
+async def _ended(process: asyncio.subprocess.Process) -> bool:
+    """End it, and what it has started; returns whether it has ended: another user's may go on."""
+    _kill(process)
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(process.wait(), KILLED)
+    return process.returncode is not None
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Also those in another process group (setsid), as long as their parents live."""
+    if process.returncode is None:
+        with suppress(psutil.Error):
+            for each in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    each.kill()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Output:
+    """The end of what is written to a pipe; the whole may exceed the memory."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        self._said = b""
+
+    def begin(self) -> None:
+        """Close the end that the process has by now, and read what it says."""
+        os.close(self.write_end)
+        self.write_end = -1
+        self._loop.add_reader(self._read_end, self._more)
+
+    def _more(self) -> None:
+        with suppress(BlockingIOError):
+            more = os.read(self._read_end, MOST_READ)
+            self._said = (self._said + more)[-MOST_OUTPUT:]
+            if not more:
+                self._loop.remove_reader(self._read_end)
+
+    def end(self) -> str:
+        """The end of what was written by now."""
+        self._more()
+        return self._said.decode(errors="replace").strip()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._read_end)
+        for each in (self._read_end, self.write_end):
+            if each >= 0:
+                os.close(each)

@@ -280,7 +280,9 @@ class Trees:
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
             verified = current.version in self._stager.verified(name)
-            if not verified or not store.manifest(current.version):
+            # Not as it was verified any more: its check, say, has written there.
+            edited = verified and any(await asyncio.to_thread(store.edits, current.version))
+            if not verified or edited or not store.manifest(current.version):
                 await self._stager.stage(name, current.version)
             async with self._stager.locks[name]:
                 if store.live() == (LINKED, current.version):

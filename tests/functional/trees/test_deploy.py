@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from lab.engines import Place
 from saltext_ha.config import mapping
+from saltext_ha.trees import checking
+from saltext_ha.trees.source import commit
 from tests.engines import QUICK, in_a_loop, met, run, running, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -314,6 +320,104 @@ async def test_a_check_that_hangs_is_ended_with_all_that_it_started(tmp_path: Pa
     assert "not within 1 s" in failed["error"]
 
 
+def gone(file: Path) -> bool:
+    """Whether the process whose id is in *file* has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(int(file.read_text())).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+@in_a_loop
+async def test_a_check_is_ended_with_what_has_left_its_process_group(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    check = f"sh -c 'setsid sleep 600 & echo $! > {pid}; sleep 601'"
+    (place,) = places(tmp_path, "m1", check=check, check_timeout=1)
+    put(source(place), STATES)
+    async with running(place):
+        failed = await asyncio.wait_for(run(place, "deploy"), 30)
+        assert failed["error"].endswith("not within 1 s")
+        assert gone(pid)
+        assert "not within 1 s" in (await run(place, "deploy"))["error"], "none is under way"
+
+
+@in_a_loop
+@pytest.mark.parametrize("setsid", ["", "setsid "])
+async def test_a_check_has_ended_though_its_output_is_still_open(
+    tmp_path: Path, setsid: str
+) -> None:
+    pid = tmp_path / "pid"
+    # The id comes from the process itself: setsid(1) may fork.
+    leaves = f'{setsid}sh -c "echo \\$\\$ > {pid}; exec sleep 600" &'
+    check = f"sh -c '{leaves} while [ ! -s {pid} ]; do sleep 0.05; done; echo well; exit 3'"
+    (place,) = places(tmp_path, "m1", check=check)
+    put(source(place), STATES)
+    async with running(place):
+        failed = await asyncio.wait_for(run(place, "deploy"), 30)
+    assert failed["error"].endswith("exit code 3: well")
+    if setsid:  # nobody knows any more who has started it
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    await until(lambda: gone(pid), "what it left behind is ended")
+
+
+@in_a_loop
+async def test_a_check_of_another_user_that_cannot_be_killed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    def denied(self: psutil.Process) -> None:
+        raise psutil.AccessDenied(self.pid)
+
+    over = tmp_path / "over"
+    check = f"sh -c 'while [ ! -e {over} ]; do sleep 0.05; done'"
+    (place,) = places(tmp_path, "m1", check=check, check_timeout=1)
+    put(source(place), STATES)
+    monkeypatch.setattr(checking.os, "killpg", refused)
+    monkeypatch.setattr(checking.psutil.Process, "kill", denied)
+    monkeypatch.setattr(checking, "KILLED", 0.2)
+    async with running(place):
+        failed = await asyncio.wait_for(run(place, "deploy"), 30)
+        over.touch()
+    assert failed["retcode"] == 2
+    assert "not within 1 s; process" in failed["error"]
+    assert failed["error"].endswith("cannot be ended")
+
+
+@in_a_loop
+@pytest.mark.parametrize(
+    "writes", ["touch added", "sh -c 'echo x >> top.sls'", "chmod 600 top.sls", "rm top.sls"]
+)
+async def test_what_a_check_has_changed_is_not_served(tmp_path: Path, writes: str) -> None:
+    own = {"m1": {}, "m2": {"check": writes}}
+    two = places(tmp_path, "m1", "m2", own=own)
+    put(source(two[0]), STATES)
+    async with met(*two) as (_, m2):
+        failed = await run(two[0], "deploy")
+        assert failed["retcode"] == 2
+        for words in ("m2", writes, "it changed the version that it checked", "write elsewhere"):
+            assert words in failed["error"]
+        assert not live(two[0]).exists()
+        # Left out, that master fetches and serves it all the same: as it was deployed.
+        await deployed(two[0], without="m2")
+        await until(lambda: live(two[1]).exists(), "m2 serves it")
+        assert served(two[1]) == STATES
+        assert stat.S_IMODE((live(two[1]) / "top.sls").stat().st_mode) == stat.S_IMODE(
+            (live(two[0]) / "top.sls").stat().st_mode
+        )
+        assert not m2.parts.trees.behind()
+
+
+@in_a_loop
+async def test_a_check_in_python_leaves_nothing_in_the_version(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1", check=f"{sys.executable} -c 'import mine; mine.f()'")
+    modules = {"mine.py": "def f():\n    return 1\n"}
+    put(source(place), modules)
+    async with running(place):
+        await deployed(place)
+    assert served(place) == modules
+
+
 @in_a_loop
 async def test_of_two_who_deploy_at_once_the_second_looks_again(tmp_path: Path) -> None:
     wait = "sh -c 'test ! -e slow || while test ! -e ../../../../go; do sleep 0.05; done'"
@@ -403,6 +507,58 @@ async def test_git_stays_out_and_is_named(tmp_path: Path) -> None:
         assert served(place) == STATES
         put(source(place), {"top.sls": "changed\n"})
         assert "uncommitted changes" in (await deployed(place))["trees"][0]["source"]
+
+
+@pytest.mark.parametrize("key", ["clean", "process"])
+@pytest.mark.parametrize("name", ["x", "a=b", "A.b"])
+def test_no_program_that_a_checkout_names_is_run(tmp_path: Path, name: str, key: str) -> None:
+    checkout, ran = tmp_path / "checkout", tmp_path / "ran"
+    git = ["git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@y"]
+    put(checkout, {**STATES, ".gitattributes": f"*.sls filter={name}\n"})
+    subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    program = f"touch {ran}; cat"
+    with open(checkout / ".git" / "config", "a") as config:
+        config.write(f'[filter "{name}"]\n\t{key} = "{program}"\n\trequired\n')
+    put(checkout, {"top.sls": "changed\n"})
+    assert "production, uncommitted changes" in commit(checkout)
+    assert not ran.exists()
+
+
+def test_filters_of_the_user_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of git-lfs: without it, each file of it would seem to be changed."""
+    checkout, home = tmp_path / "checkout", tmp_path / "home"
+    put(home, {".gitconfig": '[filter "x"]\n\tclean = "tr a b"\n'})
+    monkeypatch.setenv("HOME", str(home))
+    put(checkout, {"top.sls": "a\n", ".gitattributes": "*.sls filter=x\n"})
+    git = ["git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    os.utime(checkout / "top.sls", (1, 1))  # git looks into it
+    assert commit(checkout).endswith(" production)")
+    with open(checkout / ".git" / "config", "a") as config:
+        config.write(f'[filter "x"]\n\tclean = "touch {tmp_path}/ran; tr a b"\n')
+    assert "uncommitted changes" in commit(checkout)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_program_that_a_submodule_names_is_run(tmp_path: Path) -> None:
+    checkout, ran = tmp_path / "checkout", tmp_path / "ran"
+    put(checkout, STATES)
+    inner = checkout / "inner"
+    put(inner, {"a.sls": "a\n", ".gitattributes": "*.sls filter=x\n"})
+    for folder in (inner, checkout):
+        git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
+        subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    with open(inner / ".git" / "config", "a") as config:
+        config.write(f'[filter "x"]\n\tclean = "touch {ran}; cat"\n')
+    put(inner, {"a.sls": "b\n"})
+    assert commit(checkout).endswith(" production)")
+    assert not ran.exists()
 
 
 @in_a_loop
