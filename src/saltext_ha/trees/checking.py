@@ -48,12 +48,18 @@ async def check(tree: Tree, folder: Path) -> None:
 
 
 def _seen(folder: Path) -> _Seen:
-    """Path → what differs when somebody has written there; of folders only that they are there."""
-    return {
-        path: (st.st_mode,)
-        + (() if stat.S_ISDIR(st.st_mode) else (st.st_ino, st.st_mtime_ns, st.st_size))
-        for path, st in entries(folder).items()
-    }
+    """Path → what differs when somebody has written there."""
+    try:
+        there = entries(folder)
+    except OSError as exc:  # without the path: it names a version, and the tree may be secret
+        raise HaError(f"check: the version cannot be read: {exc.strerror or exc}") from None
+    return {path: _state(status) for path, status in there.items()}
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    if stat.S_ISDIR(status.st_mode):  # what is in it has a row of its own
+        return (status.st_mode,)
+    return status.st_mode, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _changed(before: _Seen, after: _Seen) -> list[str]:

@@ -432,6 +432,8 @@ def test_the_configured_command_is_used(
 ) -> None:
     process, starts = minion
     ran = tmp_path / "ran"
+    with pytest.raises(HaError, match="minion_restart_command: it's me: no closing quotation"):
+        restart.way(process.pid, {"minion_restart_command": "it's me"})
     way = restart.way(process.pid, {"minion_restart_command": ["touch", str(ran)]})
     restart.restart(way, lambda: None)
     assert (ran.exists(), starts.read_text()) == (True, "started\n")

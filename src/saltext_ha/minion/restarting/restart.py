@@ -76,7 +76,10 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     ends = know(top), know(process)
     command = opts.get("minion_restart_command")
     if command:
-        words = shlex.split(command) if isinstance(command, str) else map(str, command)
+        try:
+            words = shlex.split(command) if isinstance(command, str) else map(str, command)
+        except ValueError as exc:
+            raise HaError(f"minion_restart_command: {command}: {str(exc).lower()}") from None
         return Way(tuple(words), ends)
     unit = _unit(top.pid)
     # When the main process of a unit ends, all of the unit ends, including the one that would
