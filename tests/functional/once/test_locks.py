@@ -129,20 +129,31 @@ touch {begun}
 while :; do sleep 0.05; done
 """
 
+SLEEPING = """
+import glob, sys
+for file in glob.glob("/proc/[0-9]*/cmdline"):
+    try:
+        words = open(file, encoding="utf-8").read().split("\\0")
+    except (OSError, ValueError):
+        continue
+    if words[0] == "sleep" and words[1] in sys.argv:
+        print(words)
+"""
+
 
 def test_nothing_that_it_has_started_outlives_the_lease(tmp_path: Path) -> None:
     """Whoever its parent is, and whenever it was started; and what cleans up has time for it."""
     (tmp_path / "tool").write_text(
         TOOL.format(cleaned=tmp_path / "cleaned", begun=tmp_path / "4.begun")
     )
-    own = os.getpid()  # a time to sleep that nothing else here sleeps
+    own = os.getpid()  # beside a number: seconds that nothing else here sleeps
     scripts = {
         "orphan": f"(sleep 300.{own} & ); touch {tmp_path}/1.begun; sleep 301.{own}",
         "cleanup": f"trap 'sleep 302.{own}' TERM; touch {tmp_path}/2.begun; sleep 303.{own}",
         "next": f"trap : TERM; touch {tmp_path}/3.begun; sleep 304.{own}; sleep 305.{own}",
         "tool": f"bash {tmp_path}/tool; true",
     }
-    sleeping = rf"grep -lsa '30[0-9]\.{own}' /proc/[0-9]*/cmdline; true"
+    sleeps = {"orphan": (300, 301), "cleanup": (302, 303), "next": (304, 305), "tool": ()}
     with masters(tmp_path) as engines:
         programs = {
             name: lock(engines["m2"], name, "--", "bash", "-c", script)
@@ -150,8 +161,15 @@ def test_nothing_that_it_has_started_outlives_the_lease(tmp_path: Path) -> None:
         }
         wait_for(lambda: len([*tmp_path.glob("*.begun")]) == len(scripts), SOON, "all begun")
         engines["m2"].kill()
-        # Each that has one of the locks next looks for what is left.
-        after = {name: lock(engines["m1"], name, "--", "sh", "-c", sleeping) for name in scripts}
+        # Whoever has one of the locks next looks for what is left of its last holder.
+        after = {
+            name: lock(
+                engines["m1"],
+                *(name, "--", sys.executable, "-I", "-S", "-c", SLEEPING),
+                *(f"{each}.{own}" for each in sleeps[name]),
+            )
+            for name in scripts
+        }
         for name, program in programs.items():
             code, _, err = ended(program)
             assert code == LOST, (name, err)
