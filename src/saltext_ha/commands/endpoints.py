@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.minion import binding
-from saltext_ha.sync.group import Group
+from saltext_ha.sync.group import Group, read_each
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -135,11 +135,7 @@ class Endpoints:
         """All masters by name, and why some could not be asked."""
         answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
         found = [await asyncio.to_thread(self._own)]
-        for name, raw in answers.items():
-            try:
-                found.append(from_wire(name, raw))
-            except HaError as exc:
-                errors[name] = str(exc)
+        found += read_each(answers, errors, from_wire).values()
         for name, peer in self._group.peers.items():
             if name in errors:
                 found.append(MinionEndpoint(name, str(urlsplit(peer.url).hostname), reached=False))

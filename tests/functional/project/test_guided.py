@@ -43,7 +43,7 @@ BROKEN = {
     "peer": "saltext_ha.sync.answers.answer_digest",
     "api": "saltext_ha.api.answer._check_depth",
     "strangers": "saltext_ha.membership.admission.make_peer",
-    "control": "saltext_ha.commands.keys.table",
+    "control": "saltext_ha.sync.group.table",
     "status": "saltext_ha.web.pages.callers",
     "answers": "saltext_ha.sync.link.antientropy.differing_branches",
 }
