@@ -96,6 +96,23 @@ async def call_once(
         await client.close()
 
 
+async def call_stranger(
+    url: str, expected: str | bytes | None, method: str, payload: Mapping[str, Any], timeout: float
+) -> dict[str, Any]:
+    """
+    Like :func:`call_once`, but shows no certificate of ours.
+
+    :param expected: as for :class:`Exchange`.
+    """
+    exchange = Exchange(url, tls.joining_context(), expected)
+    try:
+        return await asyncio.wait_for(exchange.call(method, payload), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{urlsplit(url).netloc} timed out") from None
+    finally:
+        await exchange.close()
+
+
 async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
     """
     All certificates of the master at the address of *peer*, the oldest first, as it says. Believe
@@ -103,13 +120,7 @@ async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
 
     :raises PeerError: the master cannot be asked.
     """
-    exchange = Exchange(peer.url, tls.joining_context(), None)
-    try:
-        answer = await asyncio.wait_for(exchange.call("certificates", {}), timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{peer.address} timed out") from None
-    finally:
-        await exchange.close()
+    answer = await call_stranger(peer.url, None, "certificates", {}, timeout)
     shown = answer.get("certificates")
     entries = shown if isinstance(shown, list) else []
     return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
@@ -122,14 +133,8 @@ async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 
     :param name: our name.
     :raises PeerError: *peer* cannot be asked, or does not believe them.
     """
-    exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
     shown = {"name": name, "certificates": list(identity.chain)}
-    try:
-        await asyncio.wait_for(exchange.call("renewed", shown), timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{peer.address} timed out") from None
-    finally:
-        await exchange.close()
+    await call_stranger(peer.url, peer.certificate, "renewed", shown, timeout)
 
 
 class Exchange:
