@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.salt_bus.intake import FROM_PEER, is_id
+from saltext_ha.keystore.minion_key import is_id
+from saltext_ha.salt_bus.intake import FROM_PEER
 from saltext_ha.transport import wire
 
 SURE = ("job", "schedule", "start", "watchdog", "failover", "beacon")
