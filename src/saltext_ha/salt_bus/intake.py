@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from saltext_ha.keystore.minion_key import is_id
 
+FROM_MINION = "_minion_event"
+"""The command by which Salt takes events of minions."""
 FROM_PEER = "__peer_id"
 """Beside the data of an event that Salt's own cluster brought from another of its members."""
 

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
+JUST_JOINED = "joined just now; not asked yet"
 
 
 class Group:
@@ -104,7 +105,7 @@ class Group:
             else:
                 answers[name] = answer
         for name in self.peers.keys() - links.keys():
-            errors[name] = "joined just now; not asked yet"
+            errors[name] = JUST_JOINED
         return answers, errors
 
     async def shown_everywhere(
