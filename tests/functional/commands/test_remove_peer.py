@@ -13,7 +13,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from saltext_ha.commands import dealings, undoing
-from saltext_ha.commands.dealings import Pin, introduced_by
+from saltext_ha.commands.introductions import Pin, introduced_by
 from saltext_ha.commands.undoing import Undo, undo
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
@@ -349,7 +349,7 @@ def test_whom_it_introduced() -> None:
         pin("m1", "m2", None),
     ]
     assert set(introduced_by("m3", pins, "m1")) == {"x1", "x2"}
-    later = dealings.Pin("m1", "", "", "", "2026-11-02T00:00:00+00:00").at
+    later = Pin("m1", "", "", "", "2026-11-02T00:00:00+00:00").at
     assert introduced_by("m3", pins, "m1", later) == {}
     assert set(introduced_by("x1", pins, "m1")) == {"x2"}
 
