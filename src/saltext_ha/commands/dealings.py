@@ -25,10 +25,10 @@ from saltext_ha.replica.history import BEGINNING, Place, Write
 from saltext_ha.replication.record import STATES
 from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
 from saltext_ha.sync.group import SLOW, Group
-from saltext_ha.transport import wire
+from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import FINGERPRINT, Trust
+from saltext_ha.transport.trust import Trust
 
 PORTION = 2000
 """Lines in one message."""
@@ -224,7 +224,7 @@ async def _all_of(
 
 def _pin(on: str, raw: Any) -> Pin:
     name, fingerprint, introducer, added = wire.row(raw, "pin", str, str, object, object)
-    if not NAME.fullmatch(name) or not FINGERPRINT.fullmatch(fingerprint):
+    if not NAME.fullmatch(name) or not fingerprints.PATTERN.fullmatch(fingerprint):
         raise InvalidRecord("no name or no fingerprint")
     if introducer is not None and not isinstance(introducer, str):
         raise InvalidRecord("no introducer")

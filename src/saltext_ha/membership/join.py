@@ -248,10 +248,9 @@ async def _first_answer(
     ticket: JoinToken, method: str, request: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
     reasons = []
-    expected = bytes.fromhex(ticket.fingerprint.replace(":", ""))
     for url in ticket.urls:
         try:
-            return await call_stranger(url, expected, method, request, timeout)
+            return await call_stranger(url, ticket.fingerprint, method, request, timeout)
         except PeerUnreachable as exc:
             reasons.append(str(exc))
     raise PeerUnreachable("; ".join(reasons))

@@ -91,9 +91,8 @@ async def apply(
         "mac": proof,
         **wish(own.reach),
     }
-    expected = bytes.fromhex(server.replace(":", ""))
     async with answering(own.reach, own.identity):
-        answer = await call_stranger(url, expected, "join", request, timeout)
+        answer = await call_stranger(url, server, "join", request, timeout)
     reply = proven(answer, lambda text: reply_mac(key, server, ourselves.fingerprint, text))
     if reply.get("nonce") != nonce:
         raise TokenError("the answer to the join request is an old one; nothing was changed here")

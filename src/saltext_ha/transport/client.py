@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from saltext_ha.common.errors import (
     drop_tracebacks,
     reason_of,
 )
-from saltext_ha.transport import succession, tls, wire
+from saltext_ha.transport import fingerprints, succession, tls, wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 
@@ -48,7 +47,7 @@ class PeerClient:
         self.bytes_received = 0
         self._timeout = timeout
         self._exchange = Exchange(
-            peer.url, tls.client_context(identity, peer.certificate), peer.certificate
+            peer.url, tls.client_context(identity, peer.certificate), peer.fingerprint
         )
 
     async def call(
@@ -97,7 +96,7 @@ async def call_once(
 
 
 async def call_stranger(
-    url: str, expected: str | bytes | None, method: str, payload: Mapping[str, Any], timeout: float
+    url: str, expected: str | None, method: str, payload: Mapping[str, Any], timeout: float
 ) -> dict[str, Any]:
     """
     Like :func:`call_once`, but shows no certificate of ours.
@@ -134,27 +133,27 @@ async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 
     :raises PeerError: *peer* cannot be asked, or does not believe them.
     """
     shown = {"name": name, "certificates": list(identity.chain)}
-    await call_stranger(peer.url, peer.certificate, "renewed", shown, timeout)
+    await call_stranger(peer.url, peer.fingerprint, "renewed", shown, timeout)
 
 
 class Exchange:
     """
-    Requests to *url*, whose server must show exactly the certificate *expected*.
+    Requests to *url*, whose server must show the certificate with the fingerprint *expected*.
 
     :param context: the TLS context.
-    :param expected: a PEM certificate, or its SHA-256; compared before anything is sent. None if
-        the answer proves itself and nothing confidential is sent.
+    :param expected: compared before anything is sent. None if the answer proves itself and nothing
+        confidential is sent.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes | None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext, expected: str | None) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._url = url
         self._address = urlsplit(url).netloc
         self._context = context
-        if isinstance(expected, str):
-            expected = hashlib.sha256(ssl.PEM_cert_to_DER_cert(expected)).digest()
-        self._expected = aiohttp.Fingerprint(expected) if expected else None
+        self._expected = (
+            None if expected is None else aiohttp.Fingerprint(fingerprints.digest(expected))
+        )
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 

@@ -22,6 +22,7 @@ from saltext_ha.replica.history import Write
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED, Dot, Record, Value
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync.codec import to_wire
+from saltext_ha.transport import fingerprints
 from saltext_ha.transport.trust import Trust
 from tests.engines import met, places, run, running, until
 from tests.keys import public_key
@@ -178,7 +179,7 @@ async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouc
     *thief* under a node's name by which it has accepted a key, and its word that this node has
     written nothing.
     """
-    owner = bytes.fromhex(thief.identity.fingerprint.replace(":", ""))
+    owner = fingerprints.digest(thief.identity.fingerprint)
     word = Vouch(owner, b"nonce..8", 0)
     mine = Turned(thief.identity.key_file.parent, "m3", word.node)
     await mine.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)

@@ -197,7 +197,7 @@ async def between(attacker: Master, victim: Master, seen: list[Any]) -> AsyncIte
 
     async def relay(payload: dict[str, Any], host: str) -> dict[str, Any]:
         seen.append(payload)
-        expected = bytes.fromhex(victim.identity.fingerprint.replace(":", ""))
+        expected = victim.identity.fingerprint
         try:
             return await call_stranger(victim.url, expected, "join", payload, unattended.TIMEOUT)
         except HaError as exc:
