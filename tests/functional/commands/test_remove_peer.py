@@ -24,7 +24,7 @@ from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.trust import Trust
-from tests.engines import met, places, run, running, until
+from tests.engines import delete, level, met, places, run, running, until
 from tests.keys import public_key
 from tests.turned import YEAR, Turned
 
@@ -57,14 +57,6 @@ async def with_a_thief(root: Path) -> AsyncIterator[tuple[Engine, Engine, Turned
         for place in (one, two):
             Trust(place.config.state_dir).pin(three.peer)
         yield m1, m2, Turned(three.config.state_dir, "m3")
-
-
-async def level(m1: Engine, m2: Engine) -> None:
-    def same() -> bool:
-        replicas = [engine.parts.core.replica for engine in (m1, m2)]
-        return len({(r.records.root, r.placements.root) for r in replicas}) == 1
-
-    await until(same, "both are level")
 
 
 async def undone(m1: Engine, m2: Engine, left: dict[str, str]) -> dict[str, Any]:
@@ -458,8 +450,7 @@ def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
             for claims in (wide(), {m1.parts.core.replica.node: 2**53 - 1}):
                 await poison(thief, m2, "web1", **claims)
             await m2.parts.core.scan()
-            (m1.place.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             await until(lambda: there(m2.place) == {}, "deleted on m2, too")
             await level(m1, m2)
             found = await run(m1.place, "rewrite", "*")
@@ -509,8 +500,7 @@ def test_what_an_older_release_took_is_written_anew(
                 assert len(engine.known(lambda of: of.nodes.seen())) > 4000
             # This is lost on the way, and so is all that m1 decides from now on.
             for minion_id in ("web1", "web3"):
-                (m1.place.pki_dir / "minions" / minion_id).unlink()
-                await m1.hint(minion_id, gone=True)
+                await delete(m1, minion_id)
             await m1.link(m2).exchange()
             assert there(m2.place) == dict.fromkeys(("web1", "web2", "web3"), "minions")
             found = await run(m1.place, "rewrite", "*", test=True)
@@ -536,8 +526,7 @@ def test_what_an_older_release_took_is_written_anew(
                 assert len(m1.known(lambda of: of.nodes.seen())) < 20
                 # And decisions arrive again, in both directions.
                 plant(m1.place, "minions", "web5")
-                (back.place.pki_dir / "minions" / "web2").unlink()
-                await back.hint("web2", gone=True)
+                await delete(back, "web2")
                 there_now = {"web5": "minions"}
                 await until(lambda: there(m1.place) == there(back.place) == there_now, "all well")
                 await level(m1, back)
