@@ -77,8 +77,7 @@ class DividedJobs:
         there = self._group.reached(order, sorted(gone), "list", limit, live=True)
         if there is None:
             return Returns(returned, jids, gone)
-        # Masters that could not be asked may reach minions that no other master reaches.
-        unsure = {m for m in gone if there.unasked and not there.get(m)}
+        unsure = {minion for minion in gone if there.perhaps_elsewhere(minion)}
         moved = [m for m, each in sorted(gone.items()) if each.master not in there.get(m, ())]
         moved = [minion for minion in moved if there.get(minion)]
         if moved and again:

@@ -45,7 +45,9 @@ class Returns(dict[str, Any]):
 
     :ivar jids: master → jid of the job that it published for this call.
     :ivar unsure: minions that Salt gave up, while another master may reach them: no master tells,
-        or one could not be asked. They stand in the mapping with ``False``.
+        one could not be asked, or a master reaches them that is not in the pool or never answered
+        it. They stand in the mapping with ``False``. Always empty in a pool of one master, which
+        asks nobody.
     """
 
     def __init__(

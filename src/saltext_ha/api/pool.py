@@ -137,7 +137,7 @@ class SaltApiPool:
             gone, another master runs it again.
         :return: minion → return; ``False`` for a minion that Salt gave up. Empty when no minion
             matched. Its ``jids`` has the job on each master; its ``unsure`` the minions that were
-            given up and may listen to another master: no master tells, or not all could be asked.
+            given up and may listen to another master (:class:`~saltext_ha.api.jobs.Returns`).
         :raises TimedOut: it was published; with the returns that came.
         :raises OutcomeUnknown: the answer was lost and could not be looked up; or a minion went to
             another master meanwhile (``missing``; ``returned`` has what came).
