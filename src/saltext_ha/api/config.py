@@ -17,7 +17,7 @@ import hmac
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,7 +39,8 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "verify": (bool, str),
 }
 TYPES = {str: "text", int: "a whole number", (bool, str): "true, false or the path of a CA file"}
-SECRET = {"password"}
+# Errors do not show their values: a URL may have a password in it.
+SECRET = {"password", "url"}
 
 
 class InsecureConnection(UserWarning):
@@ -158,10 +159,7 @@ def endpoints(
     if not entries:
         raise BadConfiguration(f"{where}: the list is empty")
     _check(defaults, "default")
-    found = [
-        entry if isinstance(entry, Endpoint) else _endpoint(entry, place, defaults, where)
-        for place, entry in enumerate(entries)
-    ]
+    found = [_endpoint(entry, place, defaults, where) for place, entry in enumerate(entries)]
     for key in ("url", "name"):
         values = [getattr(endpoint, key) for endpoint in found]
         for place, value in enumerate(values):
@@ -237,9 +235,13 @@ def _single(host: str, setting: Any) -> str:
 
 
 def _endpoint(
-    entry: Mapping[str, Any] | str, place: int, defaults: Mapping[str, Any], where: str
+    entry: Endpoint | Mapping[str, Any] | str, place: int, defaults: Mapping[str, Any], where: str
 ) -> Endpoint:
     here = f"{where}[{place}]"
+    if isinstance(entry, Endpoint):
+        _check({"url": entry.url}, here)
+        url = _url(entry.url, f"{here}.url")
+        return replace(entry, url=url, name=entry.name or url)
     if isinstance(entry, str):
         entry = {"url": entry}
     if not isinstance(entry, Mapping):
@@ -280,7 +282,8 @@ def _check(entry: Mapping[str, Any], here: str) -> None:
     for key, value in entry.items():
         kind = KEYS.get(key)
         if kind is None:
-            raise BadConfiguration(f"{here}.{key}: unknown key; takes {', '.join(KEYS)}")
+            named = here if "@" in str(key) else f"{here}.{key}"  # not a URL with a password
+            raise BadConfiguration(f"{named}: unknown key; takes {', '.join(KEYS)}")
         wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
         if wrong:
             shown = "" if key in SECRET else f"{json.dumps(value, default=repr)} is wrong; "
@@ -288,15 +291,25 @@ def _check(entry: Mapping[str, Any], here: str) -> None:
 
 
 def _url(text: str, here: str) -> str:
+    """
+    *text* as a URL without a slash at its end.
+
+    No error shows it: there may be a password in it, however it is mistyped, and without an ``@``
+    a part of one (``SALT_MASTER_URLS`` is divided at every comma).
+    """
+    if "@" in text:
+        raise BadConfiguration(
+            f"{here}: has a user or password in it; give username and password (in a path, write "
+            "%40 for @)"
+        )
     problem = ""
     try:
+        text.encode()
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        parts, host, port, problem = urlsplit(""), None, None, "is no URL"
-    # An error that showed such a URL would show the password.
-    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise BadConfiguration(f"{here}: has a user or password in it; give username and password")
+        parts, host, port = urlsplit(""), None, None
+        problem = "is no URL; takes https://host:port"
     if not problem and parts.scheme not in ("http", "https"):
         problem = "has no scheme; write https://host:port"
     if not problem and not host:
@@ -306,5 +319,5 @@ def _url(text: str, here: str) -> str:
     if not problem and (parts.query or parts.fragment):
         problem = "has a query; takes https://host:port and a path at most"
     if problem or port == 0:
-        raise BadConfiguration(f"{here}: {text!r} {problem or 'has port 0'}")
+        raise BadConfiguration(f"{here}: {problem or 'has port 0'}")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -155,7 +155,7 @@ class GroupLocator:
             minion: tuple(self._names[name] for name in by if name in self._names)
             for minion, by in found.items()
         }
-        # Their masters are not in this pool, or have never answered it, so it knows no name of them.
+        # Of masters that are not in this pool, or that have never answered it, it knows no name.
         elsewhere = [minion for minion, by in found.items() if by and not ours[minion]]
         return Reached(ours, unasked, elsewhere)
 

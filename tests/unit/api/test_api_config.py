@@ -83,15 +83,15 @@ ENTRY = {"url": "https://a", "password": "s3cret"}
         ([ENTRY | {"priority": True}], r"\[0\].priority: true is wrong"),
         ([ENTRY | {"password": 12345}], r"\[0\].password: takes text"),
         ([ENTRY | {"user": "x"}], r"\[0\].user: unknown key; takes url"),
-        ([ENTRY | {"url": "a:8000"}], r"\[0\].url: 'a:8000' has no scheme; write https://"),
+        ([ENTRY | {"url": "a:8000"}], r"\[0\].url: has no scheme; write https://"),
         ([ENTRY | {"url": "https://x:y@a"}], r"\[0\].url: has a user or password in it"),
-        ([ENTRY | {"url": "https://a:port"}], r"\[0\].url: 'https://a:port' is no URL"),
-        ([ENTRY | {"url": "https://a b:1"}], r"\[0\].url: 'https://a b:1' has a blank"),
-        ([ENTRY | {"url": "https://a\x7f"}], r"\[0\].url: 'https://a\\x7f' has a blank"),
+        ([ENTRY | {"url": "https://a:port"}], r"\[0\].url: is no URL; takes https://"),
+        ([ENTRY | {"url": "https://a b:1"}], r"\[0\].url: has a blank"),
+        ([ENTRY | {"url": "https://a\x7f"}], r"\[0\].url: has a blank"),
         ([ENTRY, ENTRY], r"\[1\].url: https://a is there twice"),
         ([ENTRY | {"verify": "/no/ca"}], r"\[0\].verify: /no/ca does not exist"),
         ([ENTRY | {"password_file": "/f"}], r"\[0\].password_file: password is there too"),
-        ({"SALT_MASTER_URLS": "https://a,,https://b"}, r"SALT_MASTER_URLS\[1\].url: '' has no"),
+        ({"SALT_MASTER_URLS": "https://a,,https://b"}, r"SALT_MASTER_URLS\[1\].url: has no"),
         ({"SALT_MASTER_HOST": "a", "SALT_API_PORT": "80a"}, "SALT_API_PORT: '80a' is not a port"),
         ({"SALT_MASTER_HOST": "a", "SALT_API_SCHEME": "ftp"}, "SALT_API_SCHEME: 'ftp'; takes http"),
         ({"SALT_MASTER_HOST": "https://a"}, "SALT_MASTER_HOST: takes a name or an address"),
@@ -108,6 +108,46 @@ def test_what_is_wrong_is_an_error_and_never_the_next_way(environ: Any, message:
     assert "s3cret" not in text
     assert "12345" not in text
     assert "x:y" not in text
+
+
+MISTYPED = [
+    "admin:hunter2@m1:8000",
+    "//admin:hunter2@m1:8000",
+    "https:/admin:hunter2@m1:8000",
+    "https//admin:hunter2@m1",
+    "https://admin:hunter2#x@m1:8000",
+    "https://admin:hunter2/x@m1:8000",
+    "https://admin:1/hunter2@m1:8000",
+    "https://admin:hunter2?x@m1:8000",
+    "https://admin:hunter2[x@m1:8000",
+    "https://admin:hunter2@m1:8000x",
+    "https://admin:hunter2\udcff@m1",
+    # As SALT_MASTER_URLS each part is a URL of its own.
+    "https://admin:hunter2,x@m1:8000",
+    "https://admin:1,hunter2,x@m1:8000",
+    "https://hunter2\x01,x@m1:8000",
+    "https://?hunter2,x@m1:8000",
+]
+
+
+@pytest.mark.parametrize("url", MISTYPED)
+def test_no_error_shows_the_password_in_a_url(url: str) -> None:
+    endpoint = Endpoint(url, "ops", Secret("s3cret"))
+    for masters in ([url], [{"url": url}], [{"url": [url]}], [{url: 1}], [endpoint]):
+        with pytest.raises(BadConfiguration) as caught:
+            endpoints(masters, {"username": "ops", "password": "s3cret"}, "masters")
+        assert "hunter2" not in everything(caught.value, frames=False)
+    with pytest.raises(BadConfiguration) as caught:
+        from_environment(USER | {"SALT_MASTER_URLS": url})
+    assert "hunter2" not in everything(caught.value, frames=False)
+
+
+def test_an_endpoint_is_completed_and_checked_like_a_mapping() -> None:
+    given = [Endpoint(url, "ops", Secret("s3cret")) for url in ("https://a/", "https://b")]
+    assert [(one.url, one.name) for one in endpoints(given, {}, "masters")] == [
+        ("https://a", "https://a"),
+        ("https://b", "https://b"),
+    ]
 
 
 def test_nobody_to_log_in_as() -> None:
