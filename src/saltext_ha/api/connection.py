@@ -88,8 +88,7 @@ class ApiConnection(http.client.HTTPConnection):
         :raises OSError: there is no connection. :raises ValueError: its host name is invalid.
         """
         context = tls_context(self._verify) if self._tls else None
-        self.timeout = min(CONNECT_LIMIT, left(deadline))
-        self.connect()
+        self.sock = connected(self.host, self.port, deadline)
         if context is not None:
             self.sock.settimeout(min(CONNECT_LIMIT, left(deadline)))
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
@@ -133,6 +132,33 @@ class ApiConnection(http.client.HTTPConnection):
         for begin in range(0, len(data), PIECE):
             self.sock.settimeout(left(self._deadline))
             super().send(data[begin : begin + PIECE])
+
+
+def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """
+    A connection to the first address of *host* that accepts one. All of them together have until
+    *deadline*, and at most :data:`CONNECT_LIMIT` seconds; each has an equal share of what is left.
+
+    :raises OSError: none accepts one; the error of the last.
+    """
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    limit = Deadline(min(CONNECT_LIMIT, left(deadline)))
+    problem = OSError("its name has no address")
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as exc:  # this machine has no IPv6
+            problem = exc
+            continue
+        try:
+            sock.settimeout(left(limit.part(len(addresses) - place)))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as exc:
+            sock.close()
+            problem = exc
+    raise problem
 
 
 def read(response: http.client.HTTPResponse, most: int) -> bytes:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,56 @@ def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.Monke
         with pytest.raises(NotSent, match="no answer"):
             hung.exchange("POST", "/", Deadline(2.0), [])
     assert time.monotonic() - begun < 3.7, "anew for the handshake it is 3.8 s"
+
+
+@pytest.fixture
+def holes() -> Iterator[list[tuple[str, int]]]:
+    """Four addresses that drop what comes, as a firewall does: their queues are full."""
+    with contextlib.ExitStack() as opened:
+        port, found = 0, list[tuple[str, int]]()
+        for last in (1, 2, 3, 4):
+            listener = opened.enter_context(socket.socket())
+            listener.bind((f"127.0.0.{last}", port))
+            listener.listen(0)
+            port = listener.getsockname()[1]
+            found.append(listener.getsockname())
+            for _ in range(4):
+                waiting = opened.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(listener.getsockname())
+        yield found
+
+
+def named(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]) -> Transport:
+    """A salt-api whose name has *addresses*, in this order."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    return Transport(f"http://many.example:{addresses[0][1]}")
+
+
+def test_the_deadline_holds_for_all_addresses_of_a_name(
+    holes: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    with pytest.raises(NotSent, match="no answer"):
+        named(monkeypatch, holes).exchange("GET", "/", Deadline(1))
+    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
+    monkeypatch.setattr("saltext_ha.api.connection.CONNECT_LIMIT", 1.0)
+    begun = time.monotonic()
+    with pytest.raises(NotSent, match="no answer"):
+        named(monkeypatch, holes).exchange("GET", "/", Deadline(60))
+    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
+
+
+def test_the_next_address_of_a_name_is_tried_in_time(
+    servers: list[Server], holes: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(servers[0].url.rpartition(":")[2])
+    refusing = ("127.0.0.9", port)
+    transport = named(monkeypatch, [refusing, *holes[:2], ("127.0.0.1", port)])
+    assert transport.exchange("GET", "/", Deadline(4)).status == 200
+    with pytest.raises(NotSent, match="refused the connection"):
+        named(monkeypatch, [holes[0], refusing]).exchange("GET", "/", Deadline(1))
 
 
 def test_more_connections_than_are_kept_are_closed(
