@@ -14,6 +14,7 @@ from saltext_ha.api.errors import (
     PartlyRun,
     TimedOut,
 )
+from saltext_ha.api.jobs import Job
 from saltext_ha.api.master import MasterApi
 
 # Salt's outputter for a minion that did not return.
@@ -66,6 +67,12 @@ def returns(answer: Mapping[str, Any]) -> dict[str, Any]:
 def given_up(answer: Mapping[str, Any]) -> list[str]:
     """The minions that Salt gave up, of the full answer of ``local``."""
     return [m for m, found in answer.items() if not isinstance(found, dict) or _is_none(found)]
+
+
+def begun(jid: str, master: str, answer: Mapping[str, Any]) -> Job:
+    """The job *jid* of *master*, by its answer to ``local_async``: no jid, nothing run."""
+    minions = tuple(sorted(answer.get("minions") or ()))
+    return Job(jid, master, minions, counted=bool(minions) or "jid" not in answer)
 
 
 def _is_none(found: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from saltext_ha.api.answer import shown
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import Came, fail, given_up, returns
+from saltext_ha.api.calls import Came, begun, fail, given_up, returns
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import ApiPoolError, OutcomeUnknown
 from saltext_ha.api.group import GroupLocator
@@ -98,13 +98,13 @@ class DividedJobs:
         def publish(part: dict[str, Any], order: list[MasterApi]) -> Job:
             master, answer, status = self._attempts.publish(part, order, limit, idempotent)
             if status is not None:
-                return Job(status.jid, master.name, status.minions)
-            return Job(part["jid"], master.name, tuple(sorted(answer.get("minions") or ())))
+                return Job(status.jid, master.name, status.minions, counted=status.counted)
+            return begun(part["jid"], master.name, answer)
 
         jobs, errors = self._each(low, self._attempts.order(limit), limit, publish)
         if errors:
             fail(errors, {job.master: job.jid for job in jobs}, {})
-        taken = [job for job in jobs if job.minions] or jobs
+        taken = [job for job in jobs if job.minions or not job.counted] or jobs
         return replace(taken[0], others=tuple(taken[1:]))
 
     def _each(

@@ -236,7 +236,8 @@ class SaltApiPool:
 
     def wait(self, job: Job | str, *, deadline: float | None = None) -> dict[str, Any]:
         """
-        The returns of a job, when all have come.
+        The returns of a job, when all have come: those of all minions that the master counts by
+        then.
 
         :param job: what :meth:`local_async` returned, or a jid.
         :raises TimedOut: with the returns that came.
@@ -244,10 +245,10 @@ class SaltApiPool:
         limit = self._limit(deadline)
         if isinstance(job, Job) and job.others:
             return self._wait_all((replace(job, others=()), *job.others), limit)
-        if isinstance(job, Job) and not job.minions:
-            return {}
         if isinstance(job, Job):
-            status = JobStatus(job.jid, self._named(job.master).name, True, job.minions)
+            name = self._named(job.master).name
+            # If it is counted and has no minions, it is complete.
+            status = JobStatus(job.jid, name, True, job.minions, counted=job.counted)
         else:
             status = self.lookup(job, deadline=limit.remaining())
         if not status.found:
