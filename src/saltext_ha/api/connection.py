@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from saltext_ha.api.config import Secret
 from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.errors import BadConfiguration
 
 CONNECT_LIMIT = 3.0
 PIECE = 1 << 16
@@ -192,11 +193,12 @@ def left(deadline: Deadline) -> float:
     return seconds
 
 
-def encoded(payload: Any) -> Secret:
+def encoded(payload: Any, name: str = "the call") -> Secret:
     """
     *payload* as JSON. It may have a :class:`Secret` in it, so it is one itself.
 
-    :raises TypeError: JSON cannot express it.
+    :param name: what the error calls it.
+    :raises BadConfiguration: JSON cannot express it.
     """
 
     def revealed(value: Any) -> Any:
@@ -204,7 +206,15 @@ def encoded(payload: Any) -> Secret:
             return value.read()
         raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
-    return Secret(json.dumps(payload, default=revealed))
+    text, problem = "", ""
+    try:
+        text = json.dumps(payload, default=revealed)
+    except (TypeError, ValueError, RecursionError) as exc:
+        problem = f"cannot be sent: {exc}"
+    # Outside of the handler, whose frames hold the text so far.
+    if problem:
+        raise BadConfiguration(f"{name}: {problem}")
+    return Secret(text)
 
 
 class _NoAuthorities(OSError):

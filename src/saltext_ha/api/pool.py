@@ -12,7 +12,7 @@ from typing import Any
 
 from saltext_ha.api import config
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import fail, none_left, publication, summary
+from saltext_ha.api.calls import fail, function, none_left, publication, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.divided import DividedJobs
@@ -84,7 +84,7 @@ class SaltApiPool:
         endpoints, problem = list[Endpoint](), ""
         try:
             if masters is None:
-                endpoints = config.from_environment(config.overlaid(os.environ, given))
+                endpoints = config.from_environment(os.environ, given)
             else:
                 endpoints = config.endpoints(masters, given, "masters")
         except BadConfiguration as exc:
@@ -98,10 +98,11 @@ class SaltApiPool:
         if selection not in POLICIES:
             raise BadConfiguration(f"selection: {selection!r}; takes one of {', '.join(POLICIES)}")
         config.check_numbers(numbers)
+        config.check_seconds("spacing", spacing)
         config.check_insecure(endpoints, allow_insecure)
         rules = Rules(fall, rise, spacing)
         self._masters = {endpoint.name: MasterApi(endpoint, rules) for endpoint in endpoints}
-        self._deadline, self._closing = deadline, threading.Event()
+        self._deadline, self._closing = float(deadline), threading.Event()
         self._publisher = Publisher(self._closing)
         self._prober = Prober(list(self._masters.values()), probe_interval, probe_timeout)
         self._attempts = Attempts(
@@ -186,8 +187,7 @@ class SaltApiPool:
         :raises CallFailed: it ran and failed.
         :raises OutcomeUnknown: the answer was lost, and it is neither a read nor idempotent.
         """
-        low: dict[str, Any] = {"client": "runner", "fun": fun, "full_return": True}
-        low |= {"arg": list(arg), "kwarg": dict(kwarg or {})}
+        low = function("runner", fun, arg, kwarg) | {"full_return": True}
         repeatable = idempotent or is_read("runner", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)
 
@@ -201,7 +201,7 @@ class SaltApiPool:
         idempotent: bool = False,
     ) -> Any:
         """Like :meth:`runner`, for a wheel function."""
-        low = {"client": "wheel", "fun": fun, "arg": list(arg), "kwarg": dict(kwarg or {})}
+        low = function("wheel", fun, arg, kwarg)
         repeatable = idempotent or is_read("wheel", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)
 
@@ -333,10 +333,13 @@ class SaltApiPool:
     def _limit(self, deadline: float | None) -> Deadline:
         if self._closing.is_set():
             raise ApiPoolError("this SaltApiPool is closed")
-        return Deadline(self._deadline if deadline is None else deadline)
+        if deadline is None:
+            return Deadline(self._deadline)
+        config.check_seconds("deadline", deadline)
+        return Deadline(float(deadline))
 
     def _named(self, name: str) -> MasterApi:
-        if name not in self._masters:
+        if not isinstance(name, str) or name not in self._masters:
             raise BadConfiguration(f"master {name!r}: takes one of {', '.join(self._masters)}")
         return self._masters[name]
 

@@ -189,7 +189,12 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
             {"selection": "random"},
             "selection: 'random'; takes one of priority, round_robin",
         ),
-        ({"deadline": 0}, "deadline: 0; takes a number above 0"),
+        ({"deadline": 0}, "deadline: 0; takes a finite number above 0"),
+        ({"deadline": float("inf")}, "deadline: inf; takes a finite number above 0"),
+        ({"deadline": 10**400}, "deadline: 1000.*; takes a finite number above 0"),
+        ({"probe_interval": float("inf")}, "probe_interval: inf"),
+        ({"probe_timeout": float("nan")}, "probe_timeout: nan"),
+        ({"spacing": "1"}, "spacing: '1'; takes a number"),
         ({"rise": True}, "rise: True"),
         ({"verify": "/no/ca"}, "verify: /no/ca does not exist"),
     ],
@@ -197,3 +202,41 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_options(option: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfiguration, match=message):
         SaltApiPool(["https://127.0.0.1:1"], username="ops", password="x", **option)
+
+
+def test_a_password_is_used_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a line end is taken away, as at the end of a file."""
+    for key, value in (USER | {"SALT_MASTER_URLS": "https://127.0.0.1:1"}).items():
+        monkeypatch.setenv(key, value)
+    masters: list[list[str] | None] = [None, ["https://127.0.0.1:1"]]
+    for given in masters:
+        with SaltApiPool(given, username="ops", password=" pass phrase \n") as pool:
+            endpoint = pool._masters["https://127.0.0.1:1"].endpoint
+            assert endpoint.password.read() == " pass phrase "
+    file = SaltApiPool(password_file="/f", verify="false", username=" eve ")
+    with file as pool:
+        endpoint = pool._masters["https://127.0.0.1:1"].endpoint
+        assert (endpoint.username, endpoint.verify) == ("eve", False)
+        assert endpoint.password.file == Path("/f")
+
+
+def test_secrets_that_are_not_utf8_can_be_compared() -> None:
+    """As os.environ has them: with a surrogate for each byte that is none."""
+    latin = Secret("gr\udcfcn")
+    assert latin.same(Secret("gr\udcfcn"))
+    assert not latin.same(Secret("gr\ud800n"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000], ids=["deep", "long number"])
+def test_json_that_python_cannot_read(text: str) -> None:
+    with pytest.raises(BadConfiguration, match="SALT_MASTERS_CONFIG: "):
+        from_environment(USER | {"SALT_MASTERS_CONFIG": text})
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"], ids=["long", "zero"])
+def test_files_that_have_no_file_name(name: str) -> None:
+    entry = ENTRY | {"username": "ops"}
+    with pytest.raises(BadConfiguration, match=r"\[0\].verify: .* does not exist"):
+        endpoints([entry | {"verify": name}], {}, "masters")
+    with pytest.raises(BadConfiguration, match="password_file"):
+        Secret(file=Path(name)).read()
