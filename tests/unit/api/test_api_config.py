@@ -194,7 +194,7 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"deadline": 10**400}, "deadline: 1000.*; takes a finite number above 0"),
         ({"probe_interval": float("inf")}, "probe_interval: inf"),
         ({"probe_timeout": float("nan")}, "probe_timeout: nan"),
-        ({"spacing": "1"}, "spacing: '1'; takes a number"),
+        ({"spacing": "1"}, "spacing: '1'; takes a finite number of"),
         ({"rise": True}, "rise: True"),
         ({"verify": "/no/ca"}, "verify: /no/ca does not exist"),
     ],
