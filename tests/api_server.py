@@ -35,6 +35,7 @@ class Server:
         self.requests: list[tuple[str, str | None, Any]] = []
         self.answer: Callable[[BaseHTTPRequestHandler, Any], None] = self.echo
         self.where: Callable[[BaseHTTPRequestHandler, Any], None] = absent
+        self.login: Callable[[BaseHTTPRequestHandler, Any], None] = self.welcome
         self.logins = 0
         self.dead = False  # the salt-master behind it: nobody is logged in
         server = self
@@ -53,9 +54,7 @@ class Server:
                 if self.path == "/login" and server.dead:
                     respond(self, {}, 503)
                 elif self.path == "/login":
-                    server.logins += 1
-                    token = {"token": f"token-{server.logins}", "start": 0, "expire": server.life}
-                    respond(self, {"return": [token]})
+                    server.login(self, low)
                 elif self.path == "/logout":
                     respond(self, {"return": "gone"})
                 elif low[0]["fun"] == "ha.where":
@@ -73,6 +72,11 @@ class Server:
 
     def echo(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
         respond(handler, {"return": [{"data": {"return": low["arg"], "success": True}}]})
+
+    def welcome(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
+        self.logins += 1
+        token = {"token": f"token-{self.logins}", "start": 0, "expire": self.life}
+        respond(handler, {"return": [token]})
 
     def calls(self, fun: str) -> int:
         return sum(path == "/" and low[0]["fun"] == fun for path, _, low in self.requests)

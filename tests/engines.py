@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.engines import Engine, Place, befriend
+from lab.key_folders import ACCEPTED
 from saltext_ha.runners import ha as runner
 
 QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
@@ -69,6 +70,28 @@ def wrong(status: Mapping[str, Any]) -> list[str]:
         for reason in status["reasons"]
         if reason["kind"] not in ("serves", "ready", "comparison")
     ]
+
+
+def there(place: Place, folder: str = ACCEPTED) -> set[str]:
+    """The ids in a key folder."""
+    return {path.name for path in (place.pki_dir / folder).glob("[!.]*")}
+
+
+async def delete(engine: Engine, minion_id: str) -> None:
+    """As ``salt-key -d`` does, and says."""
+    (engine.place.pki_dir / ACCEPTED / minion_id).unlink()
+    await engine.hint(minion_id, gone=True)
+
+
+def is_level(*engines: Engine) -> bool:
+    """Whether all know the same, and have the same keys."""
+    replicas = [engine.parts.core.replica for engine in engines]
+    return len({(each.records.root, each.placements.root) for each in replicas}) == 1
+
+
+async def level(*engines: Engine) -> None:
+    """Wait until they are."""
+    await until(lambda: is_level(*engines), "all are level")
 
 
 async def join(inviter: Place, joiner: Place) -> None:

@@ -18,9 +18,8 @@ from lab import Lab, Master
 from lab.wait import wait_for
 from proving.benchmarks.processors import used
 from proving.benchmarks.report import Row
-from saltext_ha.once.same_event import FROM_MINION
 from saltext_ha.salt_bus.announce import Announcer
-from saltext_ha.salt_bus.intake import HEARD
+from saltext_ha.salt_bus.intake import FROM_MINION, HEARD
 from saltext_ha.salt_bus.proof import Proofs
 
 EVENTS = 5_000

@@ -28,10 +28,10 @@ from proving.hostile import payloads
 from proving.hostile.payloads import Known
 from proving.hostile.values import IDS, TEXTS, bent_bytes, mutated
 from saltext_ha.api.answer import Answer, check_form, shown
-from saltext_ha.api.calls import returns
+from saltext_ha.api.calls import begun, returns
 from saltext_ha.api.connection import FAULTS, ApiConnection, described, read
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.jobs import Job, read_status
+from saltext_ha.api.jobs import read_status
 from saltext_ha.api.minions import union
 from saltext_ha.api.tokens import read_token
 from saltext_ha.commands import join, key_pages
@@ -318,7 +318,7 @@ def api(folder: Path) -> Iterator[Door]:
         if low["client"] == "local":
             returns(value)
         elif low["client"] == "local_async":
-            Job("1", "m1", tuple(sorted(value.get("minions") or ())))
+            begun("1", "m1", value)
         else:
             shown(value["data"]["return"])
 

@@ -1,8 +1,9 @@
-"""Keepers and salt-apis of two masters; engines without an event bus."""
+"""Keepers and salt-apis of two masters; engines without an event bus; short paths."""
 
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,13 @@ def no_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not look for an event bus: there is no salt-master here, and looking takes time."""
     monkeypatch.setattr(EventBus, "listen", lambda self, stop: None)
     monkeypatch.setattr(Announcer, "_work", lambda self: None)
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A folder with a short path: unix sockets lie below."""
+    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

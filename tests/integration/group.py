@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -147,6 +148,25 @@ def log_lines(node: Master | Minion, *words: str) -> list[str]:
     return [line for line in text.splitlines() if all(word in line for word in words)]
 
 
+def logged(node: Master | Minion, *words: str, times: int = 1) -> None:
+    """Wait until a node's log has so many lines with all *words* in them."""
+    wait_for(
+        lambda: node.log_file.exists() and len(log_lines(node, *words)) >= times,
+        LONG,
+        f"{node.name} logs {words} {times} times",
+    )
+
+
+def replica_files(master: Master) -> list[Path]:
+    return sorted((master.pki_dir / "ha").glob("replica.db*"))
+
+
+def master_pub(master: Master) -> str:
+    """The public key that minions know a master by."""
+    own = master.pki_dir / f"{master.name}.pub"
+    return (own if own.exists() else master.pki_dir / "master.pub").read_text().strip()
+
+
 def _count() -> Iterator[int]:
     number = 0
     while True:
@@ -180,8 +200,8 @@ def parts(master: Master, *titles: str) -> list[psutil.Process]:
     return found
 
 
-def configure(master: Master, **settings: Any) -> None:
-    """Change the file; the running master does not know."""
+def configure(master: Master, *, ha: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    """Change options in the file, those in *ha* below ``ha:``; the running master does not know."""
     now = yaml.safe_load(master.config_file.read_text())
-    ha = {**now["ha"], **settings.pop("ha", {})}
-    master.config_file.write_text(yaml.safe_dump({**now, **settings, "ha": ha}))
+    now = {**now, **settings, "ha": {**now["ha"], **(ha or {})}}
+    master.config_file.write_text(yaml.safe_dump(now))

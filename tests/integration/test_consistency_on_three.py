@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lab import Lab, Master, wait_for
 from lab.cli import Result
@@ -19,7 +18,7 @@ from lab.keys import write_whole
 from saltext_ha.consistency import sections
 from saltext_ha.keystore import minion_key
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, level, plant, row, shown
+from tests.integration.group import QUICK, SOON, configure, level, plant, row, shown
 from tests.repositories import commit, head, repository
 
 pytestmark = pytest.mark.timeout(240)
@@ -93,12 +92,6 @@ def fetched(*masters: Master) -> bool:
         for master in masters
         for kind in ("gitfs", "git_pillar")
     )
-
-
-def configure(master: Master, **settings: Any) -> None:
-    now = yaml.safe_load(master.config_file.read_text())
-    ha = {**now["ha"], **settings.pop("ha", {})}
-    master.config_file.write_text(yaml.safe_dump({**now, **settings, "ha": ha}))
 
 
 def found(result: Result) -> dict[str, dict[str, Any]]:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, files_of, level
+from tests.integration.group import QUICK, SOON, configure, files_of, level
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -66,11 +65,6 @@ def states_after(
             words = set(change["to"].replace(",", "").split())
             planned[change["id"]] = words & set(STATES.values())
     return {minion_id: states for minion_id, states in planned.items() if states}
-
-
-def configure(master: Master, **settings: Any) -> None:
-    now = yaml.safe_load(master.config_file.read_text())
-    master.config_file.write_text(yaml.safe_dump({**now, **settings}))
 
 
 def test_the_plan_of_a_first_contact_is_what_happens(apart: Lab) -> None:

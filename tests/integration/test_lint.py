@@ -14,7 +14,7 @@ import yaml
 from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, log_lines
+from tests.integration.group import SOON, group, log_lines, logged
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -128,14 +128,6 @@ def test_a_minion_and_what_its_master_told_it(lab: Lab, plant: Callable[..., Any
 
 
 # -- what Salt really does
-
-
-def logged(minion: Minion, *words: str, times: int = 1) -> None:
-    wait_for(
-        lambda: minion.log_file.exists() and len(log_lines(minion, *words)) >= times,
-        SOON,
-        f"{minion.name} logs {words} {times} times",
-    )
 
 
 def accepted(lab: Lab, name: str, **config: Any) -> Minion:

@@ -12,7 +12,7 @@ import yaml
 from lab import Lab, Master, Minion, wait_for
 from saltext_ha.lint import ask
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, log_lines
+from tests.integration.group import SOON, log_lines, logged
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -63,14 +63,6 @@ def trapped(lab: Lab, name: str, *codes: str, **config: Any) -> Iterator[Minion]
 def said(minion: Minion) -> set[str]:
     """What ``ha.lint`` finds in its files."""
     return {finding["code"] for finding in ask.minion(minion.opts)["findings"]}
-
-
-def logged(minion: Minion, *words: str, times: int = 1) -> None:
-    wait_for(
-        lambda: minion.log_file.exists() and len(log_lines(minion, *words)) >= times,
-        SOON * 2,
-        f"{minion.name} logs {words} {times} times",
-    )
 
 
 def answers(master: Master, minion: Minion) -> None:

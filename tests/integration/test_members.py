@@ -20,7 +20,7 @@ from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, files_of, group, level, plant, shown, well
+from tests.integration.group import SOON, files_of, group, level, master_pub, plant, shown, well
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +226,6 @@ def test_master_key_is_handed_over_only_when_invited_to(make_lab: MakeLab) -> No
     with make_lab() as lab:
         m1, m2 = lab.add_master("m1"), lab.add_master("m2")
         lab.start_all()
-
-        def master_pub(master: Master) -> str:
-            folder = Path(master.pki_dir)
-            own = folder / f"{master.name}.pub"
-            return (own if own.exists() else folder / "master.pub").read_text().strip()
 
         before = master_pub(m2)
         assert before != master_pub(m1)

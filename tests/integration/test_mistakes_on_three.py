@@ -19,6 +19,7 @@ from tests.integration.group import (
     files_of,
     group,
     plant,
+    replica_files,
     row,
     settled,
     shown,
@@ -215,10 +216,6 @@ def test_all_key_files_removed_on_one_and_released(web: dict[str, str], masters:
     wait_for(lambda: all(accepted(m) >= web.items() for m in masters), SOON, "restored")
     assert history(m1, "web05")[:2] == [("accepted", "m3"), ("deleted", "m2")]
     well(*masters)
-
-
-def replica_files(master: Master) -> list[Path]:
-    return sorted((master.pki_dir / "ha").glob("replica.db*"))
 
 
 class Backup:

@@ -21,6 +21,7 @@ from tests.integration.group import (
     level,
     log_lines,
     plant,
+    replica_files,
     row,
     settled,
     shown,
@@ -43,10 +44,6 @@ def masters(lab: Lab) -> tuple[Master, Master]:
         master.start()
     wait_for(lambda: level(m1) and level(m2), SOON, "both masters are well")
     return m1, m2
-
-
-def replica_files(master: Master) -> list[Path]:
-    return sorted((master.pki_dir / "ha").glob("replica.db*"))
 
 
 @pytest.mark.core

@@ -5,16 +5,24 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import salt.cache
 import salt.config
-import yaml
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, Three, files_of, level, log_lines, plant, shown
+from tests.integration.group import (
+    QUICK,
+    SOON,
+    Three,
+    configure,
+    files_of,
+    level,
+    log_lines,
+    plant,
+    shown,
+)
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(180)]
 HAS_DRIVERS = "keys.cache_driver" in salt.config.DEFAULT_MASTER_OPTS
@@ -37,12 +45,6 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
 def masters(lab: Lab) -> Three:
     m1, m2, outside = lab.masters.values()
     return m1, m2, outside
-
-
-def configure(master: Master, **ha: Any) -> None:
-    settings = yaml.safe_load(master.config_file.read_text())
-    settings["ha"].update(ha)
-    master.config_file.write_text(yaml.safe_dump(settings))
 
 
 def url(master: Master) -> str:
@@ -95,7 +97,7 @@ def test_who_has_the_state_folder_of_another_founds_no_group(masters: Three) -> 
     secret.chmod(0o600)
     before = [(master, master.config_file.read_text()) for master in (m1, m2)]
     for master, _ in before:
-        configure(master, masters=[url(m1), url(m2)], secret_file=str(secret))
+        configure(master, ha={"masters": [url(m1), url(m2)], "secret_file": str(secret)})
     try:
         m1.start()
         for options in ({"test": True}, {}):
@@ -117,7 +119,7 @@ def test_who_has_the_state_folder_of_another_founds_no_group(masters: Three) -> 
 def test_a_shared_folder_is_only_reported_on(lab: Lab, masters: Three) -> None:
     m1, m2, outside = masters
     for master in (m1, m2):
-        configure(master, state_dir=str(master.root / "ha"))
+        configure(master, ha={"state_dir": str(master.root / "ha")})
     lab.start_all()
     lab.form_group([m1, m2])
     wait_for(

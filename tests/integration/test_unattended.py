@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, level
+from tests.integration.group import QUICK, SOON, configure, level, master_pub
 
 pytestmark = pytest.mark.core
 
@@ -36,19 +34,6 @@ def never_started(lab: Lab, *names: str) -> list[Master]:
         for folder in (master.pki_dir, master.sock_dir, Path(master.opts["cachedir"])):
             shutil.rmtree(folder)
     return masters
-
-
-def configure(master: Master, ha: Mapping[str, Any], **more: Any) -> None:
-    """Change what its configuration file says, in and beside ``ha:``."""
-    settings = yaml.safe_load(master.config_file.read_text())
-    settings = {**settings, **more, "ha": {**settings["ha"], **ha}}
-    master.config_file.write_text(yaml.safe_dump(settings))
-
-
-def master_pub(master: Master) -> str:
-    pki = Path(master.pki_dir)
-    own = pki / f"{master.name}.pub"
-    return (own if own.exists() else pki / "master.pub").read_text().strip()
 
 
 def by_salt_run(master: Master) -> Result:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from saltext_ha.api.connection import encoded
 from saltext_ha.api.errors import (
     ApiPoolError,
+    BadConfiguration,
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
     PartlyRun,
     TimedOut,
 )
+from saltext_ha.api.jobs import Job
 from saltext_ha.api.master import MasterApi
 
+# Clients of salt-api that run one function on the master.
+FUNCTIONS = ("runner", "wheel")
 # Salt's outputter for a minion that did not return.
 NONE = "no_return"
 
@@ -39,17 +45,55 @@ def publication(
     tgt_type: str,
     timeout: int | None,
 ) -> dict[str, Any]:
-    """The low data of a job, without its jid."""
+    """
+    The low data of a job, without its jid.
+
+    :raises BadConfiguration: naming the argument that cannot be sent.
+    """
+    if not isinstance(tgt_type, str):
+        raise _wrong("tgt_type", tgt_type, "text")
+    if isinstance(tgt, bytes) or not isinstance(tgt, Iterable):
+        raise _wrong("tgt", tgt, "text or a list of minions")
     if tgt_type == "glob" and not isinstance(tgt, str):
         tgt_type = "list"  # as a glob, a list matches no minion
-    low: dict[str, Any] = {"client": client, "tgt": tgt, "fun": fun, "tgt_type": tgt_type}
+    low = function(client, fun, arg, kwarg)
+    low |= {"tgt": tgt if isinstance(tgt, str) else list(tgt), "tgt_type": tgt_type}
+    encoded(low["tgt"], "tgt")
     if client == "local":
         low["full_return"] = True  # tells a return from what Salt puts in its place
-    low["tgt"] = tgt if isinstance(tgt, str) else list(tgt)
-    low["arg"], low["kwarg"] = list(arg), dict(kwarg or {})
     if timeout is not None:
         low["timeout"] = timeout
+        encoded(timeout, "timeout")
     return low
+
+
+def function(
+    client: str, fun: str, arg: Sequence[Any], kwarg: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """
+    The low data of a runner or wheel function, and of a job without its target.
+
+    :raises BadConfiguration: naming the argument that cannot be sent.
+    """
+    # A job may have several functions.
+    if not isinstance(fun, str) and (client in FUNCTIONS or not isinstance(fun, (list, tuple))):
+        raise _wrong("fun", fun, "the name of a function")
+    # A text would become its letters; an empty one stands for no arguments.
+    if (isinstance(arg, (str, bytes, Mapping)) and arg) or not isinstance(arg, Iterable):
+        raise _wrong("arg", arg, "a list of arguments")
+    named: dict[str, Any] | None = None
+    with contextlib.suppress(TypeError, ValueError):
+        named = dict(kwarg or {})
+    if named is None:
+        raise _wrong("kwarg", kwarg, "a mapping")
+    low = {"client": client, "fun": fun, "arg": list(arg), "kwarg": named}
+    for name in ("fun", "arg", "kwarg"):
+        encoded(low[name], name)
+    return low
+
+
+def _wrong(name: str, value: Any, takes: str) -> BadConfiguration:
+    return BadConfiguration(f"{name}: is {type(value).__name__}; takes {takes}")
 
 
 def returns(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,6 +110,12 @@ def returns(answer: Mapping[str, Any]) -> dict[str, Any]:
 def given_up(answer: Mapping[str, Any]) -> list[str]:
     """The minions that Salt gave up, of the full answer of ``local``."""
     return [m for m, found in answer.items() if not isinstance(found, dict) or _is_none(found)]
+
+
+def begun(jid: str, master: str, answer: Mapping[str, Any]) -> Job:
+    """The job *jid* of *master*, by its answer to ``local_async``: no jid, nothing run."""
+    minions = tuple(sorted(answer.get("minions") or ()))
+    return Job(jid, master, minions, counted=bool(minions) or "jid" not in answer)
 
 
 def _is_none(found: Mapping[str, Any]) -> bool:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import hmac
 import json
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,7 +41,8 @@ KEYS: dict[str, type | tuple[type, ...]] = {
     "verify": (bool, str),
 }
 TYPES = {str: "text", int: "a whole number", (bool, str): "true, false or the path of a CA file"}
-SECRET = {"password"}
+# Errors do not show their values: a URL may have a password in it.
+SECRET = {"password", "url"}
 
 
 class InsecureConnection(UserWarning):
@@ -63,10 +66,10 @@ class Secret:
         problem = "is empty"
         try:
             text = self.file.read_text(encoding="utf-8").rstrip("\r\n")
-        except OSError as exc:
-            text, problem = "", exc.strerror or "cannot be read"
         except UnicodeDecodeError:
             text, problem = "", "is not UTF-8"
+        except (OSError, ValueError) as exc:  # ValueError: no name of a file
+            text, problem = "", getattr(exc, "strerror", None) or "cannot be read"
         if not text:
             raise BadConfiguration(f"password_file {self.file}: {problem}")
         return text
@@ -77,7 +80,9 @@ class Secret:
 
     def same(self, other: Secret) -> bool:
         """Whether both are the same text."""
-        return hmac.compare_digest(self.read().encode(), other.read().encode())
+        # os.environ has a surrogate for each byte that is not UTF-8.
+        mine, others = (each.read().encode("utf-8", "surrogatepass") for each in (self, other))
+        return hmac.compare_digest(mine, others)
 
     def __repr__(self) -> str:
         return f"<Secret in {self.file}>" if self.file else "<Secret>"
@@ -109,10 +114,13 @@ class Endpoint:
         return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
-def from_environment(environ: Mapping[str, str]) -> list[Endpoint]:
+def from_environment(
+    environ: Mapping[str, str], options: Mapping[str, Any] | None = None
+) -> list[Endpoint]:
     """
     The masters that *environ* names.
 
+    :param options: what comes before the defaults of *environ*: the arguments of ``SaltApiPool``.
     :raises BadConfiguration: naming the variable, the entry and the key; and when none is set.
     """
 
@@ -123,6 +131,10 @@ def from_environment(environ: Mapping[str, str]) -> list[Endpoint]:
         key: setting(f"SALT_API_{key.upper()}")
         for key in ("username", "password", "password_file", "eauth", "verify")
     }
+    given = {key: str(value) for key, value in (options or {}).items()}
+    if {"password", "password_file"} & given.keys():
+        usual |= {"password": "", "password_file": ""}
+    usual |= {key: text if key == "password" else text.strip() for key, text in given.items()}
     defaults: dict[str, Any] = {key: value for key, value in usual.items() if value}
     if defaults.get("verify", "").lower() in ("true", "false", "1", "0"):
         defaults["verify"] = defaults["verify"].lower() in ("true", "1")
@@ -158,10 +170,7 @@ def endpoints(
     if not entries:
         raise BadConfiguration(f"{where}: the list is empty")
     _check(defaults, "default")
-    found = [
-        entry if isinstance(entry, Endpoint) else _endpoint(entry, place, defaults, where)
-        for place, entry in enumerate(entries)
-    ]
+    found = [_endpoint(entry, place, defaults, where) for place, entry in enumerate(entries)]
     for key in ("url", "name"):
         values = [getattr(endpoint, key) for endpoint in found]
         for place, value in enumerate(values):
@@ -172,11 +181,24 @@ def endpoints(
 
 def check_numbers(numbers: Mapping[str, Any]) -> None:
     """
-    :raises BadConfiguration: one of *numbers* is not a number, or not above 0.
+    :raises BadConfiguration: one of *numbers* is not a finite number, or not above 0.
     """
     for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise BadConfiguration(f"{key}: {value!r}; takes a number above 0")
+        if not (_is_finite(value) and value > 0):
+            raise BadConfiguration(f"{key}: {value!r}; takes a finite number above 0")
+
+
+def check_seconds(key: str, value: Any) -> None:
+    """
+    :raises BadConfiguration: *value*, the argument *key*, is not a finite number.
+    """
+    if not _is_finite(value):
+        raise BadConfiguration(f"{key}: {value!r}; takes a finite number of seconds")
+
+
+def _is_finite(value: Any) -> bool:
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and bool(abs(value) <= sys.float_info.max)  # NaN is not, either
 
 
 def check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
@@ -193,23 +215,14 @@ def check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
         warnings.warn(f"{text}, or say allow_insecure=True", InsecureConnection, stacklevel=3)
 
 
-def overlaid(environ: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
-    """*environ*, with its defaults for all masters replaced by *options*."""
-    merged = dict(environ)
-    if "password" in options or "password_file" in options:
-        merged.pop("SALT_API_PASSWORD", None)
-        merged.pop("SALT_API_PASSWORD_FILE", None)
-    for key, value in options.items():
-        merged[f"SALT_API_{key.upper()}"] = str(value)
-    return merged
-
-
 def _entries(text: str) -> Sequence[Any]:
     problem = ""
     try:
         entries = json.loads(text)
     except json.JSONDecodeError as exc:
         problem = f"{exc.msg} (line {exc.lineno} column {exc.colno})"
+    except (ValueError, RecursionError) as exc:  # a number of thousands of digits; deep nesting
+        problem = type(exc).__name__
     # Outside of the handler: that exception has the whole text, with the passwords in it.
     if problem:
         raise BadConfiguration(f"SALT_MASTERS_CONFIG: is not JSON: {problem}")
@@ -237,9 +250,13 @@ def _single(host: str, setting: Any) -> str:
 
 
 def _endpoint(
-    entry: Mapping[str, Any] | str, place: int, defaults: Mapping[str, Any], where: str
+    entry: Endpoint | Mapping[str, Any] | str, place: int, defaults: Mapping[str, Any], where: str
 ) -> Endpoint:
     here = f"{where}[{place}]"
+    if isinstance(entry, Endpoint):
+        _check({"url": entry.url}, here)
+        url = _url(entry.url, f"{here}.url")
+        return replace(entry, url=url, name=entry.name or url)
     if isinstance(entry, str):
         entry = {"url": entry}
     if not isinstance(entry, Mapping):
@@ -260,15 +277,16 @@ def _endpoint(
             f"{here}.password: is missing; or set SALT_API_PASSWORD or SALT_API_PASSWORD_FILE"
         )
     verify = values.get("verify", True)
-    if isinstance(verify, str) and not Path(verify).exists():
-        raise BadConfiguration(f"{here}.verify: {verify} does not exist; takes a CA file")
+    if isinstance(verify, str) and not _exists(verify):
+        raise BadConfiguration(f"{here}.verify: {verify:.200} does not exist; takes a CA file")
     file = values.get("password_file")
     if file and values.get("password"):
         raise BadConfiguration(f"{here}.password_file: password is set too; give one of them")
     return Endpoint(
         url=url,
         username=values["username"],
-        password=Secret(file=Path(file)) if file else Secret(values["password"]),
+        # Without a line end, which that of a file is read without, too.
+        password=Secret(file=Path(file)) if file else Secret(values["password"].rstrip("\r\n")),
         eauth=values.get("eauth") or DEFAULT_EAUTH,
         priority=values.get("priority", place),
         name=values.get("name") or url,
@@ -276,11 +294,19 @@ def _endpoint(
     )
 
 
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # no name of a file: a certificate itself, perhaps
+        return False
+
+
 def _check(entry: Mapping[str, Any], here: str) -> None:
     for key, value in entry.items():
         kind = KEYS.get(key)
         if kind is None:
-            raise BadConfiguration(f"{here}.{key}: unknown key; takes {', '.join(KEYS)}")
+            named = here if "@" in str(key) else f"{here}.{key}"  # not a URL with a password
+            raise BadConfiguration(f"{named}: unknown key; takes {', '.join(KEYS)}")
         wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
         if wrong:
             shown = "" if key in SECRET else f"{json.dumps(value, default=repr)} is wrong; "
@@ -288,15 +314,25 @@ def _check(entry: Mapping[str, Any], here: str) -> None:
 
 
 def _url(text: str, here: str) -> str:
+    """
+    *text* as a URL without a slash at its end.
+
+    No error shows it: there may be a password in it, however it is mistyped, and without an ``@``
+    a part of one (``SALT_MASTER_URLS`` is divided at every comma).
+    """
+    if "@" in text:
+        raise BadConfiguration(
+            f"{here}: has a user or password in it; give username and password (in a path, write "
+            "%40 for @)"
+        )
     problem = ""
     try:
+        text.encode()
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        parts, host, port, problem = urlsplit(""), None, None, "is no URL"
-    # An error that showed such a URL would show the password.
-    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise BadConfiguration(f"{here}: has a user or password in it; give username and password")
+        parts, host, port = urlsplit(""), None, None
+        problem = "is no URL; takes https://host:port"
     if not problem and parts.scheme not in ("http", "https"):
         problem = "has no scheme; write https://host:port"
     if not problem and not host:
@@ -306,5 +342,5 @@ def _url(text: str, here: str) -> str:
     if not problem and (parts.query or parts.fragment):
         problem = "has a query; takes https://host:port and a path at most"
     if problem or port == 0:
-        raise BadConfiguration(f"{here}: {text!r} {problem or 'has port 0'}")
+        raise BadConfiguration(f"{here}: {problem or 'has port 0'}")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from saltext_ha.api.config import Secret
 from saltext_ha.api.deadline import Deadline
+from saltext_ha.api.errors import BadConfiguration
 
 CONNECT_LIMIT = 3.0
 PIECE = 1 << 16
@@ -88,8 +89,7 @@ class ApiConnection(http.client.HTTPConnection):
         :raises OSError: there is no connection. :raises ValueError: its host name is invalid.
         """
         context = tls_context(self._verify) if self._tls else None
-        self.timeout = min(CONNECT_LIMIT, left(deadline))
-        self.connect()
+        self.sock = connected(self.host, self.port, deadline)
         if context is not None:
             self.sock.settimeout(min(CONNECT_LIMIT, left(deadline)))
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
@@ -135,6 +135,33 @@ class ApiConnection(http.client.HTTPConnection):
             super().send(data[begin : begin + PIECE])
 
 
+def connected(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """
+    A connection to the first address of *host* that accepts one. All of them together have until
+    *deadline*, and at most :data:`CONNECT_LIMIT` seconds; each has an equal share of what is left.
+
+    :raises OSError: none accepts one; the error of the last.
+    """
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    limit = Deadline(min(CONNECT_LIMIT, left(deadline)))
+    problem = OSError("its name has no address")
+    for place, (family, kind, protocol, _, address) in enumerate(addresses):
+        try:
+            sock = socket.socket(family, kind, protocol)
+        except OSError as exc:  # this machine has no IPv6
+            problem = exc
+            continue
+        try:
+            sock.settimeout(left(limit.part(len(addresses) - place)))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as exc:
+            sock.close()
+            problem = exc
+    raise problem
+
+
 def read(response: http.client.HTTPResponse, most: int) -> bytes:
     """
     The whole body.
@@ -166,11 +193,12 @@ def left(deadline: Deadline) -> float:
     return seconds
 
 
-def encoded(payload: Any) -> Secret:
+def encoded(payload: Any, name: str = "the call") -> Secret:
     """
     *payload* as JSON. It may have a :class:`Secret` in it, so it is one itself.
 
-    :raises TypeError: JSON cannot express it.
+    :param name: what the error calls it.
+    :raises BadConfiguration: JSON cannot express it.
     """
 
     def revealed(value: Any) -> Any:
@@ -178,7 +206,15 @@ def encoded(payload: Any) -> Secret:
             return value.read()
         raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
-    return Secret(json.dumps(payload, default=revealed))
+    text, problem = "", ""
+    try:
+        text = json.dumps(payload, default=revealed)
+    except (TypeError, ValueError, RecursionError) as exc:
+        problem = f"cannot be sent: {exc}"
+    # Outside of the handler, whose frames hold the text so far.
+    if problem:
+        raise BadConfiguration(f"{name}: {problem}")
+    return Secret(text)
 
 
 class _NoAuthorities(OSError):

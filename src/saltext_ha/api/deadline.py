@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+# Seconds that one wait takes at most, 23 days: sockets and locks refuse longer ones.
+LONGEST = 2_000_000.0
+
 
 class Deadline:
     """A point in time, *seconds* from now."""
@@ -12,8 +15,8 @@ class Deadline:
         self.at = time.monotonic() + seconds
 
     def remaining(self) -> float:
-        """Seconds that are left, 0 when it has passed."""
-        return max(0.0, self.at - time.monotonic())
+        """Seconds that are left, at most :data:`LONGEST`; 0 when it has passed."""
+        return min(max(0.0, self.at - time.monotonic()), LONGEST)
 
     @property
     def passed(self) -> bool:

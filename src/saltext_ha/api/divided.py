@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from saltext_ha.api.answer import shown
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import Came, fail, given_up, returns
+from saltext_ha.api.calls import Came, begun, fail, given_up, returns
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import ApiPoolError, OutcomeUnknown
 from saltext_ha.api.group import GroupLocator
@@ -77,8 +77,7 @@ class DividedJobs:
         there = self._group.reached(order, sorted(gone), "list", limit, live=True)
         if there is None:
             return Returns(returned, jids, gone)
-        # Masters that could not be asked may reach minions that no other master reaches.
-        unsure = {m for m in gone if there.unasked and not there.get(m)}
+        unsure = {minion for minion in gone if there.perhaps_elsewhere(minion)}
         moved = [m for m, each in sorted(gone.items()) if each.master not in there.get(m, ())]
         moved = [minion for minion in moved if there.get(minion)]
         if moved and again:
@@ -99,13 +98,13 @@ class DividedJobs:
         def publish(part: dict[str, Any], order: list[MasterApi]) -> Job:
             master, answer, status = self._attempts.publish(part, order, limit, idempotent)
             if status is not None:
-                return Job(status.jid, master.name, status.minions)
-            return Job(part["jid"], master.name, tuple(sorted(answer.get("minions") or ())))
+                return Job(status.jid, master.name, status.minions, counted=status.counted)
+            return begun(part["jid"], master.name, answer)
 
         jobs, errors = self._each(low, self._attempts.order(limit), limit, publish)
         if errors:
             fail(errors, {job.master: job.jid for job in jobs}, {})
-        taken = [job for job in jobs if job.minions] or jobs
+        taken = [job for job in jobs if job.minions or not job.counted] or jobs
         return replace(taken[0], others=tuple(taken[1:]))
 
     def _each(

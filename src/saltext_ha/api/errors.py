@@ -4,7 +4,7 @@ The errors of the salt-api pool. No message, attribute or chained exception has 
 ::
 
     ApiPoolError                  the root
-    ├── BadConfiguration          names the entry and the key, and what it takes
+    ├── BadConfiguration          names the entry and the key, or the argument, and what it takes
     ├── NoMasterAvailable         nothing was run; .reasons says why, for each master
     ├── NotAuthorised             nothing was run; every master that answered refused the user
     ├── CallFailed                a master took the call and said that it failed; not tried again
@@ -25,7 +25,10 @@ class ApiPoolError(Exception):
 
 
 class BadConfiguration(ApiPoolError):
-    """The configuration is wrong; the message names the entry and the key."""
+    """
+    The configuration or an argument is wrong; nothing was run. The message names the entry and the
+    key, or the argument.
+    """
 
 
 class NoMasterAvailable(ApiPoolError):

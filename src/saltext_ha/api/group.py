@@ -39,13 +39,21 @@ class Reached(dict[str, tuple[str, ...]]):
 
     :ivar unasked: masters, by their names in the group, that no answering master could ask: they
         may reach minions that no master is known to reach.
+    :ivar elsewhere: minions that are reached, but only by masters that have no name in this pool.
     """
 
     def __init__(
-        self, found: Mapping[str, tuple[str, ...]] | None = None, unasked: Iterable[str] = ()
+        self,
+        found: Mapping[str, tuple[str, ...]] | None = None,
+        unasked: Iterable[str] = (),
+        elsewhere: Iterable[str] = (),
     ) -> None:
         super().__init__(found or {})
-        self.unasked = frozenset(unasked)
+        self.unasked, self.elsewhere = frozenset(unasked), frozenset(elsewhere)
+
+    def perhaps_elsewhere(self, minion: str) -> bool:
+        """Whether only a master may reach *minion* that was not asked or is not in this pool."""
+        return not self.get(minion) and (bool(self.unasked) or minion in self.elsewhere)
 
 
 class GroupLocator:
@@ -147,7 +155,9 @@ class GroupLocator:
             minion: tuple(self._names[name] for name in by if name in self._names)
             for minion, by in found.items()
         }
-        return Reached(ours, unasked)
+        # Of masters that are not in this pool, or that have never answered it, it knows no name.
+        elsewhere = [minion for minion, by in found.items() if by and not ours[minion]]
+        return Reached(ours, unasked, elsewhere)
 
     def _ask_any(
         self, order: Iterable[MasterApi], question: Mapping[str, Any], deadline: Deadline

@@ -27,16 +27,22 @@ class Job:
 
     :ivar jid: as sent by the pool.
     :ivar master: name of the master that published it, and that has its returns.
-    :ivar minions: the minions that the master expects to return; if it is empty, none matched, and
-        nothing was run.
+    :ivar minions: the minions that the master expects to return; if it is empty and ``counted``,
+        none matched, and nothing was run.
     :ivar others: the jobs of the same call on other masters, where its minions listen to several;
         ``minions`` are those of this one alone.
+    :ivar counted: whether ``minions`` are all that the master knows to expect. A master of masters
+        (``order_masters``) does not know the minions below its syndics when it publishes, and
+        gives a jid even if none of its own matches (Salt 3006 to 3008: ``publish`` in
+        ``salt/master.py``, ``_check_pub_data`` in ``salt/client/__init__.py``). Where the answer
+        was lost, the job cache may not tell (:class:`JobStatus`).
     """
 
     jid: str
     master: str
     minions: tuple[str, ...] = ()
     others: tuple[Job, ...] = ()
+    counted: bool = True
 
 
 class Returns(dict[str, Any]):
@@ -45,7 +51,9 @@ class Returns(dict[str, Any]):
 
     :ivar jids: master → jid of the job that it published for this call.
     :ivar unsure: minions that Salt gave up, while another master may reach them: no master tells,
-        or one could not be asked. They stand in the mapping with ``False``.
+        one could not be asked, or a master reaches them that is not in the pool or never answered
+        it. They stand in the mapping with ``False``. Always empty in a pool of one master, which
+        asks nobody.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 
 from saltext_ha.api import config
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import fail, none_left, publication, summary
+from saltext_ha.api.calls import fail, function, none_left, publication, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.divided import DividedJobs
@@ -84,7 +84,7 @@ class SaltApiPool:
         endpoints, problem = list[Endpoint](), ""
         try:
             if masters is None:
-                endpoints = config.from_environment(config.overlaid(os.environ, given))
+                endpoints = config.from_environment(os.environ, given)
             else:
                 endpoints = config.endpoints(masters, given, "masters")
         except BadConfiguration as exc:
@@ -98,10 +98,11 @@ class SaltApiPool:
         if selection not in POLICIES:
             raise BadConfiguration(f"selection: {selection!r}; takes one of {', '.join(POLICIES)}")
         config.check_numbers(numbers)
+        config.check_seconds("spacing", spacing)
         config.check_insecure(endpoints, allow_insecure)
         rules = Rules(fall, rise, spacing)
         self._masters = {endpoint.name: MasterApi(endpoint, rules) for endpoint in endpoints}
-        self._deadline, self._closing = deadline, threading.Event()
+        self._deadline, self._closing = float(deadline), threading.Event()
         self._publisher = Publisher(self._closing)
         self._prober = Prober(list(self._masters.values()), probe_interval, probe_timeout)
         self._attempts = Attempts(
@@ -137,7 +138,7 @@ class SaltApiPool:
             gone, another master runs it again.
         :return: minion → return; ``False`` for a minion that Salt gave up. Empty when no minion
             matched. Its ``jids`` has the job on each master; its ``unsure`` the minions that were
-            given up and may listen to another master: no master tells, or not all could be asked.
+            given up and may listen to another master (:class:`~saltext_ha.api.jobs.Returns`).
         :raises TimedOut: it was published; with the returns that came.
         :raises OutcomeUnknown: the answer was lost and could not be looked up; or a minion went to
             another master meanwhile (``missing``; ``returned`` has what came).
@@ -186,8 +187,7 @@ class SaltApiPool:
         :raises CallFailed: it ran and failed.
         :raises OutcomeUnknown: the answer was lost, and it is neither a read nor idempotent.
         """
-        low: dict[str, Any] = {"client": "runner", "fun": fun, "full_return": True}
-        low |= {"arg": list(arg), "kwarg": dict(kwarg or {})}
+        low = function("runner", fun, arg, kwarg) | {"full_return": True}
         repeatable = idempotent or is_read("runner", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)
 
@@ -201,7 +201,7 @@ class SaltApiPool:
         idempotent: bool = False,
     ) -> Any:
         """Like :meth:`runner`, for a wheel function."""
-        low = {"client": "wheel", "fun": fun, "arg": list(arg), "kwarg": dict(kwarg or {})}
+        low = function("wheel", fun, arg, kwarg)
         repeatable = idempotent or is_read("wheel", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)
 
@@ -236,7 +236,8 @@ class SaltApiPool:
 
     def wait(self, job: Job | str, *, deadline: float | None = None) -> dict[str, Any]:
         """
-        The returns of a job, when all have come.
+        The returns of a job, when all have come: those of all minions that the master counts by
+        then.
 
         :param job: what :meth:`local_async` returned, or a jid.
         :raises TimedOut: with the returns that came.
@@ -244,10 +245,10 @@ class SaltApiPool:
         limit = self._limit(deadline)
         if isinstance(job, Job) and job.others:
             return self._wait_all((replace(job, others=()), *job.others), limit)
-        if isinstance(job, Job) and not job.minions:
-            return {}
         if isinstance(job, Job):
-            status = JobStatus(job.jid, self._named(job.master).name, True, job.minions)
+            name = self._named(job.master).name
+            # If it is counted and has no minions, it is complete.
+            status = JobStatus(job.jid, name, True, job.minions, counted=job.counted)
         else:
             status = self.lookup(job, deadline=limit.remaining())
         if not status.found:
@@ -332,10 +333,13 @@ class SaltApiPool:
     def _limit(self, deadline: float | None) -> Deadline:
         if self._closing.is_set():
             raise ApiPoolError("this SaltApiPool is closed")
-        return Deadline(self._deadline if deadline is None else deadline)
+        if deadline is None:
+            return Deadline(self._deadline)
+        config.check_seconds("deadline", deadline)
+        return Deadline(float(deadline))
 
     def _named(self, name: str) -> MasterApi:
-        if name not in self._masters:
+        if not isinstance(name, str) or name not in self._masters:
             raise BadConfiguration(f"master {name!r}: takes one of {', '.join(self._masters)}")
         return self._masters[name]
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from saltext_ha.api.deadline import LONGEST
 from saltext_ha.api.master import MasterApi
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Prober:
                 if self._due[master.name] <= time.monotonic():
                     self._probe(master)
             wait = min(self._due.values()) - time.monotonic()
-            self._wake.wait(max(0.0, wait))
+            self._wake.wait(min(max(0.0, wait), LONGEST))
 
     def _probe(self, master: MasterApi) -> None:
         # Before the probe: a suspicion that comes up while it runs asks for another one.

@@ -74,7 +74,7 @@ class Transport:
         :param most: bytes that the answer may have.
         :raises NotSent: nothing reached the server.
         :raises Lost: it may have.
-        :raises TypeError: JSON cannot express *payload*.
+        :raises BadConfiguration: JSON cannot express *payload*.
         """
         limit = deadline.remaining()
         if limit <= 0:

@@ -46,6 +46,18 @@ def timeout_of(payload: Mapping[str, Any], default: float) -> float:
     return float(value)
 
 
+def whole_of(payload: Mapping[str, Any], name: str, default: int, most: int) -> int:
+    """
+    The argument *name* of a command, a whole number from 1 to *most*.
+
+    :raises InvalidRecord: it is no such number.
+    """
+    value = payload.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidRecord(f"{name}={shown(value)}: takes a whole number from 1 to {most}")
+    return value
+
+
 def span(text: Any) -> float:
     """
     A span of time in seconds.

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from saltext_ha.commands.introductions import ALWAYS, Pin
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.config.mapping import NAME
@@ -25,10 +25,10 @@ from saltext_ha.replica.history import BEGINNING, Place, Write
 from saltext_ha.replication.record import STATES
 from saltext_ha.sync.codec import MAX_TEXT, MAX_TIME, read_context
 from saltext_ha.sync.group import SLOW, Group
-from saltext_ha.transport import wire
+from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import FINGERPRINT, Trust
+from saltext_ha.transport.trust import Trust
 
 PORTION = 2000
 """Lines in one message."""
@@ -40,26 +40,7 @@ hundred megabytes. The member that answers may be the accused master, and never 
 MAX_NAMES = 1000
 MAX_KEY = 64
 """Bytes of a fingerprint."""
-ALWAYS = float("-inf")
 _INTRODUCED, _WROTE, _MADE = "introduced", "wrote", "made"
-
-
-class Pin(NamedTuple):
-    """The master ``on`` trusts ``name``, which ``introducer`` (as in Peer) introduced."""
-
-    on: str
-    name: str
-    fingerprint: str
-    introducer: str | None
-    added: str
-
-    @property
-    def at(self) -> float:
-        """When it was pinned, in Unix seconds; 0 if unknown."""
-        try:
-            return datetime.fromisoformat(self.added).timestamp()
-        except (ValueError, OverflowError, OSError):
-            return 0.0
 
 
 class Dealings:
@@ -243,7 +224,7 @@ async def _all_of(
 
 def _pin(on: str, raw: Any) -> Pin:
     name, fingerprint, introducer, added = wire.row(raw, "pin", str, str, object, object)
-    if not NAME.fullmatch(name) or not FINGERPRINT.fullmatch(fingerprint):
+    if not NAME.fullmatch(name) or not fingerprints.PATTERN.fullmatch(fingerprint):
         raise InvalidRecord("no name or no fingerprint")
     if introducer is not None and not isinstance(introducer, str):
         raise InvalidRecord("no introducer")
@@ -295,58 +276,3 @@ def _positions(raw: Any, count: int) -> list[int]:
     if not isinstance(raw, list) or not all(type(n) is int and 0 <= n < count for n in raw):
         raise InvalidRecord("no positions")
     return raw
-
-
-def introduced_by(
-    name: str, pins: Sequence[Pin], own: str, since: float = ALWAYS
-) -> dict[str, list[Pin]]:
-    """
-    The masters that *name* introduced, directly or through others, each with the pins that say so.
-
-    A master that was admitted by a master outside this set is cleared: it is not in the set. What
-    accused masters say does not count, so none clears itself, nor do two of them clear each other:
-    an accused master clears others only after one that is not accused has cleared it.
-
-    :param pins: of all masters.
-    :param own: the master that asks.
-    :param since: pins before this (Unix seconds) do not count.
-    """
-    pins = [pin for pin in pins if pin.on not in (name, pin.name)]
-    accusing = [pin for pin in pins if pin.at >= since]
-    accused = _led_to({}, name, [pin for pin in accusing if pin.on == own], {own})
-    accused = _led_to(accused, name, accusing, {own})
-    cleared = {own}
-    while True:
-        heard = [pin for pin in pins if pin.on not in accused or pin.on in cleared]
-        more = {pin.name for pin in heard if pin.introducer == ""} - cleared - {name}
-        if not more:
-            break
-        cleared |= more
-    # Pins of masters that are not accused come first: a master found by them cannot accuse others.
-    clean = [pin for pin in accusing if pin.on not in accused or pin.on in cleared]
-    found = _led_to({}, name, clean, cleared)
-    return _led_to(found, name, accusing, cleared)
-
-
-def _led_to(
-    found: Mapping[str, list[Pin]],
-    name: str,
-    pins: Sequence[Pin],
-    cleared: Collection[str],
-) -> dict[str, list[Pin]]:
-    """
-    *found*, extended step by step by the masters that *name* or a found master introduced, as the
-    *pins* of other masters say; without those *cleared*.
-    """
-    found = dict(found)
-    while True:
-        suspects = {name, *found}
-        more: dict[str, list[Pin]] = {}
-        for pin in pins:
-            if pin.name in suspects or pin.name in cleared:
-                continue
-            if pin.introducer in suspects and pin.on not in suspects:
-                more.setdefault(pin.name, []).append(pin)
-        if not more:
-            return found
-        found |= more

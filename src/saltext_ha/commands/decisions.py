@@ -270,10 +270,11 @@ class Decisions:
         }
 
 
-def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str = "") -> bytes:
+def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str) -> bytes:
     """
     The deleted or rejected key of an id that can be accepted again.
 
+    :param wanted: its fingerprint; may be empty if there is only one.
     :raises HaError: there is none, or several, or another key is accepted.
     """
     revoked = [

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from saltext_ha.commands.arguments import shown, timeout_of
+from saltext_ha.commands.arguments import shown, timeout_of, whole_of
 from saltext_ha.commands.minions import Bound
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.errors import HaError
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.minions import rebalance_planner
 from saltext_ha.minions.job_answers import Answers
@@ -88,7 +88,7 @@ class Drain:
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         source = self._source(payload.get("name"))
-        batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
+        batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
         test = bool(payload.get("test"))
         async with self._alone():
             healths = await self._healths()
@@ -154,7 +154,7 @@ class Drain:
         return steps, stay
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
-        batch, seconds = _batch(payload), timeout_of(payload, ARRIVING)
+        batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
         async with self._alone():
             if not payload.get("test"):
                 await self._mark("", False)
@@ -340,10 +340,3 @@ def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> d
         return row | {"planned": able, "note": "" if able else said}
     leaves = answer.get("result") is True
     return row | {"leaves": leaves, "note": "" if leaves else said}
-
-
-def _batch(payload: Mapping[str, Any]) -> int:
-    value = payload.get("batch", BATCH)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise InvalidRecord(f"batch={shown(value)}: takes a whole number from 1 to {LARGEST}")
-    return value

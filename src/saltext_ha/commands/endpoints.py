@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
 from saltext_ha.minion import binding
-from saltext_ha.sync.group import Group
+from saltext_ha.sync.group import Group, read_each
+from saltext_ha.transport import fingerprints
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
-_FINGER = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){31}")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> MinionEndpoint:
         )
         if not all(0 < port < 65536 for port in (found.request_port, found.publish_port)):
             raise ValueError("no port")
-        if not all(_FINGER.fullmatch(f) for f in (found.finger, found.sign_finger) if f):
+        fingers = filter(None, (found.finger, found.sign_finger))
+        if not all(map(fingerprints.PATTERN.fullmatch, fingers)):
             raise ValueError("no fingerprint")
         if not found.transport.isalnum():
             raise ValueError("no transport")
@@ -135,11 +136,7 @@ class Endpoints:
         """All masters by name, and why some could not be asked."""
         answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
         found = [await asyncio.to_thread(self._own)]
-        for name, raw in answers.items():
-            try:
-                found.append(from_wire(name, raw))
-            except HaError as exc:
-                errors[name] = str(exc)
+        found += read_each(answers, errors, from_wire).values()
         for name, peer in self._group.peers.items():
             if name in errors:
                 found.append(MinionEndpoint(name, str(urlsplit(peer.url).hostname), reached=False))

@@ -18,7 +18,7 @@ from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.safety import Capacity, MinionReport
-from saltext_ha.sync.group import SLOW, Group, table, tables, texts
+from saltext_ha.sync.group import Group, texts
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -64,9 +64,7 @@ class FailoverSafe:
         lost, glob = str(payload.get("master") or ""), _glob(payload)
         if lost and lost not in names:
             raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
-        keys, refused = await self._group.ask("keys", {"glob": glob}, SLOW)
-        shown = tables(keys, refused)
-        shown[own] = table(await self._group.shown({"glob": glob}))
+        shown, refused = await self._group.shown_everywhere({"glob": glob})
         if glob != "*" and not safety.accepted(shown):
             raise HaError(f"minions={glob!r}: no accepted minion matches")
         # The longest question, in parallel with all that follows.

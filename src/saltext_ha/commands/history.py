@@ -37,9 +37,7 @@ class HistoryCommand:
     async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.history``: who did what to which key or tree, when, on which master, and why."""
         core = self._core
-        limit = payload.get("limit", 100)
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LINES:
-            raise HaError(f"limit={limit!r}: takes a whole number from 1 to {MAX_LINES}")
+        limit = arguments.whole_of(payload, "limit", 100, MAX_LINES)
         glob, by = str(payload.get("glob", "*")), str(payload.get("by_whom") or "*")
         span = payload.get("since")
         since = time.time() - arguments.span(span) if span else None

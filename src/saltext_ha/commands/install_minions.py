@@ -65,17 +65,10 @@ class Installation:
     :param ask: has the engine carry out a command.
     :param wheel: the wheel to install.
     :param timeout: seconds for each step of a minion.
-    :param say: prints progress.
     """
 
-    def __init__(
-        self,
-        ask: cmd_batches.Ask,
-        wheel: OwnWheel,
-        timeout: float,
-        say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
-    ) -> None:
-        self._ask, self._wheel, self._timeout, self._say = ask, wheel, timeout, say
+    def __init__(self, ask: cmd_batches.Ask, wheel: OwnWheel, timeout: float) -> None:
+        self._ask, self._wheel, self._timeout = ask, wheel, timeout
         self.rows: dict[str, Row] = {}
         self.unknown: dict[str, str] = {}
         self._facts: dict[str, Facts] = {}
@@ -109,7 +102,7 @@ class Installation:
             elif problem := facts.obstacle(self._wheel.python):
                 row.result, row.problem = FAILED, problem
         wanted = sorted(minion for minion, row in self.rows.items() if not row.result)
-        self._say(
+        _say(
             f"of {len(self.rows)} minions {len(wanted)} are to get {self._wheel.version} "
             f"({len(self._wheel.content) / 1000:,.0f} KB)"
         )
@@ -131,7 +124,7 @@ class Installation:
                 for minion, value in told.values.items():
                     if value is not True:
                         self._fail(minion, f"cannot write {path}: {value}")
-            self._say(f"sent part {number} of {len(pieces)}")
+            _say(f"sent part {number} of {len(pieces)}")
 
     def install(self, wanted: Sequence[str], size: int, restart: bool) -> None:
         """Install it on *size* minions at a time, and have them use it."""
@@ -156,7 +149,7 @@ class Installation:
             done = sum(row.result == INSTALLED for row in self.rows.values())
             wrong = sum(row.result in (FAILED, SILENT) for row in self.rows.values())
             many = -(-len(ready) // size)
-            self._say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
+            _say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
 
     def clean(self) -> None:
         """Remove sent files that were not used; the rows of silent minions say what is left."""
@@ -335,3 +328,7 @@ def run(
         "unknown": work.unknown,
         "retcode": UNKNOWN if unknown else int(wrong),
     }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands import join_plan
+from saltext_ha.commands.invite import JOIN
 from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
@@ -31,7 +32,6 @@ from saltext_ha.transport.trust import Trust
 
 Answer = dict[str, Any]
 LONGEST = 86400
-WITH_TOKEN = "salt-ha join --token-file -"  # nosec B105
 FORCE = "salt-run ha.join force=True, then restart salt-master"
 
 
@@ -83,8 +83,8 @@ def refused(given: str) -> HaError:
         "can see it in the list of processes, and with salt-run all who follow Salt's events\n"
         f"others may know that token by now; on {where}:  salt-run ha.withdraw{which}  , then  "
         "salt-ha invite\n"
-        "and here:  salt-ha join --token-file -  , which asks for the new one or reads it from "
-        "standard input; or  salt-run ha.join token_file=FILE"
+        f"and here:  {JOIN}  , which asks for the new one or reads it from standard input; or  "
+        "salt-run ha.join token_file=FILE"
     )
 
 
@@ -134,7 +134,7 @@ def join(
     # Where this master listens, or will listen when its engine runs.
     reach = Reach(settings.listen_host, settings.port, required=probe)
     if test and not token:
-        raise HaError(f"test=True takes a token:  {WITH_TOKEN} test=True")
+        raise HaError(f"test=True takes a token:  {JOIN} test=True")
     if test:
         return join_plan.plan(opts, settings, token, float(wait), force, reach)
     wish = _Wish(opts, settings, float(wait), force, reach, tell)
@@ -187,14 +187,14 @@ class _Wish:
             raise HaError(
                 "ha.join without a token needs  ha: masters  (where the others are) and the "
                 "group's secret (ha: secret_file, or SALT_HA_SECRET in the environment); or give "
-                f"it a token of  salt-ha invite:  {WITH_TOKEN}"
+                f"it a token of  salt-ha invite:  {JOIN}"
             )
         trust = Trust(settings.state_dir, settings.peer_urls, settings.max_members)
         since = group_secret.left_since(settings.state_dir)
         if since and not self.force:
             return _notice(
                 f"this master left its group ({since}) and stays out: salt-run ha.join "
-                f"force=True, or a token of  salt-ha invite  by  {WITH_TOKEN}  , brings it back"
+                f"force=True, or a token of  salt-ha invite  by  {JOIN}  , brings it back"
             )
         peers = ", ".join(sorted(trust.peers()))
         if peers and not self.force and handover.has_key(self.opts):

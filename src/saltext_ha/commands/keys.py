@@ -7,7 +7,7 @@ from typing import Any
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, accepted_keys
-from saltext_ha.sync.group import SLOW, Group, table, tables
+from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 
 
@@ -21,12 +21,10 @@ class Keys:
     async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The table of ``ha.keys``: every id that matches, on every master."""
         glob = str(payload.get("glob", "*"))
-        answers, errors = await self._group.ask("keys", {"glob": glob}, SLOW)
-        everywhere = {self._group.name: table(await self._group.shown({"glob": glob}))}
-        everywhere |= tables(answers, errors)
+        everywhere, errors = await self._group.shown_everywhere({"glob": glob})
         ids = sorted({minion_id for shown in everywhere.values() for minion_id in shown})
         conflicts = set(await self._core.run(self._core.replica.conflicts))
-        masters = [self._group.name, *sorted({*answers, *errors})]
+        masters = [self._group.name, *sorted({*everywhere, *errors} - {self._group.name})]
         rows = []
         for minion_id in ids:
             stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}

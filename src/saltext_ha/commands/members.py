@@ -16,7 +16,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
-from saltext_ha.transport import succession
+from saltext_ha.transport import fingerprints, succession
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -159,8 +159,9 @@ class Members:
         if payload.get("test"):
             present = self._renewal.identity
             end = succession.expiry(present.certificate)
+            shown = fingerprints.short(present.fingerprint, 8)
             notes = [
-                f"certificate {present.fingerprint[:23]}:… is valid until {end:%Y-%m-%d}",
+                f"certificate {shown} is valid until {end:%Y-%m-%d}",
                 "would take a new one and a new key; the members take it over by themselves",
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}

@@ -22,9 +22,10 @@ from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import BOUND, PARTLY, SILENT, UNKNOWN
 from saltext_ha.minions.presence import Presence, Sight
 from saltext_ha.reconciler.core import Core
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.salt_bus.intake import MemoryBudget
-from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.sync.group import JUST_JOINED, SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -34,7 +35,6 @@ PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
 SETTLE = 2.0  # seconds between two turns of settle_regularly
 COUNTED = 15  # turns between two counts of accepted minions
-AT_ONCE = 500  # ids that are looked up at a time
 COUNT_FOR = 5.0  # seconds for which a count of connections is good
 LIVE_TIMEOUT = 5.0
 NEW = COUNT_FOR + 5.0  # seconds; a minion heard since then may have a connection not counted yet
@@ -152,14 +152,8 @@ class Bound:
     async def settle(self) -> None:
         """Find out which minions that were heard for the first time have an accepted key."""
         core, presence = self._core, self._presence
-        new = presence.newcomers()
-
-        def read(ids: list[str]) -> list[str]:
-            known = core.replica
-            return [i for i in known.brought(ids) if known.applied(i).stored.state == ACCEPTED]
-
-        for some in batches(new, AT_ONCE):  # others also wait for the replica
-            presence.accept(await core.run(read, some))
+        for some in batches(presence.newcomers()):  # others also wait for the replica
+            presence.accept(await core.run(accepted_of, core.replica, some))
 
     async def settle_regularly(self) -> None:
         """:meth:`settle` often enough that not too many newcomers gather."""
@@ -211,7 +205,7 @@ class Bound:
         async def ask(name: str) -> MasterView | str:
             link, known, after = self._group.links.get(name), MasterView(), ""
             if link is None and name != self._group.name:
-                return "joined just now; not asked yet"
+                return JUST_JOINED
             try:
                 for _ in range(MAX_PAGES):
                     payload = {**question, "after": after}
@@ -293,21 +287,18 @@ class Bound:
         ]
 
 
+def accepted_of(replica: Replica, ids: Iterable[str]) -> list[str]:
+    """Those of *ids* that have an accepted key; in the keeper's thread."""
+    return [i for i in replica.brought(ids) if replica.applied(i).stored.state == ACCEPTED]
+
+
+def sights_of(minion_id: str, known: Mapping[str, MasterView]) -> dict[str, Sight]:
+    """Master → its sight of the minion, what it has heard of it."""
+    return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
+
+
 def _rows(ids: Iterable[str], known: Mapping[str, MasterView]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": minion_id,
-            **locator.locate(
-                {
-                    n: each.sights[minion_id]
-                    for n, each in known.items()
-                    if minion_id in each.sights
-                },
-                known,
-            ),
-        }
-        for minion_id in ids
-    ]
+    return [{"id": i, **locator.locate(sights_of(i, known), known)} for i in ids]
 
 
 def _just_now(

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from saltext_ha.balancer import servers
 from saltext_ha.balancer.render import render, wishes
 from saltext_ha.balancer.servers import Address, Server
-from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.sync.group import Group
+from saltext_ha.sync.group import Group, read_each
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -35,12 +34,7 @@ class ProxyConfig:
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
         wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
         answers, errors = await self._group.ask("salt_api", {}, self._group.timeout)
-        known = [self._own()]
-        for name, raw in answers.items():
-            try:
-                known.append(servers.from_wire(name, raw))
-            except HaError as exc:
-                errors[name] = str(exc)
+        known = [self._own(), *read_each(answers, errors, servers.from_wire).values()]
         like = _usual([master.api for master in known if master.api], wanted.api_port)
         peers = self._group.peers
         # Callers must find a master that is down now when it is back.

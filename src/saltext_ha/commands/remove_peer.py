@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequen
 from typing import Any, NamedTuple
 
 from saltext_ha.commands import arguments, undoing
-from saltext_ha.commands.dealings import Dealings, Pin, introduced_by
+from saltext_ha.commands.dealings import Dealings
+from saltext_ha.commands.introductions import Pin, introduced_by
 from saltext_ha.commands.undoing import Undo
 from saltext_ha.common.errors import HaError
 from saltext_ha.keystore import minion_key

@@ -55,7 +55,7 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
     :param versions: lines of Salt's versions report.
     """
     files = sources.read(str(opts.get("conf_file") or ""), str(opts.get("default_include") or ""))
-    named = {option: opts.get(option, value) for option, value in files.values().items()}
+    named = {option: opts.get(option, files.merged.get(option)) for option in files.places()}
     parts = {
         "Versions": [f"saltext-ha: {version.ours()}", *versions],
         "Configuration": list(_configuration(opts, named)),

@@ -23,6 +23,7 @@ from saltext_ha.sync.answers import PLACEMENTS, RECORDS
 from saltext_ha.sync.group import Group, texts
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
+from saltext_ha.transport import fingerprints
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.trust import Trust
 
@@ -225,10 +226,10 @@ def _mines(told: Any) -> dict[str, int] | None:
 def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str]:
     """What to do about masters that minions know by different keys; empty when all have one."""
     keys = {name: answer.get("master_key") for name, answer in answers.items()}
-    shown = {name: str(key)[:11] for name, key in sorted(keys.items()) if key}
+    shown = {name: fingerprints.short(str(key), 4) for name, key in sorted(keys.items()) if key}
     if len(set(shown.values())) < 2:
         return []
-    listed = ", ".join(f"{name} {key}:…" for name, key in shown.items())
+    listed = ", ".join(f"{name} {key}" for name, key in shown.items())
     files = {name: str(answers[name].get("master_key_in_files") or keys[name]) for name in shown}
     if len(set(files.values())) == 1:
         stale = ", ".join(name for name in shown if files[name] != keys[name])

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.config.trees import Tree
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.tree import environments
 from saltext_ha.replication.deployment import Entry
-from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.sync.group import SLOW, Group, read_each
 from saltext_ha.transport import wire
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import FOREIGN
@@ -40,13 +39,8 @@ class TreeStates:
         (answers, errors), own = await asyncio.gather(
             self._group.ask("tree_state", {"trees": wanted}, SLOW), self._stager.state(wanted)
         )
-        states = {self._group.name: own}
-        for name, answer in answers.items():
-            try:
-                states[name] = wire.field(answer, "trees", dict)
-            except InvalidRecord as exc:
-                errors[name] = str(exc)
-        return states, errors
+        theirs = read_each(answers, errors, lambda _, answer: wire.field(answer, "trees", dict))
+        return {self._group.name: own, **theirs}, errors
 
     async def explain(self, differences: Sequence[Difference]) -> None:
         """Add to each difference in a tree: which tree, where it was edited, and what mends it."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from saltext_ha.commands.arguments import glob_of, is_glob, timeout_of
-from saltext_ha.commands.minions import PAGE, Bound, MasterView
+from saltext_ha.commands.minions import PAGE, Bound, accepted_of, sights_of
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_specs import MAX_IDS, PING, JobSpec
@@ -15,7 +15,6 @@ from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import reached_by
 from saltext_ha.minions.presence import Sight
 from saltext_ha.reconciler.core import Core
-from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.transport.control_server import Command
 
 LOOK = 2.0
@@ -24,7 +23,6 @@ PINGING = 20.0
 """Seconds, beside twice those of one ping, in which all pings must end."""
 SIDE_BY_SIDE = 8  # batches that are pinged
 MOST_LISTED = 100_000
-AT_ONCE = 500  # ids that are looked up at a time
 
 
 class Where:
@@ -140,20 +138,10 @@ class Where:
         if not listed or len(ids) > MOST_LISTED:
             raise InvalidRecord(f"takes a list of at most {MOST_LISTED} minion ids")
         core = self._core
-
-        def read(some: list[str]) -> list[str]:
-            known = core.replica
-            return [i for i in known.brought(some) if known.applied(i).stored.state == ACCEPTED]
-
         found: list[str] = []
-        for some in batches(sorted(set(ids)), AT_ONCE):  # others also wait for the replica
-            found += await core.run(read, some)
+        for some in batches(sorted(set(ids))):  # others also wait for the replica
+            found += await core.run(accepted_of, core.replica, some)
         return found
-
-
-def sights_of(minion_id: str, known: Mapping[str, MasterView]) -> dict[str, Sight]:
-    """Master → its sight of the minion, what it has heard of it."""
-    return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
 
 
 def last_heard(sights: Mapping[str, Sight]) -> list[str]:

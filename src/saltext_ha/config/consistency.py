@@ -29,7 +29,10 @@ class ConsistencySettings:
         (``external_auth:pam``) or after the section (``access:external_auth:pam``).
         """
         return any(
-            fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}:*")
+            # As it is shown, too: the name of a user or target may look like a glob.
+            f"{name}:".startswith(f"{pattern}:")
+            or fnmatchcase(name, pattern)
+            or fnmatchcase(name, f"{pattern}:*")
             for pattern in self.ignore
             for name in (path, f"{section}:{path}")
         )

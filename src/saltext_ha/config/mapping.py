@@ -278,12 +278,13 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
     values.setdefault("name", _default_name(source, opts))
     values.setdefault("listen_host", interface)
     values.setdefault("address", _default_address(values["listen_host"]))
-    values.setdefault("state_dir", Path(opts["pki_dir"]) / "ha")
+    pki_dir, sock_dir = (_folder(source, opts, option) for option in ("pki_dir", "sock_dir"))
+    values.setdefault("state_dir", pki_dir / "ha")
     values["secret"] = _secret(source, values.pop("secret_file", None))
     try:
         trees.check_places(
             values.get("trees", ()),
-            {"pki_dir": Path(opts["pki_dir"]), "ha: state_dir": values["state_dir"]},
+            {"pki_dir": pki_dir, "ha: state_dir": values["state_dir"]},
         )
     except ValueError as exc:
         raise ConfigError(f"{source}: ha: trees{exc}") from None
@@ -295,9 +296,14 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
         )
     if member := cluster.of(opts):
         _check_member(source, member, values)
-    return HaConfig(
-        control_socket=Path(opts["sock_dir"]) / "ha_control.ipc", source=source, **values
-    )
+    return HaConfig(control_socket=sock_dir / "ha_control.ipc", source=source, **values)
+
+
+def _folder(source: str, opts: Mapping[str, Any], option: str) -> Path:
+    value = opts.get(option)
+    if not isinstance(value, (str, Path)):
+        raise ConfigError(f"{source}: {option}: takes a path, not {validators.kind(value)}")
+    return Path(value)
 
 
 def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any]) -> None:

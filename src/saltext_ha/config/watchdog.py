@@ -68,6 +68,10 @@ SECTIONS = ("watchdog", "lint")
 """What may stand under ``ha:`` in the configuration of a minion."""
 
 
+WAITS: Mapping[str, float] = {"auth_timeout": 60, "acceptance_wait_time": 10}
+"""Options of Salt that the watchdog reckons with, and Salt's defaults, in seconds."""
+
+
 def jitter_for(minions: int) -> int:
     """
     The ``jitter``, in seconds, that suits a group of so many *minions*: 3 for each thousand, in
@@ -111,7 +115,23 @@ def parse(opts: Mapping[str, Any]) -> WatchdogSettings:
             f"{source}: ha: watchdog: failback: true cannot be with random_master: true, which "
             "leaves no master to prefer; drop one of them"
         )
+    for option in WAITS:
+        patience(opts, option)
     return settings
+
+
+def patience(opts: Mapping[str, Any], option: str) -> float:
+    """
+    The seconds of one of Salt's own options in :data:`WAITS`.
+
+    :raises ConfigError: naming file, option and what it takes.
+    """
+    value = opts.get(option) or WAITS[option]
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        source = validators.source(opts, "the minion configuration")
+        raise ConfigError(f"{source}: {validators.wrong(option, value, 'takes seconds')}") from None
 
 
 def _mapping(source: str, where: str, value: Any) -> Mapping[Any, Any]:

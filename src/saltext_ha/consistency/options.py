@@ -225,13 +225,22 @@ TABLE: tuple[Topic, ...] = (
         ),
     ),
     Topic(
-        "paths",
+        "folders of states, pillar and modules",
         Level.MAY,
-        "the content counts, and is compared in the sections access and roots",
+        "what is in them counts: the section roots compares it",
         _words(
-            "file_roots pillar_roots pki_dir key_cache cachedir sock_dir pidfile token_dir "
-            "token_file extension_modules module_dirs runner_dirs utils_dirs outputter_dirs "
-            "queue_dirs sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file "
+            "file_roots pillar_roots extension_modules module_dirs runner_dirs utils_dirs "
+            "outputter_dirs queue_dirs returner_dirs states_dirs grains_dirs render_dirs"
+        ),
+    ),
+    Topic(
+        "other paths",
+        Level.MAY,
+        "each master has its own; what is in them is not compared either, except keys in the "
+        "sections keys and master_key",
+        _words(
+            "pki_dir key_cache cachedir sock_dir pidfile token_dir token_file "
+            "sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file "
             "syndic_pidfile api_logfile api_pidfile winrepo_dir winrepo_dir_ng winrepo_cachefile "
             "ssh_config_file ssh_priv "
             "gitfs_privkey gitfs_pubkey git_pillar_privkey git_pillar_pubkey winrepo_privkey "

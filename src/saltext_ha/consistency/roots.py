@@ -1,10 +1,11 @@
-"""Compares the states and pillar that the masters would serve."""
+"""Compares the states and pillar that the masters would serve, and the modules they load."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import StillReading
 from saltext_ha.consistency import git, tree
@@ -16,19 +17,44 @@ from saltext_ha.consistency.section import Mine, Section
 from saltext_ha.consistency.values import ABSENT
 
 HOW = "salt-run ha.deploy where it is of a tree (docs/trees.md); else rsync or git pull"
-COPY = f"put the same file in place on {{masters}} ({HOW}); no restart needed"
-MISSING = f"put the file in place on {{without}} ({HOW}); no restart needed"
-EXTRA = "remove the file on {having}, or put it in place on {without}, too; no restart needed"
+SYNC = "salt-run saltutil.sync_all where it comes from file_roots; else rsync"
+
+
+class FileFixes(NamedTuple):
+    """What to do about a file that differs, is missing on few, or is there on few."""
+
+    other: str
+    missing: str
+    extra: str
+
+
+def _fixes(how: str, then: str) -> FileFixes:
+    return FileFixes(
+        f"put the same file in place on {{masters}} ({how}); {then}",
+        f"put the file in place on {{without}} ({how}); {then}",
+        f"remove the file on {{having}}, or put it in place on {{without}}, too; {then}",
+    )
+
+
 ENVIRONMENT = (
     "add {what} to {option} on {without}, or take it out on {having}; restart salt-master there"
 )
 ARRANGED = "make gitfs_remotes the same on {masters}, in the same order; restart salt-master there"
 
+SERVED = ("file_roots", "pillar_roots")
+#: Where a master finds modules of its own (``_module_dirs`` of ``salt/loader/__init__.py``).
+LOADED = (
+    "extension_modules", "module_dirs", "runner_dirs", "utils_dirs", "outputter_dirs", "queue_dirs",
+    "returner_dirs", "states_dirs", "grains_dirs", "render_dirs",
+)  # fmt: skip
+FILES: Mapping[str, FileFixes] = {
+    **dict.fromkeys(SERVED, _fixes(HOW, "no restart needed")),
+    **dict.fromkeys(LOADED, _fixes(SYNC, "restart salt-master there")),
+}
 RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
     for rule in (
-        EqualityRule("file_roots", fix=COPY),
-        EqualityRule("pillar_roots", fix=COPY),
+        *(EqualityRule(option, fix=fixes.other) for option, fixes in FILES.items()),
         EqualityRule(git.REMOTES, fix=ARRANGED),
         EqualityRule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
         EqualityRule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
@@ -36,7 +62,6 @@ RULES: Mapping[str, EqualityRule] = {
 }
 #: The leaf that stands for a whole environment or remote.
 PRESENT = "present"
-FILES = ("file_roots", "pillar_roots")
 PILLAR = "pillar_roots:"
 FEW = 10
 
@@ -44,8 +69,9 @@ FEW = 10
 def take(mine: Mine) -> Facts:
     """
     ``file_roots:ENV:PATH`` → digest of what the fileserver would serve, the same for pillar, and
-    the commits of git remotes. Digests of pillar are keyed by the nonce: such files are small, and
-    a plain digest would let readers guess the content.
+    the commits of git remotes; ``runner_dirs:PATH`` → digest of what Salt would load. Digests of
+    pillar are keyed by the nonce: such files are small, and a plain digest would let readers guess
+    the content.
     """
     opts = mine.opts
     leaves: dict[str, Any] = {}
@@ -53,11 +79,14 @@ def take(mine: Mine) -> Facts:
     if any(name.split("|")[0] == "roots" for name in git.backends(opts)):
         _gather("file_roots", opts, tree.for_states(opts), leaves, files)
     _gather("pillar_roots", opts, tree.for_pillar(), leaves, files)
+    for option in LOADED:
+        for path, seen in tree.files(_folders(option, opts), tree.for_modules()).items():
+            files[f"{option}:{_as_text(path)}"] = seen
     unknown: dict[str, str] = {}
     try:
         digests, missed = Digests(mine.config.state_dir).of(files)
     except StillReading as exc:
-        unknown = dict.fromkeys(("file_roots", "pillar_roots"), str(exc))
+        unknown = dict.fromkeys(FILES, str(exc))
     else:
         key = mine.nonce[:64]
         for path, digest in digests.items():
@@ -87,8 +116,8 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
             continue
         if path in whole:
             difference["fix"] = _fix_of_whole(path, values)
-        elif option_of(path) in FILES:
-            difference["fix"] = _fix_of_file(values) or difference["fix"]
+        elif fixes := FILES.get(option_of(path)):
+            difference["fix"] = _fix_of_file(values, fixes) or difference["fix"]
         shown.append(difference)
     return shown
 
@@ -110,14 +139,14 @@ def _fix_of_whole(path: str, values: Mapping[str, Any]) -> str:
     return ENVIRONMENT.format(what=what, option=where, having=names(having), without=names(without))
 
 
-def _fix_of_file(values: Mapping[str, Any]) -> str:
+def _fix_of_file(values: Mapping[str, Any], fixes: FileFixes) -> str:
     """
     The fix for a file that some masters have, with one content, and others lack; otherwise empty.
     """
     having, without = _holders(values)
     if not without or any(values[name] != values[having[0]] for name in having):
         return ""
-    fix = MISSING if len(having) > len(without) else EXTRA
+    fix = fixes.missing if len(having) > len(without) else fixes.extra
     return fix.format(having=names(having), without=names(without))
 
 
@@ -149,9 +178,23 @@ def _gather(
     for env, folders in tree.environments(opts.get(option) or {}).items():
         leaves[f"{option}:{env}"] = PRESENT
         for path, seen in tree.files(folders, walk).items():
-            # A name may be any bytes, and is sent as text.
-            name = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            files[f"{option}:{env}:{name}"] = seen
+            files[f"{option}:{env}:{_as_text(path)}"] = seen
+
+
+def _as_text(path: str) -> str:
+    """*path* for sending: a name of a file may be any bytes."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _folders(option: str, opts: Mapping[str, Any]) -> list[str]:
+    """The folders of an option of :data:`LOADED`, without what lies in ``extension_modules``."""
+    value = opts.get(option) or []
+    folders = [str(folder) for folder in (value if isinstance(value, list) else [value])]
+    modules = opts.get("extension_modules")
+    if option == "extension_modules" or not modules:
+        return folders
+    # By default utils_dirs is the folder utils of it.
+    return [folder for folder in folders if not Path(folder).is_relative_to(str(modules))]
 
 
 def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
@@ -165,12 +208,12 @@ def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
         return dict(missed)
     first = next(iter(missed))
     why = f"{len(missed)} files cannot be read; {first}: {missed[first]}"
-    return dict.fromkeys(("file_roots", "pillar_roots"), why)
+    return dict.fromkeys(FILES, why)
 
 
 SECTION = Section(
     "roots",
-    "Would they serve the same states and the same pillar?",
+    "Would they serve the same states and the same pillar, and load the same modules?",
     take,
     compare,
     lambda parts: unknown_of(RULES.values(), parts),

@@ -1,5 +1,5 @@
 """
-The files that a master serves from its roots.
+The files that a master serves from its roots, or loads modules from.
 
 It gives the same answer as Salt: ``_file_lists`` and ``find_file`` of ``salt/fileserver/roots.py``
 for states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for pillar.
@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 #: In a path: the name of the environment that is asked for.
 ANY = "__env__"
+# Beside modules: hidden files, such as those of git; compiled code; copies of an editor.
+_MADE = re.compile(r"(^|/)(\.|__pycache__/)|\.py[co]$|~$")
 
 
 class Seen(NamedTuple):
@@ -59,6 +61,11 @@ def for_pillar() -> Walk:
     to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their list.)
     """
     return Walk(True, True, lambda relative, full: False)
+
+
+def for_modules() -> Walk:
+    """Files from which Salt may load modules: without hidden ones and what Python makes of them."""
+    return Walk(True, True, lambda relative, full: _MADE.search(relative) is not None)
 
 
 def ignoring(opts: Mapping[str, Any]) -> Callable[[str], bool]:

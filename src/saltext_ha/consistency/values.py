@@ -19,11 +19,15 @@ from saltext_ha.consistency.rules import EqualityRule, How
 
 ABSENT = {"absent": True}
 
-# "mysecret", "secret_id", "tokenValue", "bindpw", "ssh_private_key"; not a user called "secretary".
+# "mysecret", "secret_id", "tokenValue", "bindpw", "ssh_private_key", "accessKey"; not a user called
+# "secretary" or "monkey", nor a "publicKey".
 _SECRET_KEY = re.compile(
     r"(?i:passw|passphrase)"
     r"|(?i:secret|token|credential)s?(?![a-z])"
     r"|(?i:(?<![a-z])(?:api|priv|private|secret|shared|signing|ssh)?_?keys?$)"
+    r"|(?<=[a-z])(?<![Pp]ublic)(?<![Pp]ub)Keys?$"
+    r"|(?i:(?:access|account|auth|client|encryption|integration|license|routing)keys?$)"
+    r"|(?i:(?<![a-z])bearer(?![a-z]))"
     r"|(?i:pwd?$|(?<![a-z])pass$)"
 )
 _SECRET_VALUE = re.compile(

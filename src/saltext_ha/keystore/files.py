@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from saltext_ha.common.errors import InvalidRecord, StoreError
+from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import minion_key, reading, signature, writing
 from saltext_ha.keystore.applying import Applying
 from saltext_ha.keystore.base import Change, Content, Outcome
@@ -240,13 +240,8 @@ def _mark(state: str, info: os.stat_result) -> int:
     return hash((place, info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size))
 
 
-@functools.lru_cache(maxsize=4096)  # one change checks the same id several times
-def _may_be_id(name: str) -> bool:
-    try:
-        minion_key.check_id(name)
-    except InvalidRecord:
-        return False
-    return True
+# One change checks the same id several times.
+_may_be_id = functools.lru_cache(maxsize=4096)(minion_key.is_id)
 
 
 def _uid(user: str | None) -> int:

@@ -55,6 +55,15 @@ def find(keys: Iterable[bytes], wanted: str) -> bytes:
     return found[0]
 
 
+def is_id(value: object) -> bool:
+    """Whether *value* may be the id of a minion."""
+    try:
+        check_id(value)
+    except InvalidRecord:
+        return False
+    return True
+
+
 def check_id(minion_id: object) -> str:
     """
     *minion_id*, if it is valid.

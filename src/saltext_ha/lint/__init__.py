@@ -8,5 +8,7 @@ Traps in the configuration of a master or a minion, found before they do harm.
 - ``sources``: which file and line set an option, as Salt reads its files
 - ``collect``: the facts of the master or minion that we run on
 - ``check``: applies the rules; the answer of ``ha.lint`` and its exit code
+- ``ask``: who is asked: a minion, a master, or all masters through their engines
+- ``wire``: what masters tell each other, checked as if from a stranger
 - ``page``: docs/lint.md, made from the rules
 """

@@ -9,6 +9,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 from saltext_ha.lint import check, collect, wire
 from saltext_ha.lint.check import Choice
+from saltext_ha.lint.model import HostFacts
 from saltext_ha.transport import control_client
 
 Answer = dict[str, Any]
@@ -21,12 +22,10 @@ def minion(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
     :raises HaError: there is no such rule, or no configuration file.
     """
     facts = collect.of_minion(running)
-    choice = Choice(
-        check.codes(only, "only"),
-        check.codes(ignore, "ignore") | check.configured(facts.options),
-    )
+    choice = _choice(only, ignore, facts)
     name = str(running.get("id") or facts.get("id"))
-    return check.answer(check.inspect(name, facts), choice, [name], facts.unknown)
+    unknown = {**facts.unknown}
+    return check.answer(check.inspect(name, facts, unknown), choice, [name], unknown)
 
 
 def master(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answer:
@@ -45,9 +44,9 @@ def master(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
         why = f"the rules that compare masters were not asked: {exc}"
     facts = collect.of_master(running)
     name = str(facts.get("id", "")).removesuffix("_master")
-    choice = Choice(chosen[0], chosen[1] | check.configured(facts.options))
-    findings = check.inspect(name, facts)
-    return check.answer(findings, choice, [name], {**facts.unknown, "other masters": why})
+    unknown = {**facts.unknown, "other masters": why}
+    findings = check.inspect(name, facts, unknown)
+    return check.answer(findings, _choice(*chosen, facts), [name], unknown)
 
 
 def for_peer(name: str, running: Mapping[str, Any]) -> Answer:
@@ -58,8 +57,10 @@ def for_peer(name: str, running: Mapping[str, Any]) -> Answer:
     """
     facts = collect.of_master(running)
     ignored = check.configured(facts.options)
-    findings = [f for f in check.inspect(name, facts) if f["code"] not in ignored]
-    return wire.to_wire(collect.member(name, facts), findings, facts.unknown)
+    failed: dict[str, str] = {}
+    findings = [f for f in check.inspect(name, facts, failed) if f["code"] not in ignored]
+    unknown = {code: why for code, why in failed.items() if code not in ignored}
+    return wire.to_wire(collect.member(name, facts), findings, {**facts.unknown, **unknown})
 
 
 def group(
@@ -77,13 +78,10 @@ def group(
     :raises HaError: as :func:`master`.
     """
     facts = collect.of_master(running)
-    choice = Choice(
-        check.codes(payload.get("only"), "only"),
-        check.codes(payload.get("ignore"), "ignore") | check.configured(facts.options),
-    )
-    findings = check.inspect(name, facts)
-    members = [collect.member(name, facts)]
+    choice = _choice(payload.get("only"), payload.get("ignore"), facts)
     unknown = {**facts.unknown, **errors}
+    findings = check.inspect(name, facts, unknown)
+    members = [collect.member(name, facts)]
     for peer, raw in sorted(answers.items()):
         try:
             there, theirs, missing = wire.from_wire(peer, raw)
@@ -94,4 +92,14 @@ def group(
         findings += theirs
         unknown.update({f"{peer}: {what}": why for what, why in missing.items()})
     asked = [member.name for member in members]
-    return check.answer([*findings, *check.compare(members)], choice, asked, unknown)
+    return check.answer([*findings, *check.compare(members, unknown)], choice, asked, unknown)
+
+
+def _choice(only: Any, ignore: Any, facts: HostFacts) -> Choice:
+    """
+    What is asked for, without what the configuration ignores.
+
+    :raises HaError: there is no such rule.
+    """
+    ignored = check.codes(ignore, "ignore") | check.configured(facts.options)
+    return Choice(check.codes(only, "only"), ignored)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from saltext_ha.common.errors import HaError
@@ -69,31 +71,58 @@ def configured(options: Mapping[str, Any]) -> frozenset[str]:
     return codes(lint.get("ignore"), "ha: lint: ignore")
 
 
-def inspect(name: str, facts: HostFacts) -> list[Finding]:
-    """The findings on one master or minion called *name*, by itself."""
+def inspect(
+    name: str, facts: HostFacts, unknown: MutableMapping[str, str] | None = None
+) -> list[Finding]:
+    """
+    The findings on one master or minion called *name*, by itself.
+
+    :param unknown: gets the code of each rule that fails, and why. Without it, a rule that fails
+        raises what it raises.
+    """
     findings = []
+    places = facts.places
     for rule in RULES:
         if rule.about in (FILES, facts.role) and rule.holds_on(facts.version):
-            for hit in rule.check(facts):
-                places = facts.places
+            for hit in _hits(rule, facts, unknown):
                 place = hit.place or places.get(hit.option) or places.get(hit.beside)
                 findings.append(_finding(rule, hit, name, place))
     return findings
 
 
-def compare(members: Sequence[Member]) -> list[Finding]:
-    """The findings on masters compared with each other."""
+def compare(
+    members: Sequence[Member], unknown: MutableMapping[str, str] | None = None
+) -> list[Finding]:
+    """
+    The findings on masters compared with each other.
+
+    :param unknown: as for :func:`inspect`.
+    """
     if len(members) < 2:
         return []
     by_name = {member.name: member for member in members}
     findings = []
     for rule in RULES:
         if rule.about == GROUP:
-            for hit in rule.check(members):
+            for hit in _hits(rule, members, unknown):
                 member = by_name[hit.master]
                 if rule.holds_on(member.version):
                     findings.append(_finding(rule, hit, hit.master, member.places.get(hit.option)))
     return findings
+
+
+def _hits(rule: Rule, seen: Any, unknown: MutableMapping[str, str] | None) -> list[Hit]:
+    """The hits of *rule*; none if it fails, which *unknown* then says."""
+    try:
+        return list(rule.check(seen))
+    except Exception as exc:
+        if unknown is None:
+            raise
+        # Without the exception's text: it may quote a value of the configuration.
+        last = traceback.extract_tb(exc.__traceback__)[-1]
+        where = f"{type(exc).__name__} in {PurePath(last.filename).name}:{last.lineno}"
+        unknown[rule.code] = f"this rule failed ({where}); please report it"
+        return []
 
 
 def _finding(rule: Rule, hit: Hit, name: str, place: Place | None) -> Finding:
@@ -119,13 +148,14 @@ def answer(
     The answer of ``ha.lint``.
 
     :param asked: the masters, or the minion, that were looked at.
-    :param unknown: master or file that could not be looked at → why.
+    :param unknown: master, file or rule that could not be looked at → why.
     """
     found = list(findings)
     # An unreadable file may set anything, so "no findings" would be a guess.
     unread = {f"{f['on']}: {f['file']}": f["detail"] for f in found if f["code"] == UNREADABLE}
     if choice.only and UNREADABLE not in choice.only | choice.ignore:
         unknown = {**unread, **unknown}
+    unknown = {what: why for what, why in unknown.items() if _counts(what, choice)}
     wanted = sorted((f for f in found if choice.takes(str(f["code"]))), key=_order)
     counts = dict.fromkeys(SEVERITIES, 0)
     for finding in wanted:
@@ -142,6 +172,12 @@ def answer(
         "unknown": dict(unknown),
         "retcode": 2 if unknown else 1 if counting else 0,
     }
+
+
+def _counts(what: str, choice: Choice) -> bool:
+    """Whether it matters that *what* is unknown: not that of a rule that nobody asked for."""
+    code = what.rpartition(": ")[2]  # of a peer:  m2: HA101
+    return code not in CODES or choice.takes(code)
 
 
 def _order(finding: Finding) -> tuple[Any, ...]:

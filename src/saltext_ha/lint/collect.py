@@ -30,7 +30,7 @@ from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
 from saltext_ha.lint.rules.trees import trees_of
 from saltext_ha.minion import binding
-from saltext_ha.replica import state_owner as tenancies
+from saltext_ha.replica import state_owner
 
 KNOWN = frozenset(
     {
@@ -104,7 +104,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
         else {},
         shared=_on_network({name: str(options.get(name)) for name in MARKED}),
         fingerprint=shown if isinstance(shown, str) else None,
-        tenancy=_tenancy(options),
+        state_owner=_state_owner(options),
         unknown=unknown,
     )
 
@@ -112,15 +112,17 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
 def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> HostFacts:
     """The facts in the configuration files, without those of this machine."""
     settings, problems = read.settings, read.problems
-    return HostFacts(role, _version(), options, read.places(), settings, problems, KNOWN)
+    return HostFacts(
+        role, _version(), options, read.places(), settings, problems, KNOWN, read.merged
+    )
 
 
-def _tenancy(options: Mapping[str, Any]) -> str:
+def _state_owner(options: Mapping[str, Any]) -> str:
     try:
         settings = settings_of.parse(options)
     except HaError:
         return ""  # then its engine does not start, and says why
-    return tenancies.conflict(settings) or tenancies.turned_away(settings)
+    return state_owner.conflict(settings) or state_owner.turned_away(settings)
 
 
 def member(name: str, facts: HostFacts) -> Member:
@@ -128,11 +130,14 @@ def member(name: str, facts: HostFacts) -> Member:
     options = {option: facts.options.get(option) for option in COMPARED}
     for option in ("schedule", "reactor"):
         options[option] = _names(options[option])
-    ha = options["ha"] if isinstance(options["ha"], Mapping) else {}
-    if (ha.get("once") or {}).get("reactor") is True:
+    ha = facts.ha
+    once, masters = ha.get("once"), ha.get("masters")
+    if isinstance(once, Mapping) and once.get("reactor") is True:
         options["reactor"] = []  # it reacts on the leader only
+    peers = options["cluster_peers"]
+    options["cluster_peers"] = [str(peer) for peer in peers] if isinstance(peers, list) else []
     options["ha"] = {
-        "masters": [str(url) for url in ha.get("masters") or ()],
+        "masters": [str(url) for url in masters] if isinstance(masters, list) else [],
         "trees": {
             name: {"live": str(tree["live"]), "secret": bool(tree.get("secret"))}
             for name, tree in trees_of(facts.options).items()
@@ -154,7 +159,7 @@ def _names(value: Any) -> list[str]:
     return [
         str(name)
         for entry in entries
-        for name in (entry if entry else ())
+        for name in (entry if isinstance(entry, Mapping) else [entry] if entry else ())
         if not (isinstance(entry, Mapping) and _runs_once(entry[name]))
     ]
 
@@ -188,7 +193,7 @@ def _merged(
     # Salt raises SystemExit for broken YAML, which here is only a finding.
     except (Exception, SystemExit):
         paths = {name: running[name] for name in ("pki_dir", "cachedir", "id") if name in running}
-        return {**defaults, **paths, **read.values()}
+        return {**defaults, **paths, **read.merged}
 
 
 def _files(folder: Path, names: Iterable[str], unknown: dict[str, str]) -> dict[str, bool]:

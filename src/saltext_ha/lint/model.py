@@ -58,19 +58,31 @@ class Setting:
     layer: str
 
 
+class Options:
+    """What has ``options``, and is asked for one of them."""
+
+    options: Mapping[str, Any]
+
+    def get(self, option: str, default: Any = None) -> Any:
+        """The merged value of *option*."""
+        value = self.options.get(option)
+        return default if value is None else value
+
+
 @dataclass(frozen=True)
-class HostFacts:
+class HostFacts(Options):
     """
     The facts of one master or minion.
 
     ``options`` is the merged configuration with Salt's defaults; ``places`` maps every option in a
     file to the place that counts. ``settings`` are all settings, including those that another file
-    overrides. ``files`` says whether certain files exist; ``shared`` maps ``cachedir`` and
+    overrides; ``merged`` is what the files say together, without Salt's defaults and before it
+    expands paths. ``files`` says whether certain files exist; ``shared`` maps ``cachedir`` and
     ``pki_dir`` to the network file system that they are on. ``told`` maps ``(ip, request port)`` to
     the publish port which that master told this minion; ``addresses`` maps the hosts of a minion's
     masters to their IP addresses (None: unknown). ``fingerprint`` is that of the master key, on a
-    minion as it has cached it. ``tenancy``: which other master uses, or tried to use, this one's
-    state folder. ``unknown``: what could not be looked at, and why.
+    minion as it has cached it. ``state_owner``: which other master uses, or tried to use, this
+    one's state folder. ``unknown``: what could not be looked at, and why.
     """
 
     role: str
@@ -80,18 +92,14 @@ class HostFacts:
     settings: Sequence[Setting] = ()
     problems: Sequence[Problem] = ()
     known: frozenset[str] = frozenset()
+    merged: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bool] = field(default_factory=dict)
     shared: Mapping[str, str] = field(default_factory=dict)
     told: Mapping[tuple[str, int], int] = field(default_factory=dict)
     addresses: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     fingerprint: str | None = None
-    tenancy: str = ""
+    state_owner: str = ""
     unknown: Mapping[str, str] = field(default_factory=dict)
-
-    def get(self, option: str, default: Any = None) -> Any:
-        """The merged value of *option*."""
-        value = self.options.get(option)
-        return default if value is None else value
 
     def number(self, option: str) -> float:
         """The merged value of *option* as a number; 0 if it is no number."""
@@ -103,6 +111,12 @@ class HostFacts:
     def written(self, option: str) -> bool:
         """Whether *option* is set in a file, and not only by Salt's default."""
         return option in self.places
+
+    @property
+    def ha(self) -> Mapping[str, Any]:
+        """The mapping ``ha:``; empty if it is none."""
+        value = self.options.get("ha")
+        return value if isinstance(value, Mapping) else {}
 
     @property
     def engines(self) -> list[str]:
@@ -142,7 +156,7 @@ class HostFacts:
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(Options):
     """
     The facts of one master for the rules that compare masters.
 
@@ -157,11 +171,6 @@ class Member:
     places: Mapping[str, Place] = field(default_factory=dict)
     fingerprint: str | None = None
     marks: Mapping[str, str] = field(default_factory=dict)
-
-    def get(self, option: str, default: Any = None) -> Any:
-        """The merged value of *option*."""
-        value = self.options.get(option)
-        return default if value is None else value
 
 
 @dataclass(frozen=True)

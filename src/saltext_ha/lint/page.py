@@ -32,9 +32,10 @@ names file and line of the option; options that another file overrides do not co
 looked for in the main file, in `master.d` or `minion.d` and in what `include:` names.
 
 **Exit status**: 2 where something could not be looked at (no engine, a peer that is away, a file
-that may not be read): what is unknown is never fine. Else 1 with errors or warnings, else 0: hints
-(info) do not count. `salt-call` ends with 1 instead of 2, unless called with
-`--retcode-passthrough`; `salt` ends with 1 when any minion did not return 0, with `--static` never.
+that may not be read, a rule that failed): what is unknown is never fine. Else 1 with errors or
+warnings, else 0: hints (info) do not count. `salt-call` ends with 1 instead of 2, unless called
+with `--retcode-passthrough`; `salt` ends with 1 when any minion did not return 0, with `--static`
+never.
 
 **Leaving rules out**: `ignore=HA707,HA708`, or for good, on a master or a minion:
 

@@ -5,42 +5,55 @@ Salt (``salt/config/__init__.py``: ``load_config``, ``include_config``, ``minion
 ``master_config``; the same on 3006, 3007 and 3008) reads the main file, then what matches
 ``default_include``, then ``include:``. What an included file sets replaces a whole option of the
 main file; among files that match one pattern, mappings and lists are merged.
+
+Salt parses with libyaml where PyYAML has it (``salt/utils/yaml.py``), and so do we: PyYAML's own
+parser refuses tabs that libyaml takes.
 """
 
 from __future__ import annotations
 
+import copy
 import glob
 import os.path
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from saltext_ha.common import validators
 from saltext_ha.lint.model import Place, Problem, Setting
 
 MAIN = "main"
 INCLUDED = "included"
 QUOTED = re.compile(r"\[.*\]|'.{2,}'", re.DOTALL)  # a single character may be shown
 MAX_DEPTH = 10  # of files that include files
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass
 class Sources:
-    """All settings in Salt's order, and the files that it cannot read."""
+    """
+    All settings in Salt's order, and the files that it cannot read.
+
+    ``merged`` is what the files say together, as Salt merges them: without its defaults, and before
+    it expands paths.
+    """
 
     settings: list[Setting] = field(default_factory=list)
+    merged: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def places(self) -> dict[str, Place]:
         """Option → the place that counts: the last one."""
         return {setting.option: setting.place for setting in self.settings}
 
-    def values(self) -> dict[str, Any]:
-        """Option → its value in the last file, neither merged nor with defaults."""
-        return {setting.option: setting.value for setting in self.settings}
+    def unreadable(self, path: str, line: int, reason: str) -> dict[Any, Any]:
+        """Note a problem; returns what Salt has of such a file: nothing."""
+        self.problems.append(Problem(path, line, reason))
+        return {}
 
 
 def read(conf_file: str, default_include: str) -> Sources:
@@ -50,22 +63,35 @@ def read(conf_file: str, default_include: str) -> Sources:
     :param default_include: used if the file does not set it, such as ``minion.d/*.conf``.
     """
     sources = Sources()
-    _read_file(conf_file, MAIN, sources)
-    main = sources.values()
+    main = _read_file(conf_file, MAIN, sources)
+    sources.merged.update(main)
     for patterns in (main.get("default_include", default_include), main.get("include")):
-        for path in _matches(patterns, conf_file):
-            _read_included(path, sources, MAX_DEPTH)
+        sources.merged.update(_included(patterns, conf_file, sources, MAX_DEPTH))
     return sources
 
 
-def _read_included(path: str, sources: Sources, depth: int) -> None:
-    nested = _read_file(path, INCLUDED, sources).get("include")
-    if depth:
-        for inner in _matches(nested, path):
-            _read_included(inner, sources, depth - 1)
+def _included(patterns: Any, origin: str, sources: Sources, depth: int) -> dict[Any, Any]:
+    """What the files that match *patterns* say together, merged as ``include_config`` does it."""
+    import salt.utils.dictupdate
+
+    found: dict[Any, Any] = {}
+    for path in _matches(patterns, origin, sources):
+        # Copied: what a file says must stay so when another one is merged into it.
+        values = copy.deepcopy(_read_file(path, INCLUDED, sources))
+        if depth:
+            values.update(_included(values.get("include"), path, sources, depth - 1))
+        try:
+            salt.utils.dictupdate.update(found, values, merge_lists=True)
+        except RecursionError:
+            sources.unreadable(path, 0, "a mapping in it contains itself")
+    return found
 
 
-def _matches(patterns: Any, origin: str) -> Iterator[str]:
+def _matches(patterns: Any, origin: str, sources: Sources) -> Iterator[str]:
+    if patterns and not isinstance(patterns, (str, list)):
+        kind = validators.kind(patterns)
+        sources.unreadable(origin, 0, f"an include: in it takes a path or a list, not {kind}")
+        return
     for pattern in [patterns] if isinstance(patterns, str) else patterns or []:
         path = os.path.expanduser(str(pattern))  # noqa: PTH111
         if not os.path.isabs(path):  # noqa: PTH117
@@ -73,27 +99,23 @@ def _matches(patterns: Any, origin: str) -> Iterator[str]:
         yield from sorted(glob.glob(path))  # noqa: PTH207
 
 
-def _read_file(path: str, layer: str, sources: Sources) -> Mapping[str, Any]:
+def _read_file(path: str, layer: str, sources: Sources) -> dict[Any, Any]:
     """Note the settings of *path*, and return its values."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_LOADER)
         values = _loaded(text)
     except OSError as exc:
-        sources.problems.append(Problem(path, 0, exc.strerror or type(exc).__name__))
-        return {}
+        return sources.unreadable(path, 0, exc.strerror or type(exc).__name__)
     except UnicodeDecodeError:
-        sources.problems.append(Problem(path, 0, "it is no UTF-8 text"))
-        return {}
+        return sources.unreadable(path, 0, "it is no UTF-8 text")
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
-        sources.problems.append(Problem(path, mark.line + 1 if mark else 0, _reason(exc)))
-        return {}
+        return sources.unreadable(path, mark.line + 1 if mark else 0, _reason(exc))
     if values is None:
         return {}
     if not isinstance(values, dict) or not isinstance(node, yaml.MappingNode):
-        sources.problems.append(Problem(path, 1, "it is no mapping of options"))
-        return {}
+        return sources.unreadable(path, 1, "it is no mapping of options")
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value in values:
             lines = (

@@ -15,7 +15,7 @@ from saltext_ha.common.errors import TokenError, reason_of
 from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir
 from saltext_ha.common.master_key import ROLES, SIGN
 from saltext_ha.membership.token import INVITE_ID, JoinToken, mac_key
-from saltext_ha.transport import tls
+from saltext_ha.transport import fingerprints, tls
 from saltext_ha.transport.identity import Identity
 
 INVITES_DIR = "invites"
@@ -251,4 +251,4 @@ def shown_fingerprint(host: str, port: int, timeout: float) -> str:
         socket.create_connection((host, port), timeout) as raw,
         tls.joining_context().wrap_socket(raw, server_hostname=host) as secured,
     ):
-        return tls.fingerprint(secured.getpeercert(binary_form=True) or b"")
+        return fingerprints.of(secured.getpeercert(binary_form=True) or b"")

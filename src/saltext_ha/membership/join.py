@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError
 from saltext_ha.common.fail_points import point
@@ -22,8 +21,8 @@ from saltext_ha.membership.token import (
     reply_mac,
     request_mac,
 )
-from saltext_ha.transport import tls, wire
-from saltext_ha.transport.client import Exchange
+from saltext_ha.transport import wire
+from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer, read_peer
 from saltext_ha.transport.trust import Trust
@@ -250,16 +249,10 @@ async def _first_answer(
 ) -> dict[str, Any]:
     reasons = []
     for url in ticket.urls:
-        expected = bytes.fromhex(ticket.fingerprint.replace(":", ""))
-        exchange = Exchange(url, tls.joining_context(), expected)
         try:
-            return await asyncio.wait_for(exchange.call(method, request), timeout)
-        except asyncio.TimeoutError:
-            reasons.append(f"{urlsplit(url).netloc} timed out")
+            return await call_stranger(url, ticket.fingerprint, method, request, timeout)
         except PeerUnreachable as exc:
             reasons.append(str(exc))
-        finally:
-            await exchange.close()
     raise PeerUnreachable("; ".join(reasons))
 
 

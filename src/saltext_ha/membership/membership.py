@@ -28,8 +28,8 @@ from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
-# Most members in one offer; a group may limit them to fewer.
 REMOVED = "this master was removed from the group: salt-run ha.leave here, then join anew"
+# Most members in one offer; a group may limit them to fewer.
 MAX_TOLD = 1024
 # So many new masters may one peer introduce in an hour.
 MAX_INTRODUCED = 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import NobodyListens, PeerUnreachable, reason_of
-from saltext_ha.transport import tls
+from saltext_ha.transport import fingerprints, tls
 from saltext_ha.transport.identity import Identity
 
 LOOK = 5.0
@@ -91,7 +91,7 @@ async def shown(url: str, timeout: float = LOOK) -> str:
     except OSError as exc:
         raise PeerUnreachable(f"{parts.netloc} cannot be reached: {reason_of(exc)}") from None
     try:
-        return tls.fingerprint(writer.get_extra_info("ssl_object").getpeercert(True) or b"")
+        return fingerprints.of(writer.get_extra_info("ssl_object").getpeercert(True) or b"")
     except ValueError:
         raise PeerUnreachable(f"{parts.netloc} hung up") from None
     finally:

@@ -17,7 +17,7 @@ import msgpack
 
 from saltext_ha.common.errors import NO_SENSE, TokenError
 from saltext_ha.config.mapping import NAME, check_url
-from saltext_ha.transport import wire
+from saltext_ha.transport import fingerprints, wire
 
 PREFIX = "ha1."
 _CHECKSUM = 6
@@ -44,7 +44,7 @@ class JoinToken:
         packed = wire.pack(
             {
                 "u": list(self.urls),
-                "f": bytes.fromhex(self.fingerprint.replace(":", "")),
+                "f": fingerprints.digest(self.fingerprint),
                 "i": bytes.fromhex(self.invite),
                 "e": self.expires,
                 "g": self.group,

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import (
     HaError,
@@ -27,8 +26,7 @@ from saltext_ha.membership.group_secret import NONCE, STANDING, request_mac
 from saltext_ha.membership.join import TIMEOUT, Joined, Place, Tell, accept, proven, silently
 from saltext_ha.membership.reaching import Reach, answering, shown, unreached, wish
 from saltext_ha.membership.token import mac_key, reply_mac
-from saltext_ha.transport import tls
-from saltext_ha.transport.client import Exchange
+from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer, read_peer
 from saltext_ha.transport.trust import Trust
@@ -93,14 +91,8 @@ async def apply(
         "mac": proof,
         **wish(own.reach),
     }
-    exchange = Exchange(url, tls.joining_context(), bytes.fromhex(server.replace(":", "")))
-    try:
-        async with answering(own.reach, own.identity):
-            answer = await asyncio.wait_for(exchange.call("join", request), timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{urlsplit(url).netloc} timed out") from None
-    finally:
-        await exchange.close()
+    async with answering(own.reach, own.identity):
+        answer = await call_stranger(url, server, "join", request, timeout)
     reply = proven(answer, lambda text: reply_mac(key, server, ourselves.fingerprint, text))
     if reply.get("nonce") != nonce:
         raise TokenError("the answer to the join request is an old one; nothing was changed here")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import salt.cache
 
 from saltext_ha.common.errors import HaError, StoreError
-from saltext_ha.minions.presence import FROM_MINION
+from saltext_ha.salt_bus.intake import FROM_MINION
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from saltext_ha.common.errors import NO_SENSE
 from saltext_ha.minions.job_specs import plain
 
+NONSENSE = "answered nonsense"
+
 
 @dataclass
 class Answers:
@@ -55,11 +57,11 @@ def read_count(raw: Mapping[str, Any], jid: str) -> Count | str:
         return "does not say; is it of an older release?"
     told = counts.get(jid)
     if not isinstance(told, list) or len(told) != 3:
-        return "answered nonsense"
+        return NONSENSE
     targeted, returned, failed = told
     numbers = told if targeted is not None else (returned, failed)
     if not all(type(each) is int for each in numbers):
-        return "answered nonsense"
+        return NONSENSE
     return Count(targeted, returned, failed)
 
 
@@ -88,4 +90,4 @@ def read_answers(raw: Mapping[str, Any]) -> Answers:
             running=frozenset(map(str, raw.get("running") or ())),
         )
     except NO_SENSE:
-        return Answers(error="answered nonsense")
+        return Answers(error=NONSENSE)

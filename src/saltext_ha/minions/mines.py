@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol
 
 from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
+from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Updated, arrived
-from saltext_ha.salt_bus.intake import is_id
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.salt_bus.intake import FROM_PEER, is_id
+from saltext_ha.keystore.minion_key import is_id
+from saltext_ha.salt_bus.intake import FROM_MINION, FROM_PEER
 from saltext_ha.transport import wire
 
 SURE = ("job", "schedule", "start", "watchdog", "failover", "beacon")
@@ -42,7 +43,6 @@ MAX_JOBS = 5_000
 LONGEST_JID = 40
 MAX_OF = 1_000
 MAX_ADDRESSES = 8
-FROM_MINION = "_minion_event"  # the command by which Salt takes events of minions
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.salt_bus.intake import FROM_PEER, MemoryBudget, is_id, weigh
+from saltext_ha.keystore.minion_key import is_id
+from saltext_ha.salt_bus.intake import FROM_PEER, MemoryBudget, weigh
 
 Keep = Callable[[Any], Any]
 

@@ -16,6 +16,7 @@ from saltext_ha.consistency.rules import DRIFT
 from saltext_ha.consistency.values import ABSENT as LACKS
 from saltext_ha.keystore import minion_key
 from saltext_ha.replication.placement import ABSENT, Stored
+from saltext_ha.replication.record import ACCEPTED
 
 #: Salt itself warns from a quarter of the open files on (salt.utils.verify.check_max_open_files).
 FILES_PER_MINION = 4
@@ -32,7 +33,6 @@ CONFLICT = "salt-run ha.resolve {minion} {keys}, of the key that the minion real
 SAME_VERSION = "saltext-ha on the minion and on every master, the same version as here"
 
 MASTERS, KEYS, MINIONS, CAPACITY = "masters", "keys", "minions", "capacity"
-ACCEPTED = "accepted"
 DIFFERENT = "accepted with different keys"
 
 

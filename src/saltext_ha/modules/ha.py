@@ -322,8 +322,8 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     if pid is None:
         __context__["retcode"] = 1
         return answer | {"comment": _no_minion()}
-    place = run.site(__opts__, lambda: tcp_links.established(pid), request.TIMEOUT)
     try:
+        place = run.site(__opts__, lambda: tcp_links.established(pid), request.TIMEOUT)
         plan = request.plan(place, to)
     except HaError as exc:
         __context__["retcode"] = 1

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.salt_bus.intake import FROM_MINION
+
 WINDOW = 60.0
 """Most seconds between two copies of one event: for so long minions try to reach a master."""
 KEPT = 600.0
@@ -25,7 +27,6 @@ MOST = 50_000
 MOST_ALIKE = 1_000
 """Occurrences of one event that are remembered: a minion that repeats one without end costs no
 more."""
-FROM_MINION = "_minion_event"
 SAID_BY_MINION = ("id", "data", "grains")
 """The keys that count in an event that Salt makes for a minion; others differ between masters."""
 OF_SENDER = {"fired", "proof", "traceparent", "tracestate", "baggage", "proxy_target"}

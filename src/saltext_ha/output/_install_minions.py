@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, count, not_asked, number, table
+from saltext_ha.output._text import Screen, clean, count, left_out, not_asked, number, table, yes_no
 
 LISTED = 200  # minions, those with a problem first; all of them are in the JSON
 _FIRST = ("no answer", "failed")
@@ -20,15 +20,14 @@ def install_minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
             clean(row.get("result")),
             clean(row.get("before") or "-"),
             clean(row.get("now") or "-"),
-            {True: "yes", False: "no"}.get(row.get("restarted"), "-"),
+            yes_no(row.get("restarted")),
         ]
         for row in rows[:LISTED]
     ]
     lines = not_asked(data, screen)
     if cells:
         lines += table(screen, ["Minion", "Result", "Before", "Now", "Restarted"], cells)
-    if len(rows) > LISTED:
-        lines.append(f"… {number(len(rows) - LISTED)} more (--out=json has all)")
+    lines += left_out(len(rows) - LISTED)
     lines += [
         f"  {clean(row.get('id'))}: {clean(row['problem'])}"
         for row in rows[:LISTED]

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, count, shorten
+from saltext_ha.output._text import Screen, clean, count, left_out, shorten
 
 LISTED = 50  # findings; all of them are in the JSON
 LONGEST_DETAIL = 300
@@ -22,9 +22,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     explained: set[tuple[str, str]] = set()
     for finding in findings[:LISTED]:
         lines += _finding(finding, explained, screen)
-    if len(findings) > LISTED:
-        lines.append(f"… {count(len(findings) - LISTED, 'finding')} more (--out=json has all)")
-    return [*lines, _summary(data)]
+    return [*lines, *left_out(len(findings) - LISTED, "finding"), _summary(data)]
 
 
 def _finding(

@@ -11,8 +11,10 @@ from saltext_ha.output._text import (
     clean,
     count,
     duration,
+    left_out,
     not_asked,
     number,
+    number_or,
     shorten,
     table,
 )
@@ -40,7 +42,7 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
         [
             f"{clean(each.get('name'))} *" if each.get("self") else clean(each.get("name")),
             clean(each.get("state")),
-            *(_number(each.get(key)) for key in ("minions", "connections")),
+            *(number_or(each.get(key), "?") for key in ("minions", "connections")),
             "?" if each.get("listening") is None else duration(each["listening"]),
         ]
         for each in data.get("masters") or []
@@ -72,7 +74,7 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
     versions = ["saltext-ha"] if data.get("live") else []
     lines += table(screen, ["Minion", "State", "On", "Heard", "By", "Type", *versions], cells)
-    return [*lines, *_more(rows), *_notes(rows), _summary(data)]
+    return [*lines, *left_out(len(rows) - LISTED, "minion"), *_notes(rows), _summary(data)]
 
 
 def _version(row: Mapping[str, Any]) -> str:
@@ -154,7 +156,7 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for row in rows[:LISTED]
     ]
     lines += table(screen, ["Minion", *map(clean, masters), "Type", "State"], cells)
-    lines += [*_more(rows), *_notes(rows)]
+    lines += [*left_out(len(rows) - LISTED, "minion"), *_notes(rows)]
     lines += [
         screen.paint(
             f"{count(each.get('count') or 0, 'answer')} to {clean(each.get('published'))} came to "
@@ -177,7 +179,7 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
     if rows:
         lines += table(screen, ["Minion", "From", "To", ""], rows[:LISTED])
-        lines += _more(rows)
+        lines += left_out(len(rows) - LISTED, "minion")
     lines += _stay(data, screen)
     lines += [screen.paint(clean(note), "degraded") for note in data.get("notes") or []]
     for name, each in (data.get("spread") or {}).items():
@@ -232,10 +234,6 @@ def _cell(row: Mapping[str, Any], master: str) -> str:
     return _CELL.get(str(cell.get("state")), "?")
 
 
-def _number(value: Any) -> str:
-    return "?" if value is None else number(value)
-
-
 def _troubled(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The rows, sorted: minions that need attention first."""
     rank = {state: place for place, state in enumerate(_ORDER)}
@@ -248,11 +246,6 @@ def _notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         f"  {clean(row.get('id'))}: {shorten(clean(row['note']), LONGEST)}"
         for row in noted[:LISTED]
     ]
-
-
-def _more(rows: list[Any]) -> list[str]:
-    left = len(rows) - LISTED
-    return [f"… {count(left, 'minion')} more (--out=json has all)"] if left > 0 else []
 
 
 def _summary(data: Mapping[str, Any]) -> str:

@@ -6,7 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, count, duration, not_asked, shorten, table
+from saltext_ha.output._text import (
+    Screen,
+    clean,
+    count,
+    duration,
+    not_asked,
+    shorten,
+    table,
+    yes_no,
+)
 
 LONGEST = 300
 REACTOR = {
@@ -44,7 +53,7 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = [
         [
             f"{row.get('name')}{' *' if row.get('name') == data.get('leader') else ''}",
-            {True: "yes", False: "no"}.get(row.get("leads"), "?"),
+            yes_no(row.get("leads"), "?"),
             str(row.get("follows") or ("?" if row.get("leads") is None else "nobody")),
             shorten(clean(row.get("note") or ""), LONGEST),
         ]
@@ -69,9 +78,7 @@ def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]
     rows = [
         [
             str(name),
-            {True: "yes", False: "no"}.get(reactor.get("reacts"), "?")
-            if reactor.get("configured")
-            else "none configured",
+            yes_no(reactor.get("reacts"), "?") if reactor.get("configured") else "none configured",
             *(_number(reactor.get(count)) for count in REACTOR.values()),
         ]
         for name, reactor in found

@@ -11,21 +11,20 @@ from saltext_ha.output._text import (
     clean,
     count,
     distinct,
+    left_out,
     not_asked,
-    number,
-    shorten,
+    notes,
     table,
 )
 
 LISTED = 50  # rows; all of them are in the JSON
-LONGEST_NOTE = 400
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     name, undo, test = clean(data.get("name")), data.get("undo"), data.get("test")
     since = data.get("since")
     span = f" since {at_time(since)}" if since is not None else ""
-    lines = _notes(data) if not test else []
+    lines = notes(data) if not test else []
     members = data.get("members") or []
     if members:
         fate = ("would be removed, too" if test else "removed, too") if undo else "stay pinned"
@@ -44,7 +43,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
         lines.append(f"no key is known that {name} decided about{span}")
     if undo and test:
         lines.append("planned; nothing was changed (test=True)")
-    return lines + not_asked(data, screen) + (_notes(data) if test else [])
+    return lines + not_asked(data, screen) + (notes(data) if test else [])
 
 
 def _by(member: Mapping[str, Any]) -> str:
@@ -76,9 +75,7 @@ def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str)
         lines.append(line)
         below = [_claim(key), clean(key.get("note") or "") if undo else ""]
         lines += [f"    {text}" for text in below if text]
-    if len(keys) > LISTED:
-        lines.append(f"  … {number(len(keys) - LISTED)} more (--out=json has all)")
-    return lines
+    return [*lines, *(f"  {line}" for line in left_out(len(keys) - LISTED))]
 
 
 def _claim(key: Mapping[str, Any]) -> str:
@@ -87,7 +84,3 @@ def _claim(key: Mapping[str, Any]) -> str:
         return ""
     by = f" by {clean(key['by'])}" if key.get("by") else ""
     return f"says it was made on {clean(key.get('on') or '?')}{by}, {at_time(key.get('at'))}"
-
-
-def _notes(data: Mapping[str, Any]) -> list[str]:
-    return [shorten(clean(note), LONGEST_NOTE) for note in data.get("notes") or []]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, table
+from saltext_ha.output._text import Screen, clean, table, yes_no
 
 
 def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = [
         [
             clean(row.get("name")),
-            _said(row),
+            yes_no(row.get("restarted")),
             "-" if row.get("seconds") is None else f"{row['seconds']:g} s",
             clean(row.get("problem") or row.get("command")),
         ]
@@ -24,7 +24,3 @@ def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
     elif data.get("retcode"):
         lines.append("stopped there: look at that master, then run it again")
     return lines
-
-
-def _said(row: Mapping[str, Any]) -> str:
-    return {True: "yes", False: "no"}.get(row.get("restarted"), "-")  # type: ignore[arg-type]

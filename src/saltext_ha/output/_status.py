@@ -17,6 +17,7 @@ from saltext_ha.output._text import (
     listed,
     notes,
     number,
+    number_or,
     seen,
     shorten,
     with_notes,
@@ -108,18 +109,14 @@ def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
                 f"{master.get('name')} *" if master.get("self") else str(master.get("name")),
                 state,
                 master.get("salt") or "?",
-                *(_amount(master.get(key), missing) for key in amounts),
+                *(number_or(master.get(key), missing) for key in amounts),
                 master.get("digest") or missing,
                 _behind(master.get("behind"), missing),
-                *(_amount(master.get(key), missing) for key in bound),
+                *(number_or(master.get(key), missing) for key in bound),
                 seen(master),
             ]
         )
     return with_notes(screen, columns, rows, masters, right)
-
-
-def _amount(value: int | None, missing: str) -> str:
-    return missing if value is None else number(value)
 
 
 def _behind(value: int | None, missing: str) -> str:

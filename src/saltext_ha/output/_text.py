@@ -84,6 +84,11 @@ def number(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
+def number_or(value: int | None, unknown: str) -> str:
+    """:func:`number`, or *unknown* for None."""
+    return unknown if value is None else number(value)
+
+
 def count(amount: int, word: str) -> str:
     """``1 key``, ``3 keys``."""
     return f"{number(amount)} {word if amount == 1 else word + 's'}"
@@ -215,12 +220,21 @@ def with_notes(
     ]
 
 
+def left_out(amount: int, word: str = "") -> list[str]:
+    """A line about *amount* entries that are not shown, if there are any; *word*: one of them."""
+    said = count(amount, word) if word else number(amount)
+    return [f"… {said} more (--out=json has all)"] if amount > 0 else []
+
+
+def yes_no(value: Any, unknown: str = "-") -> str:
+    """``yes`` or ``no``; *unknown* for anything but True and False."""
+    return "yes" if value is True else "no" if value is False else unknown
+
+
 def listed(entries: Iterable[str]) -> list[str]:
     """Entries below a table, indented, the first :data:`LISTED` of them."""
     lines = [f"  {entry}" for entry in entries]
-    if len(lines) > LISTED:
-        return [*lines[:LISTED], f"  … {number(len(lines) - LISTED)} more (--out=json has all)"]
-    return lines
+    return [*lines[:LISTED], *(f"  {line}" for line in left_out(len(lines) - LISTED))]
 
 
 def notes(data: Mapping[str, Any]) -> list[str]:

@@ -56,12 +56,7 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
             yield f"  {sign} … {number(counts[kind] - LISTED)} more {kind}"
     if test:
         yield from (f"  {line}" for line in _diff(tree.get("diff") or [], screen))
-    for master, edits in sorted((tree.get("edits") or {}).items()):
-        paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
-        yield (
-            f"  edited by hand on {clean(master)}: {count(edits.get('count') or 0, 'file')} "
-            f"({paths}); the folder is kept beside"
-        )
+    yield from (f"{line}; the folder is kept beside" for line in _edits(tree))
     if test and tree.get("owners"):
         owners = ", ".join(map(clean, tree["owners"]))
         yield f"  owned by {owners} in the source; on the masters by the user of salt-master"
@@ -105,13 +100,18 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
             lines.append("  nothing was deployed yet: salt-run ha.deploy test=True")
         if tree.get("conflict"):
             lines.append(f"  {screen.paint('conflict')}: {clean(tree['conflict'])}")
-        for master, edits in sorted((tree.get("edits") or {}).items()):
-            paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
-            lines.append(
-                f"  edited by hand on {clean(master)}: {count(edits.get('count') or 0, 'file')} "
-                f"({paths}): salt-run ha.deploy serves the deployed ones, and keeps these beside"
-            )
+        lines += [
+            f"{line}: salt-run ha.deploy serves the deployed ones, and keeps these beside"
+            for line in _edits(tree)
+        ]
     return lines + not_asked(data, screen)
+
+
+def _edits(tree: Mapping[str, Any]) -> Iterator[str]:
+    for master, edits in sorted((tree.get("edits") or {}).items()):
+        paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
+        files = count(edits.get("count") or 0, "file")
+        yield f"  edited by hand on {clean(master)}: {files} ({paths})"
 
 
 def _bytes(size: int) -> str:

@@ -23,9 +23,9 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, Protocol
 
+from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.replica.history import MAX_GLOB, MAX_STARS
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
-from saltext_ha.salt_bus.intake import is_id
 
 PREFIX = "salt/wheel/"
 UNKNOWN = "UNKNOWN"

@@ -115,7 +115,14 @@ def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) 
     if Path(conf_file).parent / include != path.parent / "*.conf":
         raise HaError(f"default_include is {include}: {path} would not be read, or not only it")
     others, lost = [], []
-    for setting in sources.read(conf_file, include).settings:
+    read = sources.read(conf_file, include)
+    unread = [f"{p.file}:{p.line} {p.reason}" for p in read.problems if p.file != str(path)]
+    if unread:
+        raise HaError(
+            "files of the minion's configuration cannot be read, and may set the same options; "
+            f"mend them first: {'; '.join(unread)}"
+        )
+    for setting in read.settings:
         if setting.option in found and setting.place.file != str(path):
             where = f"{setting.place.file}:{setting.place.line} {setting.option}"
             if setting.layer == sources.INCLUDED:
@@ -140,9 +147,11 @@ def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> t
     now = collect.of_minion(opts)
     places = {**now.places, **dict.fromkeys(found, Place(str(path), 1))}
     then = replace(now, options={**now.options, **found}, places=places)
+    then = replace(then, merged={**now.merged, **found})
     then = replace(then, addresses=collect.addresses(then.masters))
-    before = {(f["code"], f["detail"]) for f in check.inspect("", now)}
-    fresh = [f for f in check.inspect("", then) if (f["code"], f["detail"]) not in before]
+    failed: dict[str, str] = {}
+    before = {(f["code"], f["detail"]) for f in check.inspect("", now, failed)}
+    fresh = [f for f in check.inspect("", then, failed) if (f["code"], f["detail"]) not in before]
     texts = {
         level: [
             f"{f['code']} {f['title']} ({f['detail']}): {f['fix']}"
@@ -153,7 +162,8 @@ def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> t
     }
     if texts.get(ERROR):
         raise HaError("with it the minion would not work: " + "; ".join(texts[ERROR]))
-    return tuple(text for level, some in texts.items() if level != INFO for text in some)
+    unsure = [f"{code} could not be looked at: {why}" for code, why in failed.items()]
+    return (*(text for level, some in texts.items() if level != INFO for text in some), *unsure)
 
 
 def _is_newer(path: Path, minion: int) -> bool:

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.keystore import minion_key
+from saltext_ha.keystore.minion_key import is_id
 
+FROM_MINION = "_minion_event"
+"""The command by which Salt takes events of minions."""
 FROM_PEER = "__peer_id"
 """Beside the data of an event that Salt's own cluster brought from another of its members."""
 
@@ -87,15 +88,6 @@ def take(tag: Any, data: Any) -> dict[str, Any] | None:
     if isinstance(present, list):
         taken["present"] = [each for each in islice(present, MOST_PRESENT) if is_id(each)]
     return taken
-
-
-def is_id(value: Any) -> bool:
-    """Whether *value* may be the id of a minion."""
-    try:
-        minion_key.check_id(value)
-    except InvalidRecord:
-        return False
-    return True
 
 
 def fits(value: Any, size: Size, depth: int = DEEPEST, dates: bool = False) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 
 import salt.payload
 import salt.utils.event
+import salt.utils.yaml
 import yaml
 
 from saltext_ha.salt_bus.intake import HEARD
@@ -46,7 +47,8 @@ def patterns(opts: Mapping[str, Any]) -> list[str]:
     entries = opts.get("reactor") or []
     if isinstance(entries, str):  # the path of a file that has them, on 3008
         try:
-            entries = yaml.safe_load(Path(entries).read_text(encoding="utf-8"))
+            # By Salt's own loader: PyYAML's refuses tabs that libyaml takes.
+            entries = salt.utils.yaml.safe_load(Path(entries).read_text(encoding="utf-8"))
         except (OSError, ValueError, yaml.YAMLError) as exc:
             log.error("ha reactor: reactor: %s cannot be read: %s", opts["reactor"], exc)
             return []

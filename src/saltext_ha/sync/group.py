@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
@@ -19,8 +19,11 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
 
+T = TypeVar("T")
+
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
+JUST_JOINED = "joined just now; not asked yet"
 
 
 class Group:
@@ -102,8 +105,20 @@ class Group:
             else:
                 answers[name] = answer
         for name in self.peers.keys() - links.keys():
-            errors[name] = "joined just now; not asked yet"
+            errors[name] = JUST_JOINED
         return answers, errors
+
+    async def shown_everywhere(
+        self, question: dict[str, Any]
+    ) -> tuple[dict[str, dict[str, Stored]], dict[str, str]]:
+        """
+        What each master shows, *question* as in :meth:`shown`; and why some do not answer, or make
+        no sense.
+        """
+        answers, errors = await self.ask("keys", question, SLOW)
+        own = table(await self.shown(question))
+        theirs = read_each(answers, errors, lambda _, answer: table(answer.get("keys")))
+        return {self.name: own, **theirs}, errors
 
     async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
         """
@@ -113,9 +128,8 @@ class Group:
         """
         everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
         for batch in batches(ids, 10 * MAX_SHOWN):
-            answers, failed = await self.ask("keys", {"ids": batch}, SLOW)
-            everywhere[self.name].update(table(await self.shown({"ids": batch})))
-            for name, found in tables(answers, failed).items():
+            shown, failed = await self.shown_everywhere({"ids": batch})
+            for name, found in shown.items():
                 everywhere.setdefault(name, {}).update(found)
             for name, why in failed.items():
                 errors.setdefault(name, why)
@@ -159,15 +173,17 @@ def table(raw: Any) -> dict[str, Stored]:
     return found
 
 
-def tables(
-    answers: Mapping[str, Mapping[str, Any]], errors: dict[str, str]
-) -> dict[str, dict[str, Stored]]:
-    """What each master shows; a master whose answer makes no sense is added to *errors*."""
+def read_each(
+    answers: Mapping[str, Mapping[str, Any]],
+    errors: dict[str, str],
+    read: Callable[[str, Mapping[str, Any]], T],
+) -> dict[str, T]:
+    """Each answer by *read*; a master whose answer makes no sense is added to *errors*."""
     found = {}
     for name, answer in answers.items():
         try:
-            found[name] = table(answer.get("keys"))
-        except InvalidRecord as exc:
+            found[name] = read(name, answer)
+        except HaError as exc:
             errors[name] = str(exc)
     return found
 

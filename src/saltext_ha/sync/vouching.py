@@ -23,7 +23,7 @@ from saltext_ha.common.files import read_plain
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
-from saltext_ha.transport import wire
+from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.trust import Trust
 
@@ -80,7 +80,7 @@ class Vouching:
         own = _certificates(identity.chain)
         if word and word.high and word.owner in own:
             replica.vouched.take([self._sign(word)])
-        replica.take_node(bytes.fromhex(identity.fingerprint.replace(":", "")))
+        replica.take_node(fingerprints.digest(identity.fingerprint))
         self._follow()
 
     def own(self) -> list[list[Any]]:

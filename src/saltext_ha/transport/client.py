@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from saltext_ha.common.errors import (
     drop_tracebacks,
     reason_of,
 )
-from saltext_ha.transport import succession, tls, wire
+from saltext_ha.transport import fingerprints, succession, tls, wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 
@@ -48,7 +47,7 @@ class PeerClient:
         self.bytes_received = 0
         self._timeout = timeout
         self._exchange = Exchange(
-            peer.url, tls.client_context(identity, peer.certificate), peer.certificate
+            peer.url, tls.client_context(identity, peer.certificate), peer.fingerprint
         )
 
     async def call(
@@ -96,6 +95,23 @@ async def call_once(
         await client.close()
 
 
+async def call_stranger(
+    url: str, expected: str | None, method: str, payload: Mapping[str, Any], timeout: float
+) -> dict[str, Any]:
+    """
+    Like :func:`call_once`, but shows no certificate of ours.
+
+    :param expected: as for :class:`Exchange`.
+    """
+    exchange = Exchange(url, tls.joining_context(), expected)
+    try:
+        return await asyncio.wait_for(exchange.call(method, payload), timeout)
+    except asyncio.TimeoutError:
+        raise PeerUnreachable(f"{urlsplit(url).netloc} timed out") from None
+    finally:
+        await exchange.close()
+
+
 async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
     """
     All certificates of the master at the address of *peer*, the oldest first, as it says. Believe
@@ -103,13 +119,7 @@ async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
 
     :raises PeerError: the master cannot be asked.
     """
-    exchange = Exchange(peer.url, tls.joining_context(), None)
-    try:
-        answer = await asyncio.wait_for(exchange.call("certificates", {}), timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{peer.address} timed out") from None
-    finally:
-        await exchange.close()
+    answer = await call_stranger(peer.url, None, "certificates", {}, timeout)
     shown = answer.get("certificates")
     entries = shown if isinstance(shown, list) else []
     return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
@@ -122,34 +132,28 @@ async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 
     :param name: our name.
     :raises PeerError: *peer* cannot be asked, or does not believe them.
     """
-    exchange = Exchange(peer.url, tls.joining_context(), peer.certificate)
     shown = {"name": name, "certificates": list(identity.chain)}
-    try:
-        await asyncio.wait_for(exchange.call("renewed", shown), timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{peer.address} timed out") from None
-    finally:
-        await exchange.close()
+    await call_stranger(peer.url, peer.fingerprint, "renewed", shown, timeout)
 
 
 class Exchange:
     """
-    Requests to *url*, whose server must show exactly the certificate *expected*.
+    Requests to *url*, whose server must show the certificate with the fingerprint *expected*.
 
     :param context: the TLS context.
-    :param expected: a PEM certificate, or its SHA-256; compared before anything is sent. None if
-        the answer proves itself and nothing confidential is sent.
+    :param expected: compared before anything is sent. None if the answer proves itself and nothing
+        confidential is sent.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext, expected: str | bytes | None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext, expected: str | None) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._url = url
         self._address = urlsplit(url).netloc
         self._context = context
-        if isinstance(expected, str):
-            expected = hashlib.sha256(ssl.PEM_cert_to_DER_cert(expected)).digest()
-        self._expected = aiohttp.Fingerprint(expected) if expected else None
+        self._expected = (
+            None if expected is None else aiohttp.Fingerprint(fingerprints.digest(expected))
+        )
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 

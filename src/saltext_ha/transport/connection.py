@@ -27,8 +27,8 @@ from typing import cast
 
 from saltext_ha.common.errors import TrustError, drop_tracebacks
 from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE, Refuse
+from saltext_ha.transport import fingerprints
 from saltext_ha.transport.framing import Framing, Unframed
-from saltext_ha.transport.tls import fingerprint
 
 # Errors of accept(2) if this process or the system is out of resources; we try again after _PAUSE
 # seconds. The caller that was not accepted still waits, so the socket stays readable.
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
         self._acceptor.handshakes.pop(self, None)
         self._transport, self._sock = secured, None
         if der:
-            self.fingerprint = fingerprint(der)
+            self.fingerprint = fingerprints.of(der)
             self._acceptor.enter(self, self._acceptor.authenticated, limits.max_connections)
         else:
             self._acceptor.enter(self, self._acceptor.anonymous, limits.max_anonymous)

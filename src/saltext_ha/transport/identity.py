@@ -7,7 +7,6 @@ It is never Salt's ``master.pem``: the whole group may share that, and minions a
 from __future__ import annotations
 
 import datetime
-import hashlib
 import logging
 import secrets
 import ssl
@@ -22,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import create_whole, private_dir, read_plain, refuse_link, write_whole
-from saltext_ha.transport import succession
+from saltext_ha.transport import fingerprints, succession
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Identity:
     @property
     def fingerprints(self) -> frozenset[str]:
         """The fingerprints of all certificates."""
-        return frozenset(map(_fingerprint, self.chain))
+        return frozenset(map(fingerprints.of_pem, self.chain))
 
 
 def load_or_create(state_dir: Path, name: str) -> Identity:
@@ -267,8 +266,4 @@ def _checked(
             f"backup, or remove both and join the group again"
         )
     shown_pem = ssl.DER_cert_to_PEM_cert(der)
-    return Identity(key_file, certificate_file, shown_pem, _fingerprint(shown_pem))
-
-
-def _fingerprint(pem: str) -> str:
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest().hex(":")
+    return Identity(key_file, certificate_file, shown_pem, fingerprints.of(der))

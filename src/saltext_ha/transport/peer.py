@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,8 @@ from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import TrustError
 from saltext_ha.config.mapping import NAME, check_url
-from saltext_ha.transport import succession
-from saltext_ha.transport.tls import fingerprint, read_certificate
+from saltext_ha.transport import fingerprints, succession
+from saltext_ha.transport.tls import read_certificate
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class Peer:
     @property
     def fingerprints(self) -> frozenset[str]:
         """The fingerprints of all certificates of the peer, present and former."""
-        former = (fingerprint(ssl.PEM_cert_to_DER_cert(pem)) for pem in self.former)
-        return frozenset((self.fingerprint, *former))
+        return frozenset((self.fingerprint, *map(fingerprints.of_pem, self.former)))
 
     @property
     def address(self) -> str:

@@ -7,21 +7,16 @@ The fingerprint of a certificate stands for it everywhere.
 
 from __future__ import annotations
 
-import hashlib
 import ssl
 from collections.abc import Iterable
 
 from cryptography import x509
 
 from saltext_ha.common.errors import TrustError, reason_of
+from saltext_ha.transport import fingerprints
 from saltext_ha.transport.identity import Identity
 
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME; ssl has no name for it
-
-
-def fingerprint(der: bytes) -> str:
-    """The SHA-256 of a DER certificate, as lower-case hex pairs joined by colons."""
-    return hashlib.sha256(der).digest().hex(":")
 
 
 def read_certificate(pem: object) -> tuple[str, str]:
@@ -42,7 +37,7 @@ def read_certificate(pem: object) -> tuple[str, str]:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=der)
     except Exception as exc:  # parsers raise a dozen types for damaged input
         raise TrustError(f"is not a usable PEM certificate: {reason_of(exc)}") from None
-    return ssl.DER_cert_to_PEM_cert(der), fingerprint(der)
+    return ssl.DER_cert_to_PEM_cert(der), fingerprints.of(der)
 
 
 def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:

@@ -14,7 +14,6 @@ import datetime
 import json
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir, write_whole
 from saltext_ha.config.mapping import NAME
-from saltext_ha.transport import succession
+from saltext_ha.transport import fingerprints, succession
 from saltext_ha.transport.peer import Peer, Removed, make_peer
 
 log = logging.getLogger(__name__)
@@ -36,7 +35,6 @@ log = logging.getLogger(__name__)
 PEERS_DIR = "peers"
 REMOVED_DIR = "removed"
 SETTLED = 2_000_000_000  # nanoseconds
-FINGERPRINT = re.compile(r"^[0-9a-f]{2}(:[0-9a-f]{2}){31}$")
 MAX_MEMBERS = 64
 """Masters in a group, unless the configuration says otherwise."""
 _Entry = tuple[str, int, int, int]
@@ -228,7 +226,7 @@ class Trust:
         :return: whether it was news.
         :raises TrustError: the fingerprint is invalid.
         """
-        if not FINGERPRINT.fullmatch(removed.fingerprint):
+        if not fingerprints.PATTERN.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
         # Write the note first: after a crash in between, the note still unpins the peer.
         self._refresh()
@@ -406,7 +404,7 @@ def _fingerprint_of(file_name: str) -> str:
 
 
 def _short(fingerprint: str) -> str:
-    return fingerprint[:8] + ":…"
+    return fingerprints.short(fingerprint, 3)
 
 
 def _now() -> str:

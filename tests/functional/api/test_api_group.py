@@ -153,6 +153,19 @@ def test_a_minion_that_a_master_that_was_not_asked_may_reach(
         assert one.local(["both", "fo2"], "test.x").unsure == frozenset()
 
 
+@pytest.mark.parametrize("in_pool", [True, False], ids=["its salt-api is down", "not in the pool"])
+def test_a_minion_that_listens_to_a_master_that_never_answered_this_pool(
+    servers: list[Server], two: tuple[Master, Master], in_pool: bool
+) -> None:
+    """The group knows that it is up, and this pool knows no name for the master that reaches it."""
+    two[0].where = two[0].live = {"fo1": ["a"], "fo2": ["b" if in_pool else "c"], "both": []}
+    two[0].hears, servers[1].dead = {"fo1"}, in_pool
+    with pool(*servers) as one:
+        found = one.local(list(MINIONS), "test.x")
+        assert found == {"fo1": 1, "fo2": False, "both": False}
+        assert found.unsure == {"fo2"}, "of the other one it is certain"
+
+
 def test_nobody_tells(servers: list[Server]) -> None:
     script(servers[0])
     with pool(*servers) as one:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saltext_ha.api import ApiPoolError, CallFailed, OutcomeUnknown, SaltApiPool
+from saltext_ha.api import ApiPoolError, BadConfiguration, CallFailed, OutcomeUnknown, SaltApiPool
 from saltext_ha.api.answer import MAX_DEPTH, Answer, shown
 from tests.api_liar import (
     ANSWERS,
@@ -309,10 +309,17 @@ def test_no_secret_in_the_frames_of_a_wrong_configuration(
 
 
 def test_no_secret_in_the_frames_of_an_argument_that_is_no_json(liar: Liar) -> None:
-    with usual(liar) as one, pytest.raises(TypeError, match="object is nothing that JSON") as bad:
-        one.runner("test.arg", [object()])
-    assert PASSWORD not in everything(bad.value)
-    assert "token-" not in everything(bad.value)
+    nothing: Any = object()
+    calls: list[Callable[[SaltApiPool], Any]] = [
+        lambda one: one.runner("test.arg", [nothing]),
+        lambda one: one.lookup(nothing),
+    ]
+    refused = pytest.raises(BadConfiguration, match="object is nothing that JSON has")
+    for call in calls:
+        with usual(liar) as one, refused as bad:
+            call(one)
+        assert PASSWORD not in everything(bad.value)
+        assert "token-" not in everything(bad.value)
 
 
 def test_no_secret_in_the_frames_of_what_comes_from_outside(

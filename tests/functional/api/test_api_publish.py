@@ -87,6 +87,49 @@ def test_an_answer_that_comes(servers: list[Server]) -> None:
     assert master.looks == 0
 
 
+@pytest.mark.parametrize("matched", [True, False])
+def test_a_job_for_minions_that_the_master_does_not_count(
+    servers: list[Server], matched: bool
+) -> None:
+    """A master of masters gives a jid also where none of its own minions matches."""
+    looks: list[list[str]] = [[], ["below1"], ["below1"]]
+
+    def answer(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if low["fun"] != "jobs.list_job":
+            told = {"jid": low["jid"], "minions": []} if matched else {}
+            respond(handler, {"return": [told]})
+            return
+        now = looks.pop(0) if len(looks) > 1 else looks[0]
+        result = {"below1": {"return": 1}} if len(looks) == 1 else {}
+        respond(handler, {"return": [{"Function": "test.x", "Minions": now, "Result": result}]})
+
+    servers[0].answer = answer
+    with pool(servers[0]) as one:
+        job = one.local_async("below*", "test.x")
+        assert one.wait(job) == ({"below1": 1} if matched else {})
+        assert (job.minions, job.counted) == ((), not matched)
+
+
+def test_who_returned_is_not_taken_for_all_minions_of_a_lost_job(servers: list[Server]) -> None:
+    """Job caches other than Salt's own keep only minions that have returned."""
+    looks = 0
+
+    def answer(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        nonlocal looks
+        if low["fun"] != "jobs.list_job":
+            respond(handler, {"status": 500}, 500)
+            return
+        looks += 1
+        came = {m: {"return": 1} for m in ("a", "b")[: looks // 2]}
+        respond(handler, {"return": [{"Function": "test.x", "Minions": [], "Result": came}]})
+
+    servers[0].answer = answer
+    untold = pytest.raises(TimedOut, match="does not tell to whom")
+    with pool(servers[0], deadline=1) as one, untold as late:
+        one.wait(one.local_async("*", "test.x"))
+    assert late.value.returned == {"a": 1, "b": 1}
+
+
 @pytest.mark.parametrize("answer", ["reset", "500"])
 def test_lost_and_found(servers: list[Server], answer: str) -> None:
     master = script(servers[0], answer, answer)

@@ -6,6 +6,10 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from fractions import Fraction
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.api import (
+    BadConfiguration,
     CallFailed,
     NoMasterAvailable,
     NotAuthorised,
@@ -191,6 +196,119 @@ def test_no_secret_in_any_error(servers: list[Server], caplog: pytest.LogCapture
     assert "token-" not in caplog.text
 
 
+def quick_answer(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    if low["client"] == "local_async":
+        respond(handler, {"return": [{"jid": low["jid"], "minions": ["a"]}]})
+    elif low["client"] == "local":
+        respond(handler, {"return": [{"a": {"ret": low["arg"]}}]})
+    elif low["fun"] == "jobs.list_job":
+        job = {"Function": "x", "Minions": ["a"], "Result": {"a": {"return": 1}}}
+        respond(handler, {"return": [job]})
+    else:
+        respond(handler, {"return": [{"data": {"return": low["arg"], "success": True}}]})
+
+
+@pytest.mark.parametrize("deadline", [float("inf"), float("nan"), "60", 10**400])
+def test_a_deadline_that_is_no_number_of_seconds(servers: list[Server], deadline: Any) -> None:
+    servers[0].answer = quick_answer
+    with pool(servers[0]) as one:
+        job = one.local_async("a", "test.x")
+        calls: list[Callable[..., Any]] = [
+            partial(one.local, "a", "test.x"),
+            partial(one.runner, "state.orchestrate"),
+            partial(one.wheel, "key.delete"),
+            partial(one.wait, job),
+            partial(one.lookup, job.jid),
+            one.minions,
+        ]
+        for call in calls:
+            with pytest.raises(BadConfiguration, match=r"deadline: .*; takes a finite number"):
+                call(deadline=deadline)
+        assert one.status()["masters"][0]["reason"] in ("call", "login"), "no fault of the master"
+    assert not servers[0].calls("state.orchestrate")
+
+
+def test_a_deadline_of_years(servers: list[Server]) -> None:
+    """A socket takes at most 24 days, a lock some more."""
+    servers[0].answer = quick_answer
+    with pool(servers[0], probe_interval=1e10, probe_timeout=1e10, deadline=1e12) as one:
+        assert one.runner("state.orchestrate", ["x"]) == ["x"]
+        assert one.wait(one.local_async("a", "test.x"), deadline=1e9) == {"a": 1}
+        assert one._prober._thread is not None
+        assert one._prober._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"arg": "uptime"}, r"arg: is str; takes a list"),
+        ({"arg": b"uptime"}, r"arg: is bytes; takes a list"),
+        ({"arg": {"cmd": "uptime"}}, r"arg: is dict; takes a list"),
+        ({"arg": None}, r"arg: is NoneType; takes a list"),
+        ({"arg": [datetime.now()]}, r"arg: .*datetime is nothing that JSON has"),
+        ({"arg": [b"x"]}, r"arg: .*bytes is nothing"),
+        ({"kwarg": {"a": {1}}}, r"kwarg: .*set is nothing"),
+        ({"kwarg": {(1, 2): 1}}, r"kwarg: .*keys must be"),
+        ({"kwarg": "x"}, r"kwarg: is str; takes a mapping"),
+        ({"fun": None}, r"fun: is NoneType; takes"),
+        ({"tgt": None}, r"tgt: is NoneType; takes"),
+        ({"tgt": b"a"}, r"tgt: is bytes; takes"),
+        ({"tgt_type": ["glob"]}, r"tgt_type: is list; takes text"),
+    ],
+)
+def test_arguments_that_cannot_be_sent(
+    servers: list[Server], arguments: dict[str, Any], message: str
+) -> None:
+    given = {"tgt": "a", "fun": "cmd.run", **arguments}
+    with pool(*servers) as one:
+        calls: list[Callable[..., Any]] = [one.local, one.local_async]
+        if not {"tgt", "tgt_type"} & arguments.keys():
+            calls += [partial(_without_target, one.runner), partial(_without_target, one.wheel)]
+        for call in calls:
+            with pytest.raises(BadConfiguration, match=message):
+                call(**given)
+    assert not [low for path, _, low in servers[0].requests if path == "/"]
+
+
+def _without_target(call: Callable[..., Any], tgt: str, **arguments: Any) -> Any:
+    return call(**arguments)
+
+
+def test_arguments_as_older_callers_give_them(servers: list[Server]) -> None:
+    servers[0].answer = quick_answer
+    with pool(servers[0]) as one:
+        assert one.local("a", "test.arg", "") == {"a": []}
+        assert one.local({"a"}, "test.arg", (1, None)) == {"a": [1, None]}  # type: ignore[arg-type]
+        assert one.runner("test.arg", iter([float(1)])) == [1.0]  # type: ignore[arg-type]
+        assert one.local("a", "test.arg", deadline=Fraction(5)) == {"a": []}  # type: ignore[arg-type]
+        with pytest.raises(NoMasterAvailable):
+            one.runner("test.arg", deadline=0)
+
+
+def test_a_jid_that_json_does_not_have(servers: list[Server]) -> None:
+    with pool(servers[0]) as one:
+        with pytest.raises(BadConfiguration, match="set is nothing that JSON has"):
+            one.lookup({1})  # type: ignore[arg-type]
+        with pytest.raises(BadConfiguration, match="takes one of m1"):
+            one.lookup("1", ["m1"])  # type: ignore[arg-type]
+
+
+def test_a_refused_password_that_is_not_utf8(
+    servers: list[Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        respond(handler, {}, 401)
+
+    servers[0].login = refuse
+    with pool(servers[0], password="gr\udcfcn-hunter2") as one:
+        for _ in range(3):
+            with pytest.raises(NotAuthorised, match="login of ops") as caught:
+                one.runner("jobs.active")
+            assert "hunter2" not in everything(caught.value)
+    assert "hunter2" not in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 # -- certain or not
 
 
@@ -224,6 +342,56 @@ def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.Monke
         with pytest.raises(NotSent, match="no answer"):
             hung.exchange("POST", "/", Deadline(2.0), [])
     assert time.monotonic() - begun < 3.7, "anew for the handshake it is 3.8 s"
+
+
+@pytest.fixture
+def holes() -> Iterator[list[tuple[str, int]]]:
+    """Four addresses that drop what comes, as a firewall does: their queues are full."""
+    with contextlib.ExitStack() as opened:
+        port, found = 0, list[tuple[str, int]]()
+        for last in (1, 2, 3, 4):
+            listener = opened.enter_context(socket.socket())
+            listener.bind((f"127.0.0.{last}", port))
+            listener.listen(0)
+            port = listener.getsockname()[1]
+            found.append(listener.getsockname())
+            for _ in range(4):
+                waiting = opened.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(listener.getsockname())
+        yield found
+
+
+def named(monkeypatch: pytest.MonkeyPatch, addresses: list[tuple[str, int]]) -> Transport:
+    """A salt-api whose name has *addresses*, in this order."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    return Transport(f"http://many.example:{addresses[0][1]}")
+
+
+def test_the_deadline_holds_for_all_addresses_of_a_name(
+    holes: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    with pytest.raises(NotSent, match="no answer"):
+        named(monkeypatch, holes).exchange("GET", "/", Deadline(1))
+    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
+    monkeypatch.setattr("saltext_ha.api.connection.CONNECT_LIMIT", 1.0)
+    begun = time.monotonic()
+    with pytest.raises(NotSent, match="no answer"):
+        named(monkeypatch, holes).exchange("GET", "/", Deadline(60))
+    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
+
+
+def test_the_next_address_of_a_name_is_tried_in_time(
+    servers: list[Server], holes: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(servers[0].url.rpartition(":")[2])
+    refusing = ("127.0.0.9", port)
+    transport = named(monkeypatch, [refusing, *holes[:2], ("127.0.0.1", port)])
+    assert transport.exchange("GET", "/", Deadline(4)).status == 200
+    with pytest.raises(NotSent, match="refused the connection"):
+        named(monkeypatch, [holes[0], refusing]).exchange("GET", "/", Deadline(1))
 
 
 def test_more_connections_than_are_kept_are_closed(

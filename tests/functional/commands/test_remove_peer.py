@@ -13,7 +13,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from saltext_ha.commands import dealings, undoing
-from saltext_ha.commands.dealings import Pin, introduced_by
+from saltext_ha.commands.introductions import Pin, introduced_by
 from saltext_ha.commands.undoing import Undo, undo
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
@@ -22,8 +22,9 @@ from saltext_ha.replica.history import Write
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED, Dot, Record, Value
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync.codec import to_wire
+from saltext_ha.transport import fingerprints
 from saltext_ha.transport.trust import Trust
-from tests.engines import met, places, run, running, until
+from tests.engines import delete, level, met, places, run, running, until
 from tests.keys import public_key
 from tests.turned import YEAR, Turned
 
@@ -56,14 +57,6 @@ async def with_a_thief(root: Path) -> AsyncIterator[tuple[Engine, Engine, Turned
         for place in (one, two):
             Trust(place.config.state_dir).pin(three.peer)
         yield m1, m2, Turned(three.config.state_dir, "m3")
-
-
-async def level(m1: Engine, m2: Engine) -> None:
-    def same() -> bool:
-        replicas = [engine.parts.core.replica for engine in (m1, m2)]
-        return len({(r.records.root, r.placements.root) for r in replicas}) == 1
-
-    await until(same, "both are level")
 
 
 async def undone(m1: Engine, m2: Engine, left: dict[str, str]) -> dict[str, Any]:
@@ -178,7 +171,7 @@ async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouc
     *thief* under a node's name by which it has accepted a key, and its word that this node has
     written nothing.
     """
-    owner = bytes.fromhex(thief.identity.fingerprint.replace(":", ""))
+    owner = fingerprints.digest(thief.identity.fingerprint)
     word = Vouch(owner, b"nonce..8", 0)
     mine = Turned(thief.identity.key_file.parent, "m3", word.node)
     await mine.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
@@ -349,7 +342,7 @@ def test_whom_it_introduced() -> None:
         pin("m1", "m2", None),
     ]
     assert set(introduced_by("m3", pins, "m1")) == {"x1", "x2"}
-    later = dealings.Pin("m1", "", "", "", "2026-11-02T00:00:00+00:00").at
+    later = Pin("m1", "", "", "", "2026-11-02T00:00:00+00:00").at
     assert introduced_by("m3", pins, "m1", later) == {}
     assert set(introduced_by("x1", pins, "m1")) == {"x2"}
 
@@ -457,8 +450,7 @@ def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
             for claims in (wide(), {m1.parts.core.replica.node: 2**53 - 1}):
                 await poison(thief, m2, "web1", **claims)
             await m2.parts.core.scan()
-            (m1.place.pki_dir / "minions" / "web1").unlink()
-            await m1.hint("web1", gone=True)
+            await delete(m1, "web1")
             await until(lambda: there(m2.place) == {}, "deleted on m2, too")
             await level(m1, m2)
             found = await run(m1.place, "rewrite", "*")
@@ -508,8 +500,7 @@ def test_what_an_older_release_took_is_written_anew(
                 assert len(engine.known(lambda of: of.nodes.seen())) > 4000
             # This is lost on the way, and so is all that m1 decides from now on.
             for minion_id in ("web1", "web3"):
-                (m1.place.pki_dir / "minions" / minion_id).unlink()
-                await m1.hint(minion_id, gone=True)
+                await delete(m1, minion_id)
             await m1.link(m2).exchange()
             assert there(m2.place) == dict.fromkeys(("web1", "web2", "web3"), "minions")
             found = await run(m1.place, "rewrite", "*", test=True)
@@ -535,8 +526,7 @@ def test_what_an_older_release_took_is_written_anew(
                 assert len(m1.known(lambda of: of.nodes.seen())) < 20
                 # And decisions arrive again, in both directions.
                 plant(m1.place, "minions", "web5")
-                (back.place.pki_dir / "minions" / "web2").unlink()
-                await back.hint("web2", gone=True)
+                await delete(back, "web2")
                 there_now = {"web5": "minions"}
                 await until(lambda: there(m1.place) == there(back.place) == there_now, "all well")
                 await level(m1, back)

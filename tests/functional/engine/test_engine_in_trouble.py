@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
@@ -66,13 +65,6 @@ class LoggingEngine(EngineProcess):
     def lines(self) -> list[str]:
         """What was logged, without tracebacks."""
         return [line for line in self._lines if line.startswith("2")]
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    # A short path: unix sockets lie below.
-    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from saltext_ha.sync.repair_leases import MANY
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import QUICK, join, met, places, run, until
+from tests.engines import QUICK, delete, join, level, met, places, run, there, until
 from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
@@ -48,24 +48,8 @@ def accept(place: Place, minion_id: str, key: int = 0) -> None:
     (folder / minion_id).write_text(KEYS[key])
 
 
-async def delete(engine: Engine, minion_id: str) -> None:
-    """As ``salt-key -d`` does, and says."""
-    (engine.place.pki_dir / "minions" / minion_id).unlink()
-    await engine.hint(minion_id, gone=True)
-
-
 def accepted(*where: Place) -> list[set[str]]:
-    return [{path.name for path in (place.pki_dir / "minions").glob("[!.]*")} for place in where]
-
-
-async def level(*engines: Engine) -> None:
-    cores = [engine.parts.core for engine in engines]
-
-    def same() -> bool:
-        roots = {(c.replica.records.root, c.replica.placements.root) for c in cores}
-        return len(roots) == 1
-
-    await until(same, "all are level")
+    return [there(place) for place in where]
 
 
 def known_keys(engine: Engine, minion_id: str) -> int:
@@ -859,8 +843,7 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
             accept(one, "twice", 1)
             await m1.hint("twice")
             for minion_id in ("web1", "web2", "db1", "twice"):
-                (one.pki_dir / "minions" / minion_id).unlink()
-                await m1.hint(minion_id, gone=True)
+                await delete(m1, minion_id)
             await until(lambda: accepted(one, two) == [set(), set()], "deleted")
             await level(m1, m2)  # m2 knows of the second key, too
             for payload, message in (
@@ -990,7 +973,7 @@ def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path
         (waiting / minion_id).write_text(KEYS[1])
 
     def pending() -> set[str]:
-        return {path.name for path in (two.pki_dir / "minions_pre").glob("[!.]*")}
+        return there(two, key_folders.PENDING)
 
     async def act() -> None:
         accept(one, "web1")

@@ -25,7 +25,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
-from tests.engines import places, run, until
+from tests.engines import delete, places, run, there, until
 
 
 @contextmanager
@@ -145,13 +145,11 @@ def test_a_disk_that_is_full_at_the_end_of_the_first_pass_costs_only_indexes(
             befriend(one, two)
             await m1.meets(m2)
             await m2.meets(m1)
-            await until(lambda: shown(two) == {"web1", "web2", "web3"}, "m2 is told")
-            (two.pki_dir / "minions" / "web1").unlink()
-            await m2.hint("web1", gone=True)
-            await until(lambda: shown(one) == {"web2", "web3"}, "m1 is told")
-            (one.pki_dir / "minions" / "web2").unlink()
-            await m1.hint("web2", gone=True)
-            await until(lambda: shown(two) == {"web3"}, "m2 is told again")
+            await until(lambda: there(two) == {"web1", "web2", "web3"}, "m2 is told")
+            await delete(m2, "web1")
+            await until(lambda: there(one) == {"web2", "web3"}, "m1 is told")
+            await delete(m1, "web2")
+            await until(lambda: there(two) == {"web3"}, "m2 is told again")
             writes = (await run(one, "history", "web1"))["writes"]
             assert {write["state"] for write in writes} == {"accepted", "deleted"}
             assert (await run(one, "check_consistency", only=["keys"]))["status"] == "same"
@@ -184,18 +182,19 @@ def test_a_first_pass_that_failed_is_a_problem_until_the_next(
     assert asyncio.run(problem()) == "the disk is on fire"
 
 
+async def waits_for_a_peer(place: Place) -> bool:
+    async with Engine(place) as engine:
+        return engine.parts.core.mode.lost
+
+
 def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
     place, away = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, away)
     plant(place.pki_dir, ["web1"])
 
-    async def waits_for_a_peer() -> bool:
-        async with Engine(place) as engine:
-            return engine.parts.core.mode.lost
-
-    assert asyncio.run(waits_for_a_peer())
+    assert asyncio.run(waits_for_a_peer(place))
     # Nothing was heard from a peer yet: what the key folder shows is no news now, either.
-    assert asyncio.run(waits_for_a_peer())
+    assert asyncio.run(waits_for_a_peer(place))
 
 
 def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
@@ -234,28 +233,16 @@ def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None
             while engine.parts.core.mode.lost:
                 await asyncio.sleep(0.01)
 
-    async def waits_for_a_peer() -> bool:
-        async with Engine(place) as engine:
-            return engine.parts.core.mode.lost
-
     asyncio.run(asyncio.wait_for(rebuild(), 60))
-    assert not asyncio.run(waits_for_a_peer())
+    assert not asyncio.run(waits_for_a_peer(place))
 
 
 def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path) -> None:
     place, peer = Place(tmp_path, "m1"), Place(tmp_path, "m2")
 
-    async def waits_for_a_peer() -> bool:
-        async with Engine(place) as engine:
-            return engine.parts.core.mode.lost
-
-    assert not asyncio.run(waits_for_a_peer())
+    assert not asyncio.run(waits_for_a_peer(place))
     befriend(place, peer)
-    assert not asyncio.run(waits_for_a_peer())
-
-
-def shown(place: Place) -> set[str]:
-    return {path.name for path in (place.pki_dir / "minions").glob("[!.]*")}
+    assert not asyncio.run(waits_for_a_peer(place))
 
 
 @pytest.fixture
@@ -304,10 +291,10 @@ def test_a_master_without_keys_takes_them_as_they_come(tmp_path: Path, source: P
                 await on.wait()
 
         async with only_answering(source, before), Engine(place):
-            await until(lambda: bool(shown(place)), "the first are there")
-            assert len(shown(place)) < 40
+            await until(lambda: bool(there(place)), "the first are there")
+            assert len(there(place)) < 40
             on.set()
-            await until(lambda: shown(place) == shown(source), "all are there")
+            await until(lambda: there(place) == there(source), "all are there")
             await until(lambda: (source.pki_dir / "minions_pre" / "new").exists(), "told of")
 
     asyncio.run(act())
@@ -328,8 +315,8 @@ def test_a_master_without_keys_believes_nothing_before_it_met_a_peer(
             await engine.parts.core.scan()
             assert engine.parts.core.mode.lost
             async with Engine(source):
-                await until(lambda: shown(place) == shown(source), "all are there")
-                assert "web1" in shown(source)
+                await until(lambda: there(place) == there(source), "all are there")
+                assert "web1" in there(source)
 
     asyncio.run(act())
 
@@ -355,7 +342,7 @@ def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
                     await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
                     # The rebuilding says so a moment after its keeper.
                     await until(lambda e=engine: not e.parts.rebuilding.notes(), "it says so")
-                    assert shown(engine.place) == shown(source)
+                    assert there(engine.place) == there(source)
 
     asyncio.run(act())
 
@@ -369,7 +356,7 @@ def test_masters_that_are_all_new_are_whole_when_they_have_met(tmp_path: Path) -
         async with Engine(new[0]) as one, Engine(new[1]) as other:
             for engine in (one, other):
                 await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
-            await until(lambda: shown(new[1]) == {"web1"}, "what it had is known to both")
+            await until(lambda: there(new[1]) == {"web1"}, "what it had is known to both")
 
     asyncio.run(act())
 
@@ -407,7 +394,7 @@ def test_while_it_writes_down_an_answer_the_next_is_made(
         async with only_answering(source, before):
             monkeypatch.setattr(Core, "learn", patient)
             async with Engine(place):
-                await until(lambda: shown(place) == shown(source), "all are there")
+                await until(lambda: there(place) == there(source), "all are there")
 
     asyncio.run(act())
 
@@ -424,8 +411,7 @@ def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_p
         async with Engine(place) as engine:
             assert await recorded(engine) == ["web1", "web2"]
             with full_disk():
-                (place.pki_dir / "minions" / "web1").unlink()
-                await engine.hint("web1", gone=True)
+                await delete(engine, "web1")
                 assert await recorded(engine) == ["web1", "web2"], "it could be written after all"
                 assert "cannot be written" in engine.parts.core.problem
             await engine.settle()  # nothing else changes in the folders

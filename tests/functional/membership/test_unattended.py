@@ -18,8 +18,8 @@ from saltext_ha.membership.join import Joined
 from saltext_ha.membership.reaching import Reach, shown
 from saltext_ha.membership.token import mac_key
 from saltext_ha.membership.unattended import apply, find_group
-from saltext_ha.transport import identity, tls, wire
-from saltext_ha.transport.client import Exchange
+from saltext_ha.transport import identity, wire
+from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
@@ -197,15 +197,12 @@ async def between(attacker: Master, victim: Master, seen: list[Any]) -> AsyncIte
 
     async def relay(payload: dict[str, Any], host: str) -> dict[str, Any]:
         seen.append(payload)
-        expected = bytes.fromhex(victim.identity.fingerprint.replace(":", ""))
-        exchange = Exchange(victim.url, tls.joining_context(), expected)
+        expected = victim.identity.fingerprint
         try:
-            return await exchange.call("join", payload)
+            return await call_stranger(victim.url, expected, "join", payload, unattended.TIMEOUT)
         except HaError as exc:
             seen.append(exc)
             raise
-        finally:
-            await exchange.close()
 
     async with attacker.running() as listener:
         listener._strangers["join"] = relay

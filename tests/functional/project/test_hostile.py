@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -19,13 +17,6 @@ from proving.hostile.values import mutated
 from saltext_ha.replication.record import STATES
 
 INPUTS = 250
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    # A short path: unix sockets lie below.
-    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
-        yield Path(folder)
 
 
 def test_no_method_command_or_page_is_forgotten(root: Path) -> None:

@@ -8,23 +8,14 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place
+from lab.engines import Engine
 from lab.key_folders import ACCEPTED, PENDING, accept, plant
 from saltext_ha.reconciler.hints import Hint
-from tests.engines import met, places, until, wrong
+from tests.engines import is_level, met, places, there, until, wrong
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
 
 LIMIT = {"pending_limit": 50}
-
-
-def there(place: Place, folder: str = ACCEPTED) -> set[str]:
-    return {path.name for path in (place.pki_dir / folder).glob("[!.]*")}
-
-
-def is_level(*engines: Engine) -> bool:
-    replicas = [engine.parts.core.replica for engine in engines]
-    return len({(r.records.root, r.placements.root) for r in replicas}) == 1
 
 
 async def note(engine: Engine) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -22,6 +23,7 @@ import yaml
 
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
+from saltext_ha.lint import check
 from saltext_ha.minion import options, tcp_links
 from saltext_ha.minion.restarting import processes, restart
 from saltext_ha.rollout import drop_in, plan, record, trial
@@ -131,6 +133,36 @@ def test_what_is_refused(
     assert (answer["result"], answer["changes"]) == (False, {})
     assert words in answer["comment"]
     assert path.read_text() == text
+
+
+def test_a_file_with_a_tab_in_it_is_read_as_salt_reads_it(opts: dict[str, Any]) -> None:
+    other = Path(opts["conf_file"]).parent / "minion.d/zz-site.conf"
+    other.write_text("master: old.example.com\t# the old one\n")
+    with pytest.raises(HaError, match=r"other files set the same options.*zz-site\.conf:1 master"):
+        plan.make(opts, WISH, None, False)
+
+
+def test_a_file_that_cannot_be_read_may_set_anything(opts: dict[str, Any]) -> None:
+    other = Path(opts["conf_file"]).parent / "minion.d/zz-site.conf"
+    other.write_text("timeout: 5\nmaster: [old.example.com\n")
+    with pytest.raises(HaError, match=r"cannot be read.*mend them first.*zz-site\.conf:3"):
+        plan.make(opts, WISH, None, False)
+    other.write_text("timeout: 5\n")
+    # What stands in our own file does not matter: it is written anew.
+    other.with_name(drop_in.NAME).write_text(f"{drop_in.MARK}\nmaster: [\n")
+    assert plan.make(opts, WISH, None, False).changes
+
+
+def test_a_rule_that_fails_is_a_remark(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(facts: object) -> Any:
+        raise TypeError("hunter2")
+
+    rules = [dataclasses.replace(r, check=fails) if r.code == "HA301" else r for r in check.RULES]
+    monkeypatch.setattr(check, "RULES", rules)
+    (remark,) = plan.make(opts, WISH, None, False).remarks
+    assert remark.startswith("HA301 could not be looked at: this rule failed (TypeError")
 
 
 def test_options_that_it_would_replace_as_a_whole(opts: dict[str, Any]) -> None:

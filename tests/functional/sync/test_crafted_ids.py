@@ -5,36 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place
-from lab.key_folders import ACCEPTED, PENDING, plant
+from lab.engines import Engine
+from lab.key_folders import PENDING, plant
 from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.transport.connection import Limits
-from saltext_ha.transport.listener import PeerListener
+from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
 from tests.crafted import crafted
-from tests.engines import met, places, running, until, wrong
+from tests.engines import delete, is_level, met, places, running, there, until, wrong
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
-
-
-def there(place: Place, folder: str = ACCEPTED) -> set[str]:
-    return {path.name for path in (place.pki_dir / folder).glob("[!.]*")}
-
-
-def is_level(*engines: Engine) -> bool:
-    replicas = [engine.parts.core.replica for engine in engines]
-    return len({(r.records.root, r.placements.root) for r in replicas}) == 1
-
-
-async def delete(engine: Engine, minion_id: str) -> None:
-    (engine.place.pki_dir / ACCEPTED / minion_id).unlink()
-    await engine.hint(minion_id, gone=True)
 
 
 async def status(engine: Engine) -> dict[str, Any]:
@@ -200,31 +186,43 @@ def test_what_was_decided_while_a_peer_was_away_is_the_first_it_is_told(tmp_path
     asyncio.run(act())
 
 
+async def not_now(peer: Peer, payload: dict[str, Any]) -> Any:
+    raise HaError("not now")
+
+
+@contextlib.asynccontextmanager
+async def only_pushes(
+    root: Path, digest: Handler = not_now, **ha: Any
+) -> AsyncIterator[tuple[Engine, Engine, dict[str, Handler]]]:
+    """
+    m1 and m2, both with web1 accepted, and what answers m1's calls to m2. To the end of the block
+    nothing is compared, neither by m2 nor by m1, which gets *digest* for an answer. Then all is
+    well again.
+    """
+    one, two = places(root, "m1", "m2", ha=ha)
+    plant(one.pki_dir, ["web1"])
+    async with met(one, two) as (m1, m2):
+        await until(lambda: there(two) == {"web1"}, "level")
+        await m2.link(m1).close()  # it does not ask by itself
+        handlers = m2.service.listener._handlers
+        kept = dict(handlers)
+        handlers.update(digest=digest)
+        yield m1, m2, handlers
+        handlers.update(kept)
+        await until(lambda: bool(m1.link(m2).up), "up again", 60)
+
+
 def test_a_deletion_that_timed_out_is_not_forgotten(tmp_path: Path) -> None:
-    one, two = places(tmp_path, "m1", "m2", ha={"peer_timeout": 1})
+    async def dead(peer: Peer, payload: dict[str, Any]) -> Any:
+        await asyncio.sleep(60)
 
     async def act() -> None:
-        plant(one.pki_dir, ["web1"])
-        async with met(one, two) as (m1, m2):
-            await until(lambda: there(two) == {"web1"}, "level")
-            await m2.link(m1).close()  # it does not ask by itself
-            handlers = m2.service.listener._handlers
-            digest = handlers["digest"]
-
-            async def none(peer: Peer, payload: dict[str, Any]) -> Any:
-                raise HaError("not now")
-
-            async def dead(peer: Peer, payload: dict[str, Any]) -> Any:
-                await asyncio.sleep(60)
-
-            # No anti-entropy helps, and the first call after the deletion gets no answer.
-            handlers.update(digest=dead)
+        async with only_pushes(tmp_path, dead, peer_timeout=1) as (m1, m2, handlers):
+            # The first call after the deletion gets no answer.
             await until(lambda: m1.link(m2).up is False, "down")
             await delete(m1, "web1")
-            handlers.update(digest=none)
-            await until(lambda: there(two) == set(), "told, before all else")
-            handlers.update(digest=digest)
-            await until(lambda: bool(m1.link(m2).up), "up again", 60)
+            handlers.update(digest=not_now)
+            await until(lambda: there(m2.place) == set(), "told, before all else")
 
     asyncio.run(act())
 
@@ -232,19 +230,11 @@ def test_a_deletion_that_timed_out_is_not_forgotten(tmp_path: Path) -> None:
 def test_a_push_that_is_cut_is_pushed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = places(tmp_path, "m1", "m2")
-
     async def act() -> None:
-        plant(one.pki_dir, ["web1"])
-        async with met(one, two) as (m1, m2):
-            await until(lambda: there(two) == {"web1"}, "level")
-            await m2.link(m1).close()  # it does not ask by itself
-            client, handlers = m1.link(m2).client, m2.service.listener._handlers
-            call, digest = client.call, handlers["digest"]
+        async with only_pushes(tmp_path) as (m1, m2, _):
+            client = m1.link(m2).client
+            call = client.call
             cut: list[str] = []
-
-            async def none(peer: Peer, payload: dict[str, Any]) -> Any:
-                raise HaError("not now")
 
             async def cutting(method: str, *args: Any) -> Any:
                 if method == "push" and not cut:
@@ -252,42 +242,28 @@ def test_a_push_that_is_cut_is_pushed_again(
                     raise PeerUnreachable("the connection broke")
                 return await call(method, *args)
 
-            handlers.update(digest=none)  # no anti-entropy helps
             monkeypatch.setattr(client, "call", cutting)
             await delete(m1, "web1")
-            await until(lambda: there(two) == set(), "told again")
+            await until(lambda: there(m2.place) == set(), "told again")
             assert cut
-            handlers.update(digest=digest)
 
     asyncio.run(act())
 
 
 def test_a_deletion_that_was_refused_is_told_again(tmp_path: Path) -> None:
-    one, two = places(tmp_path, "m1", "m2")
-
     async def act() -> None:
-        plant(one.pki_dir, ["web1"])
-        async with met(one, two) as (m1, m2):
-            await until(lambda: there(two) == {"web1"}, "level")
-            await m2.link(m1).close()  # it does not ask by itself
-            handlers = m2.service.listener._handlers
-            digest, push = handlers["digest"], handlers["push"]
+        async with only_pushes(tmp_path) as (m1, m2, handlers):
+            push = handlers["push"]
             refused: list[int] = []
-
-            async def none(peer: Peer, payload: dict[str, Any]) -> Any:
-                raise HaError("not now")
 
             async def full(peer: Peer, payload: dict[str, Any]) -> Any:
                 refused.append(len(payload["records"]))
                 raise HaError("its disk is full")
 
-            # Nothing is compared: it has to be pushed.
-            handlers.update(digest=none, push=full)
+            handlers.update(push=full)
             await delete(m1, "web1")
             await until(lambda: bool(refused), "refused")
             handlers.update(push=push)
-            await until(lambda: there(two) == set(), "told again", 60)
-            handlers.update(digest=digest)
-            await until(lambda: bool(m1.link(m2).up), "up again", 60)
+            await until(lambda: there(m2.place) == set(), "told again", 60)
 
     asyncio.run(act())

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from lab.key_folders import ACCEPTED, plant
+from lab.key_folders import plant
 from saltext_ha.transport import identity
 from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import places, until
+from tests.engines import delete, places, there, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -87,10 +87,6 @@ def failing_later(place: Place, caller: Place) -> AbstractAsyncContextManager[No
     return listening(place, saying(answers), caller)
 
 
-def accepted(place: Place) -> set[str]:
-    return {path.name for path in (place.pki_dir / ACCEPTED).glob("[!.]*")}
-
-
 WAYS = (dead, silent, estranged, refusing, senseless, failing_later)
 
 
@@ -106,8 +102,7 @@ def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
     async def act() -> None:
         async with AsyncExitStack() as stack:
             m2 = await stack.enter_async_context(Engine(two))
-            (two.pki_dir / ACCEPTED / "web1").unlink()
-            await m2.hint("web1", gone=True)
+            await delete(m2, "web1")
             befriend(one, two)
             for place in (first, last):
                 Trust(one.config.state_dir).pin(place.peer)
@@ -116,7 +111,7 @@ def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
             assert set(m1.parts.trust.peers()) == {"m0", "m2", "m3"}
             await until(lambda: not m1.parts.core.mode.lost, "rebuilt", 60)
             # What the one that answers knows was learnt before the key folder was taken for news.
-            await until(lambda: accepted(one) == accepted(two) == {"web2"}, "as m2 said", 60)
+            await until(lambda: there(one) == there(two) == {"web2"}, "as m2 said", 60)
 
     asyncio.run(act())
 

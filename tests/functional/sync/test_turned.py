@@ -19,7 +19,7 @@ from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.trust import Trust
 from tests import peers
-from tests.engines import places, running, until
+from tests.engines import delete, level, places, running, until
 from tests.keys import public_key
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
@@ -64,11 +64,6 @@ def accept(place: Place, minion_id: str) -> None:
     (folder / minion_id).write_text(KEY)
 
 
-async def delete(engine: Engine, minion_id: str) -> None:
-    (engine.place.pki_dir / "minions" / minion_id).unlink()
-    await engine.hint(minion_id, gone=True)
-
-
 def has(place: Place, minion_id: str) -> bool:
     return (place.pki_dir / "minions" / minion_id).exists()
 
@@ -79,15 +74,6 @@ def record(engine: Engine, minion_id: str = "web1") -> Record:
 
 def node(engine: Engine) -> str:
     return engine.parts.core.replica.node
-
-
-async def level(*engines: Engine) -> None:
-    replicas = [engine.parts.core.replica for engine in engines]
-
-    def same() -> bool:
-        return len({(r.records.root, r.placements.root) for r in replicas}) == 1
-
-    await until(same, "all are level")
 
 
 async def note(engine: Engine) -> str:

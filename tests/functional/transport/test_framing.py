@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import re
 import socket
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,13 +40,6 @@ HEADS = {
     "a head without end": (b"X-A: b\r\n" * (MAX_HEAD // 8), b"", 431),
     "a long line": (b"X-A: " + b"b" * MAX_HEAD + b"\r\n", b"", 431),
 }
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    # A short path: unix sockets lie below.
-    with tempfile.TemporaryDirectory(prefix="ha-") as folder:
-        yield Path(folder)
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -83,15 +83,15 @@ ENTRY = {"url": "https://a", "password": "s3cret"}
         ([ENTRY | {"priority": True}], r"\[0\].priority: true is wrong"),
         ([ENTRY | {"password": 12345}], r"\[0\].password: takes text"),
         ([ENTRY | {"user": "x"}], r"\[0\].user: unknown key; takes url"),
-        ([ENTRY | {"url": "a:8000"}], r"\[0\].url: 'a:8000' has no scheme; write https://"),
+        ([ENTRY | {"url": "a:8000"}], r"\[0\].url: has no scheme; write https://"),
         ([ENTRY | {"url": "https://x:y@a"}], r"\[0\].url: has a user or password in it"),
-        ([ENTRY | {"url": "https://a:port"}], r"\[0\].url: 'https://a:port' is no URL"),
-        ([ENTRY | {"url": "https://a b:1"}], r"\[0\].url: 'https://a b:1' has a blank"),
-        ([ENTRY | {"url": "https://a\x7f"}], r"\[0\].url: 'https://a\\x7f' has a blank"),
+        ([ENTRY | {"url": "https://a:port"}], r"\[0\].url: is no URL; takes https://"),
+        ([ENTRY | {"url": "https://a b:1"}], r"\[0\].url: has a blank"),
+        ([ENTRY | {"url": "https://a\x7f"}], r"\[0\].url: has a blank"),
         ([ENTRY, ENTRY], r"\[1\].url: https://a is there twice"),
         ([ENTRY | {"verify": "/no/ca"}], r"\[0\].verify: /no/ca does not exist"),
         ([ENTRY | {"password_file": "/f"}], r"\[0\].password_file: password is there too"),
-        ({"SALT_MASTER_URLS": "https://a,,https://b"}, r"SALT_MASTER_URLS\[1\].url: '' has no"),
+        ({"SALT_MASTER_URLS": "https://a,,https://b"}, r"SALT_MASTER_URLS\[1\].url: has no"),
         ({"SALT_MASTER_HOST": "a", "SALT_API_PORT": "80a"}, "SALT_API_PORT: '80a' is not a port"),
         ({"SALT_MASTER_HOST": "a", "SALT_API_SCHEME": "ftp"}, "SALT_API_SCHEME: 'ftp'; takes http"),
         ({"SALT_MASTER_HOST": "https://a"}, "SALT_MASTER_HOST: takes a name or an address"),
@@ -108,6 +108,46 @@ def test_what_is_wrong_is_an_error_and_never_the_next_way(environ: Any, message:
     assert "s3cret" not in text
     assert "12345" not in text
     assert "x:y" not in text
+
+
+MISTYPED = [
+    "admin:hunter2@m1:8000",
+    "//admin:hunter2@m1:8000",
+    "https:/admin:hunter2@m1:8000",
+    "https//admin:hunter2@m1",
+    "https://admin:hunter2#x@m1:8000",
+    "https://admin:hunter2/x@m1:8000",
+    "https://admin:1/hunter2@m1:8000",
+    "https://admin:hunter2?x@m1:8000",
+    "https://admin:hunter2[x@m1:8000",
+    "https://admin:hunter2@m1:8000x",
+    "https://admin:hunter2\udcff@m1",
+    # As SALT_MASTER_URLS each part is a URL of its own.
+    "https://admin:hunter2,x@m1:8000",
+    "https://admin:1,hunter2,x@m1:8000",
+    "https://hunter2\x01,x@m1:8000",
+    "https://?hunter2,x@m1:8000",
+]
+
+
+@pytest.mark.parametrize("url", MISTYPED)
+def test_no_error_shows_the_password_in_a_url(url: str) -> None:
+    endpoint = Endpoint(url, "ops", Secret("s3cret"))
+    for masters in ([url], [{"url": url}], [{"url": [url]}], [{url: 1}], [endpoint]):
+        with pytest.raises(BadConfiguration) as caught:
+            endpoints(masters, {"username": "ops", "password": "s3cret"}, "masters")
+        assert "hunter2" not in everything(caught.value, frames=False)
+    with pytest.raises(BadConfiguration) as caught:
+        from_environment(USER | {"SALT_MASTER_URLS": url})
+    assert "hunter2" not in everything(caught.value, frames=False)
+
+
+def test_an_endpoint_is_completed_and_checked_like_a_mapping() -> None:
+    given = [Endpoint(url, "ops", Secret("s3cret")) for url in ("https://a/", "https://b")]
+    assert [(one.url, one.name) for one in endpoints(given, {}, "masters")] == [
+        ("https://a", "https://a"),
+        ("https://b", "https://b"),
+    ]
 
 
 def test_nobody_to_log_in_as() -> None:
@@ -149,7 +189,12 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
             {"selection": "random"},
             "selection: 'random'; takes one of priority, round_robin",
         ),
-        ({"deadline": 0}, "deadline: 0; takes a number above 0"),
+        ({"deadline": 0}, "deadline: 0; takes a finite number above 0"),
+        ({"deadline": float("inf")}, "deadline: inf; takes a finite number above 0"),
+        ({"deadline": 10**400}, "deadline: 1000.*; takes a finite number above 0"),
+        ({"probe_interval": float("inf")}, "probe_interval: inf"),
+        ({"probe_timeout": float("nan")}, "probe_timeout: nan"),
+        ({"spacing": "1"}, "spacing: '1'; takes a finite number of"),
         ({"rise": True}, "rise: True"),
         ({"verify": "/no/ca"}, "verify: /no/ca does not exist"),
     ],
@@ -157,3 +202,41 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_options(option: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfiguration, match=message):
         SaltApiPool(["https://127.0.0.1:1"], username="ops", password="x", **option)
+
+
+def test_a_password_is_used_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a line end is taken away, as at the end of a file."""
+    for key, value in (USER | {"SALT_MASTER_URLS": "https://127.0.0.1:1"}).items():
+        monkeypatch.setenv(key, value)
+    masters: list[list[str] | None] = [None, ["https://127.0.0.1:1"]]
+    for given in masters:
+        with SaltApiPool(given, username="ops", password=" pass phrase \n") as pool:
+            endpoint = pool._masters["https://127.0.0.1:1"].endpoint
+            assert endpoint.password.read() == " pass phrase "
+    file = SaltApiPool(password_file="/f", verify="false", username=" eve ")
+    with file as pool:
+        endpoint = pool._masters["https://127.0.0.1:1"].endpoint
+        assert (endpoint.username, endpoint.verify) == ("eve", False)
+        assert endpoint.password.file == Path("/f")
+
+
+def test_secrets_that_are_not_utf8_can_be_compared() -> None:
+    """As os.environ has them: with a surrogate for each byte that is none."""
+    latin = Secret("gr\udcfcn")
+    assert latin.same(Secret("gr\udcfcn"))
+    assert not latin.same(Secret("gr\ud800n"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000], ids=["deep", "long number"])
+def test_json_that_python_cannot_read(text: str) -> None:
+    with pytest.raises(BadConfiguration, match="SALT_MASTERS_CONFIG: "):
+        from_environment(USER | {"SALT_MASTERS_CONFIG": text})
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"], ids=["long", "zero"])
+def test_files_that_have_no_file_name(name: str) -> None:
+    entry = ENTRY | {"username": "ops"}
+    with pytest.raises(BadConfiguration, match=r"\[0\].verify: .* does not exist"):
+        endpoints([entry | {"verify": name}], {}, "masters")
+    with pytest.raises(BadConfiguration, match="password_file"):
+        Secret(file=Path(name)).read()

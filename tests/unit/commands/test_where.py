@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands import where as module
-from saltext_ha.commands.minions import MasterView
-from saltext_ha.commands.where import Where, last_heard, sights_of
+from saltext_ha.commands.minions import MasterView, sights_of
+from saltext_ha.commands.where import Where, last_heard
+from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import JobSpec
@@ -250,7 +251,7 @@ def test_the_answer_shows_whom_some_masters_do_not_reach() -> None:
 
 
 def test_of_listed_ids_those_count_that_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(module, "batches", lambda ids, size=2: batches(ids, size))
     monkeypatch.setattr(module, "PAGE", 2)
     monkeypatch.setattr(module, "MOST_LISTED", 6)
     states = dict.fromkeys(("a", "b", "c"), ACCEPTED) | {"d": PENDING}

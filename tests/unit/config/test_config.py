@@ -142,6 +142,13 @@ def test_ha_must_be_a_mapping(raw: Any, kind: str) -> None:
         parse({**OPTS, "ha": raw})
 
 
+@pytest.mark.parametrize("option", ["pki_dir", "sock_dir"])
+def test_a_folder_of_salt_that_is_none_is_named(option: str) -> None:
+    for wrong in (None, True, 5, [], {}):
+        with pytest.raises(ConfigError, match=f"{option}: takes a path, not "):
+            parse({**OPTS, option: wrong})
+
+
 def test_an_id_that_cannot_be_a_name_asks_for_one() -> None:
     with pytest.raises(ConfigError, match="set ha: name"):
         parse({**OPTS, "id": "master nr 1"})

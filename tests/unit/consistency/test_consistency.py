@@ -199,13 +199,19 @@ def test_secrets_never_leave_but_can_be_compared(master):
 @pytest.mark.parametrize(
     "name",
     ["password", "bindpw", "auth.ldap.bindpw", "secret_id", "tokenValue", "api_key", "privkey",
-     "ssh_private_key", "PASSWORD", "client_secret", "pass", "passphrase", "credentials", "key"],
+     "ssh_private_key", "PASSWORD", "client_secret", "pass", "passphrase", "credentials", "key",
+     "accessKey", "SecretAccessKey", "authkey", "authKey", "auth_key", "encryptionKey",
+     "integrationKey", "integrationkey", "routingKeys", "bearer", "Bearer", "bearer_auth"],
 )  # fmt: skip
 def test_names_of_secrets(name):
     assert is_secret_key(name)
 
 
-@pytest.mark.parametrize("name", ["alice", "secretary", "monkey", "passenger", "*", "ops%", "L@a"])
+@pytest.mark.parametrize(
+    "name",
+    ["alice", "secretary", "monkey", "Monkey", "turkey", "passenger", "*", "ops%", "L@a", "keyring",
+     "publicKey", "publicKeys", "pubKey", "pubkey", "keyName", "forbearers"],
+)  # fmt: skip
 def test_names_of_people_and_targets(name):
     assert not is_secret_key(name)
 

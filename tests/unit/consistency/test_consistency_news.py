@@ -94,6 +94,17 @@ def test_what_is_ignored(pattern: str, ignored: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "path", ["publisher_acl:web[0-9]+", "publisher_acl:.*", "publisher_acl:[!a]", "nodegroups:a?[b"]
+)
+def test_a_path_is_ignored_as_it_is_shown(path: str) -> None:
+    settings = ConsistencySettings(ignore=(path,))
+    for shown in (path, f"{path}:below"):
+        assert settings.ignores("access", shown)
+        assert ConsistencySettings(ignore=(f"access:{path}",)).ignores("access", shown)
+    assert not settings.ignores("access", "publisher_acl")
+
+
 # The clock
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import salt.config
 
-from saltext_ha.consistency import access, document, master_key, options
+from saltext_ha.consistency import access, document, master_key, options, roots
 from saltext_ha.consistency.options import TABLE, Level
 
 pytestmark = pytest.mark.core
@@ -21,6 +21,12 @@ def test_every_option_of_a_master_is_judged_once() -> None:
     judged = Counter([*named, *access.RULES, *(rule.option for rule in master_key.CONFIG)])
     assert {option for option, times in judged.items() if times > 1} == set()
     assert set(salt.config.DEFAULT_MASTER_OPTS) - judged.keys() == set()
+
+
+def test_what_the_table_says_is_compared_in_roots_is_compared_there() -> None:
+    (topic,) = [topic for topic in TABLE if "section roots compares it" in topic.why
+                and "file_roots" in topic.options]  # fmt: skip
+    assert set(topic.options) == set(roots.FILES)
 
 
 def test_secret_options_are_among_the_options() -> None:

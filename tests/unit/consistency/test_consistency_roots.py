@@ -329,6 +329,57 @@ def test_names_of_any_bytes_travel_and_stay_apart(
     }
 
 
+def test_modules_that_masters_load(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    masters = []
+    for root, master in zip(("one", "two"), two, strict=True):
+        top = Path(master["pki_dir"]).parent
+        assert top.name == root
+        modules = {"extension_modules": str(top / "ext"), "utils_dirs": [str(top / "ext/utils")]}
+        modules |= {"runner_dirs": [str(top / "run"), str(top / "none")], "returner_dirs": None}
+        masters.append({**master, **modules})
+        write(top / "ext/auth/corp.py", root)
+        write(top / "ext/auth/same.py", "same")
+        write(top / "ext/utils/u.py", "same")
+        write(top / f"ext/auth/__pycache__/{root}.cpython-311.pyc", root)
+        write(top / "ext/auth/corp.pyc", root)
+        write(top / "ext/.git/HEAD", root)
+        write(top / "ext/auth/corp.py~", root)
+    write(Path(masters[0]["extension_modules"]) / "runners/x.py")
+    write(Path(masters[1]["runner_dirs"][0]) / "y.py")
+    parts = {"m1": facts(masters[0]), "m2": facts(masters[1])}
+    assert {path for path in parts["m1"].leaves if "roots" not in path} == {
+        "extension_modules:auth/corp.py",
+        "extension_modules:auth/same.py",
+        "extension_modules:utils/u.py",
+        "extension_modules:runners/x.py",
+    }
+    assert compared(parts["m1"], parts["m2"]) == {
+        "extension_modules:auth/corp.py": {"m1": "content #1", "m2": "content #2"},
+        "extension_modules:runners/x.py": {"m1": "content #1", "m2": {"absent": True}},
+        "runner_dirs:y.py": {"m1": {"absent": True}, "m2": "content #1"},
+    }
+    found = result.of_section(roots.SECTION, parts, {})["differences"]
+    assert all(entry["severity"] == "drift" for entry in found)
+    assert [entry["fix"] for entry in found] == [
+        f"put the same file in place on m1 or m2 ({roots.SYNC}); restart salt-master there",
+        "remove the file on m1, or put it in place on m2, too; restart salt-master there",
+        "remove the file on m2, or put it in place on m1, too; restart salt-master there",
+    ]
+
+
+def test_an_older_release_that_tells_nothing_of_modules(
+    two: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    one, other = two
+    one["extension_modules"] = str(Path(one["pki_dir"]).parent / "ext")
+    write(Path(one["extension_modules"]) / "runners/x.py")
+    old = ("file_roots", "pillar_roots", "gitfs_remotes", "gitfs", "git_pillar")
+    parts = {"m1": facts(one), "m2": Facts(facts(other).leaves, {}, old)}
+    found = result.of_section(roots.SECTION, parts, {})
+    assert (found["status"], found["differences"]) == ("unknown", [])
+    assert found["unknown"]["m2"].startswith("extension_modules: not reported")
+
+
 def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
     path = "pillar_roots:base:top.sls"
     assert facts(two[0]).leaves[path] != facts(two[0], b"m" * 32).leaves[path]

@@ -14,7 +14,7 @@ import yaml
 
 from saltext_ha.common.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
-from saltext_ha.lint.model import INFO, MASTER, MINION, HostFacts, Member
+from saltext_ha.lint.model import INFO, MASTER, MINION, Hit, HostFacts, Member
 from saltext_ha.lint.rules import CODES, RULES
 from saltext_ha.output import ha as outputter
 from saltext_ha.runners import ha as runner
@@ -85,8 +85,8 @@ def facts_of(
     shared = case.get("fixed_shared" if fixed else "shared", case.get("shared", {}))
     major, _, minor = str(case.get("salt", NEWEST[0])).partition(".")
     version = (int(major), int(minor or LAST))
-    tenancy = "" if fixed else case.get("tenancy", "")
-    return dataclasses.replace(found, told=told, shared=shared, version=version, tenancy=tenancy)
+    owner = "" if fixed else case.get("state_owner", "")
+    return dataclasses.replace(found, told=told, shared=shared, version=version, state_owner=owner)
 
 
 def title(case: Case) -> str:
@@ -210,6 +210,148 @@ def test_a_password_that_is_no_yaml_is_not_quoted(tmp_path: Path, value: str) ->
     assert finding["line"] == 1
     assert finding["detail"]
     assert "hunter2" not in str(finding)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["publish_port: 4507\t# ours", "publish_port:\t4507", "publish_port: 4507\t", "x: [1,\t2]"],
+)
+def test_a_tab_that_salt_takes_makes_no_file_unreadable(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "master"
+    path.write_text(f"# first\n{line}\nopen_mode: true\nengines:\n  - ha: {{}}\n  - logstash\n")
+    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    assert facts.problems == []
+    (finding,) = check.inspect("m1", facts)
+    assert (finding["code"], finding["line"]) == ("HA502", 3)
+    assert facts.places["engines"].items == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("option", "main", "included", "lost"),
+    [
+        ("external_auth", "{pam: {alice: [.*]}}", "{pam: {bob: [test.*]}}", "pam/alice"),
+        ("external_auth", "{pam: {alice: [.*, '@wheel']}}", "{pam: {alice: [.*]}}",
+         "pam/alice/@wheel"),
+        ("external_auth", "{pam: {alice: [.*]}}", "{pam: }", "pam/alice"),
+        ("file_roots", "{base: [/srv/a, /srv/b]}", "{base: [/srv/c]}",
+         "base//srv/a, base//srv/b"),
+        ("ha", "{name: m1, trees: {s: {live: /s}}}", "{name: m1, trees: {t: {live: /t}}}",
+         "trees/s"),
+        ("my", "{api: {password: [hunter2]}}", "{api: {password: []}}",
+         "api/password/1 entries"),
+        ("my", "{a: [{'https://hunter2@h/x': 1}]}", "{a: []}", "a/…"),
+        ("my", "{a: {'https://hunter2@h/x': 1}}", "{a: {}}", "a/…"),
+        ("my", "{a: ['https://u:hunter2@h/x']}", "{a: []}", "a/…"),
+    ],
+)  # fmt: skip
+def test_what_is_lost_below_the_first_level(
+    option: str, main: str, included: str, lost: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "master"
+    path.write_text(f"id: m1\n{option}: {main}\n")
+    (tmp_path / "master.d").mkdir()
+    (tmp_path / "master.d/b.conf").write_text(f"{option}: {included}\n")
+    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    (found,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA002"]
+    assert (found["line"], found["option"]) == (2, option)
+    assert found["detail"] == f"{tmp_path}/master.d/b.conf:1 replaces it; lost: {lost}"
+
+
+def test_what_include_names_replaces_what_the_folder_has(tmp_path: Path) -> None:
+    path = tmp_path / "master"
+    path.write_text("id: m1\ninclude: late.conf\n")
+    (tmp_path / "master.d").mkdir()
+    (tmp_path / "master.d/b.conf").write_text("timeout: 5\npublisher_acl: {bob: [test.*]}\n")
+    (tmp_path / "late.conf").write_text("publisher_acl: {alice: [test.*]}\n")
+    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    assert facts.options["publisher_acl"] == {"alice": ["test.*"]}, "what Salt itself merges"
+    (found,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA002"]
+    assert (found["file"], found["line"]) == (f"{tmp_path}/master.d/b.conf", 2)
+    assert found["detail"] == f"{tmp_path}/late.conf:1 replaces it; lost: bob"
+
+
+WRONG = ["true", "5", "text", "[5]", "[[x]]", "[{a: 1}]", "{a: 1}", "&a [*a]", "&a {a: *a}", ""]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"engines: [ha: {{}}]\nha: {{{key}: %s}}\n" for key in ("once", "masters", "trees")),
+        *(f"engines: [ha: {{}}]\n{option}: %s\n" for option in ("reactor", "schedule")),
+        *(f"engines: [ha: {{}}]\nha: {{trees: {{s: {{live: /s}}}}}}\n{option}: %s\n"
+          for option in ("ext_pillar", "fileserver_backend", "my_option")),
+        *(f"{option}: %s\n" for option in ("ha", "include", "default_include", "pki_dir")),
+        *(f"cluster_id: c\n{option}: %s\n" for option in ("cluster_peers", "ha")),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_ends_in_an_answer(text: str, tmp_path: Path) -> None:
+    for number, wrong in enumerate(WRONG):
+        path = tmp_path / str(number) / "master"
+        path.parent.mkdir()
+        path.write_text(f"id: m1\nroot_dir: {tmp_path}\n{text % wrong}")
+        facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+        mine = collect.member("m1", facts)
+        peer, *_ = wire.from_wire("m2", wire.to_wire(mine, check.inspect("m1", facts), {}))
+        check.compare([mine, peer])
+
+
+@pytest.mark.parametrize("option", ["include", "default_include"])
+def test_an_include_that_salt_cannot_follow_is_a_finding(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "minion"
+    path.write_text(f"master: 10.0.0.1\n{option}: true\n")
+    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    (found,) = check.inspect("x", facts)
+    assert (found["code"], found["file"]) == ("HA001", str(path))
+    assert found["detail"].endswith("takes a path or a list, not bool")
+
+
+def test_a_mapping_that_contains_itself_in_two_files(tmp_path: Path) -> None:
+    (tmp_path / "minion").write_text("master: 10.0.0.1\n")
+    (tmp_path / "minion.d").mkdir()
+    for name in "ab":
+        (tmp_path / f"minion.d/{name}.conf").write_text("x: &a {x: *a}\n")
+    facts = collect.of_minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
+    unknown: dict[str, str] = {}
+    (found,) = check.inspect("x", facts, unknown)
+    assert (found["code"], Path(found["file"]).name) == ("HA001", "b.conf")
+    assert unknown.keys() == {"HA002"}
+
+
+def test_a_rule_that_fails_is_unknown_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(facts: object) -> Iterator[Hit]:
+        yield Hit("open_mode", "half of it")
+        raise TypeError("hunter2")
+
+    broken = [
+        dataclasses.replace(rule, check=fails) if rule.code in ("HA301", "HA501", "HA707") else rule
+        for rule in RULES
+    ]
+    monkeypatch.setattr(check, "RULES", broken)
+    path = tmp_path / "minion"
+    path.write_text("master: 10.0.0.1\nopen_mode: true\n")
+    running = {"conf_file": str(path), "id": "web1"}
+    found = ask.minion(running)
+    assert [f["code"] for f in found["findings"]] == ["HA307"]
+    assert found["unknown"].keys() == {"HA301"}
+    assert "this rule failed (TypeError in test_lint.py:" in found["unknown"]["HA301"]
+    assert "hunter2" not in str(found)
+    assert (found["status"], found["retcode"]) == ("unknown", 2)
+    for asked in ({"only": "HA307"}, {"ignore": "HA301"}):
+        assert ask.minion(running, **asked)["unknown"] == {}
+    with pytest.raises(TypeError):
+        check.inspect("web1", collect.of_minion(running))
+    path = tmp_path / "master"
+    path.write_text(f"root_dir: {tmp_path}\nid: m1\n")
+    running = {"conf_file": str(path), "id": "m1"}
+    answers = {"m2": ask.for_peer("m2", running)}
+    found = ask.group("m1", running, answers, {}, {})
+    assert found["unknown"].keys() == {"HA501", "HA707", "m2: HA501"}
+    found = ask.group("m1", running, answers, {}, {"ignore": ["HA501"]})
+    assert found["unknown"].keys() == {"HA707"}
+    path.write_text(path.read_text() + "ha: {lint: {ignore: [HA501]}}\n")
+    assert ask.for_peer("m2", running)["unknown"] == {}
 
 
 def test_no_file_at_all_is_an_error_and_no_clean_answer(tmp_path: Path) -> None:
@@ -474,6 +616,9 @@ def test_a_master_without_its_engine_leaves_the_others_unknown(tmp_path: Path) -
     # A broken ha: mapping is what lint is for, and must not stop it.
     runner.__opts__ = {**running, "sock_dir": str(tmp_path), "ha": {"zzz": 1}}
     assert "zzz" in runner.lint()["unknown"]["other masters"]
+    for wrong in ("true", "5", "[5]"):
+        path.write_text(f"root_dir: {tmp_path}\nid: m1\nha: {wrong}\n")
+        assert runner.lint()["unknown"].keys() == {"other masters"}
     assert "no rule HA999" in runner.lint(only="HA999")["error"]
 
 

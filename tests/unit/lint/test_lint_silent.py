@@ -210,8 +210,42 @@ def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) ->
         Setting("grains", main, place, sources.MAIN),
         Setting("grains", included, place, sources.INCLUDED),
     ]
-    facts = HostFacts(MINION, NEWEST, {"grains": included, "master": HERE}, settings=settings)
+    options = {"grains": included, "master": HERE}
+    facts = HostFacts(MINION, NEWEST, options, settings=settings, merged=options)
     assert "HA002" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+def wide(folder: Path, **files: str) -> list[str]:
+    """What HA002 finds on a master with these files: the main one, and those of ``master.d``."""
+    (folder / "master.d").mkdir()
+    for name, text in files.items():
+        path = folder / "master" if name == "main" else folder / f"master.d/{name}.conf"
+        path.write_text(text)
+    (folder / "srv").mkdir()
+    facts = collect.of_master({"conf_file": str(folder / "master"), "pki_dir": str(folder)})
+    found = [f for f in check.inspect("m1", facts) if f["code"] == "HA002"]
+    return [f["detail"].partition("lost: ")[2] for f in found]
+
+
+def test_a_pattern_that_salt_expands_is_not_lost(tmp_path: Path) -> None:
+    roots = f"file_roots: {{base: ['{tmp_path}/sr*']}}\n"
+    assert wide(tmp_path, main=roots, a=f"{roots}timeout: 5\n") == []
+
+
+def test_what_files_of_one_folder_say_together_is_not_lost(tmp_path: Path) -> None:
+    acl = "publisher_acl: {%s}\n"
+    main = acl % "alice: [test.*], bob: [test.ping, test.echo]"
+    one, two = acl % "bob: [test.ping]", acl % "alice: [test.*], bob: [test.echo]"
+    assert wide(tmp_path, main=main, a=one, b=two) == []
+
+
+def test_another_single_value_in_a_mapping_is_meant(tmp_path: Path) -> None:
+    main = "ha: {name: m1, port: 4530}\nengines: [ha: {}]\n"
+    assert wide(tmp_path, main=main, a="ha: {name: m1, port: 4531}\n") == []
+    both = "external_auth: {pam: {alice: %s}}\n"
+    other = tmp_path / "other"
+    other.mkdir()
+    assert wide(other, main=both % "[test.*]", a=both % "test.*") == []
 
 
 def test_files_that_include_others_each_in_their_turn() -> None:
@@ -221,7 +255,8 @@ def test_files_that_include_others_each_in_their_turn() -> None:
         for option in ("include", "beacons")
     ]
     options = {"include": [sources.INCLUDED], "beacons": [sources.INCLUDED], "master": HERE}
-    found = check.inspect("x", HostFacts(MINION, NEWEST, options, settings=settings))
+    facts = HostFacts(MINION, NEWEST, options, settings=settings, merged=options)
+    found = check.inspect("x", facts)
     assert [f["option"] for f in found if f["code"] == "HA002"] == ["beacons"]
 
 

@@ -55,6 +55,15 @@ def test_a_wrong_setting_is_named(ha: Any, said: str) -> None:
     assert str(caught.value).startswith("/etc/salt/minion: ")
 
 
+@pytest.mark.parametrize("option", ["auth_timeout", "acceptance_wait_time"])
+def test_a_wait_of_salt_that_is_none_is_named(option: str) -> None:
+    for wrong in ("soon", [5], {"s": 5}):
+        with pytest.raises(ConfigError, match=f"/etc/salt/minion: {option}: .* takes seconds"):
+            watchdog.parse({option: wrong, "conf_file": "/etc/salt/minion"})
+    for right in (None, 0, 7, "7", 7.5):
+        watchdog.parse({option: right})
+
+
 def test_nobody_is_preferred_by_chance() -> None:
     opts = {"ha": {"watchdog": {"failback": True}}, "random_master": True}
     with pytest.raises(ConfigError, match="random_master"):

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import textwrap
 import time
 
 import pytest
@@ -10,6 +9,7 @@ import salt.config
 import salt.output
 
 from saltext_ha.output import _explained, _text, ha
+from tests.unit.output.conftest import shows
 
 FP1 = "3a:9f:12:44:0b" + ":aa" * 27
 FP2 = "77:01:c0:ff:ee" + ":bb" * 27
@@ -18,13 +18,8 @@ NOTHING = dict.fromkeys(("salt", "accepted", "pending", "rejected", "denied", "d
 
 
 @pytest.fixture(autouse=True)
-def _plain(monkeypatch):
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+def _page(monkeypatch):
     monkeypatch.setattr(_explained, "page", lambda: "PAGE")
-
-
-def shows(data, expected):
-    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
 
 
 def status(**changes):

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from saltext_ha.output import _explained, ha
-
-
-@pytest.fixture(autouse=True)
-def _opts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
 
 
 def anchors(text: str) -> list[str]:

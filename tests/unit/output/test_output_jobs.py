@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import Any
-
-import pytest
-
-from saltext_ha.output import ha
+from tests.unit.output.conftest import shows
 
 JID = "20261124000000000001"
 JOB = {
@@ -17,15 +12,6 @@ JOB = {
     "target": "web*",
     "user": "root",
 }
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
-
-
-def shows(data: dict[str, Any], expected: str) -> None:
-    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
 
 
 def test_jobs() -> None:

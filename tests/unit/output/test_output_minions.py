@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,7 @@ from saltext_ha.output import _minions, ha
 from saltext_ha.transport import identity
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.trust import Trust
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
-
-
-def shows(data: dict[str, Any], expected: str) -> None:
-    assert ha.output(data) == textwrap.dedent(expected).strip()
+from tests.unit.output.conftest import shows
 
 
 def minion(name: str, state: str, *masters: str, **more: Any) -> dict[str, Any]:

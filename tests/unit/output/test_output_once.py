@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from typing import Any
 
 import pytest
 
 from saltext_ha.output import ha
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
-
-
-def shows(data: dict[str, Any], expected: str) -> None:
-    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
+from tests.unit.output.conftest import shows
 
 
 def row(name: str, leads: bool | None, follows: str | None, note: str = "") -> dict[str, Any]:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import pytest
 
 from saltext_ha.output import ha
+from tests.unit.output.conftest import shows
 
 VERSION = "0123456789abcdef" * 4
 
 
 @pytest.fixture(autouse=True)
-def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
-
-
-def shows(data: dict[str, Any], expected: str) -> None:
-    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
 
 
 def row(path: str, size: int = 0, kind: str = "file") -> dict[str, Any]:

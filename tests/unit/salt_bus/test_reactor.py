@@ -43,6 +43,12 @@ def test_which_tags_are_configured(tmp_path: Path) -> None:
         assert reactor.patterns({"reactor": none}) == []
 
 
+def test_a_file_of_reactions_with_a_tab_is_read_as_salt_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "reactor.conf"
+    path.write_text("- a/*:\t[one.sls]\t# ours\n")
+    assert reactor.patterns({"reactor": str(path)}) == ["a/*"]
+
+
 def test_each_event_is_known_by_where_the_switch_was() -> None:
     bus = Bus()
     bus.switches(False)

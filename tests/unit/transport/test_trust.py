@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from saltext_ha.common import files
 from saltext_ha.common.errors import TokenError, TrustError
 from saltext_ha.membership.invites import Invites, name_of
-from saltext_ha.transport import identity, tls
+from saltext_ha.transport import fingerprints, identity, tls
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer, Removed, make_peer
 from saltext_ha.transport.trust import Trust
@@ -52,7 +51,7 @@ def test_an_identity_is_made_once_and_kept(state: Path) -> None:
     assert identity.load_or_create(state, "m1") == made
     assert state.stat().st_mode & 0o777 == 0o700
     assert made.key_file.stat().st_mode & 0o777 == 0o600
-    assert made.fingerprint == tls.fingerprint(ssl.PEM_cert_to_DER_cert(made.certificate))
+    assert made.fingerprint == fingerprints.of_pem(made.certificate)
     assert len(made.fingerprint) == 95
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 
 from saltext_ha.consistency.values import is_secret_key, is_secret_value
 from saltext_ha.lint.cited import MASTER_INCLUDES, CitedLine
@@ -15,9 +16,8 @@ from saltext_ha.lint.model import (
     HostFacts,
     Place,
     RuleBook,
-    Setting,
 )
-from saltext_ha.lint.sources import INCLUDED, MAIN
+from saltext_ha.lint.sources import INCLUDED
 
 BOOK = RuleBook(FILES)
 
@@ -54,10 +54,11 @@ def unreadable(facts: HostFacts) -> Hits:
 @BOOK.rule(
     "HA002",
     WARNING,
-    "an included file replaces a list or mapping of the main file",
+    "an included file replaces a list or mapping of another file",
     why="What minion.d or master.d sets takes the place of the whole option in the main file: "
-    "lists and mappings of the two are not merged. Entries of the main file are gone, such as "
-    "other engines, or half of ha:.",
+    "lists and mappings of the two are not merged, at no depth. What include: names takes the "
+    "place of both in the same way. Entries of the replaced file are gone, such as other engines, "
+    "rights in external_auth, or half of ha:.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
     sources=(
         CitedLine("salt/config/__init__.py", 2727, "minion_config", "overrides.update("),
@@ -65,33 +66,51 @@ def unreadable(facts: HostFacts) -> Hits:
     ),
 )
 def replaced(facts: HostFacts) -> Hits:
-    main = {s.option: s for s in facts.settings if s.layer == MAIN}
     last = {s.option: s for s in facts.settings if s.layer == INCLUDED}
-    for option, setting in main.items():
-        over = last.get(option)
-        lost = _lost(setting, facts.options.get(option)) if over else ""
-        if over and lost and option not in ("include", "default_include"):
-            where = f"{over.place.file}:{over.place.line}"
-            yield Hit(option, f"{where} replaces it; lost: {lost}", place=setting.place)
+    for setting in facts.settings:
+        option, over = setting.option, last.get(setting.option)
+        if over is None or over is setting or option in ("include", "default_include"):
+            continue
+        holds = facts.merged.get(option)
+        if _alike(setting.value, holds):
+            lost = ", ".join(_lost(setting.value, holds, is_secret_key(option)))
+            if lost:
+                where = f"{over.place.file}:{over.place.line}"
+                yield Hit(option, f"{where} replaces it; lost: {lost}", place=setting.place)
 
 
-def _lost(setting: Setting, holds: object) -> str:
-    """The entries of a list or mapping that no longer count."""
-    if isinstance(setting.value, list) and isinstance(holds, list):
-        gone = [_name(item) for item in setting.value if item not in holds]
-        if is_secret_key(setting.option):
-            return f"{len(gone)} entries" if gone else ""
-    elif isinstance(setting.value, dict) and isinstance(holds, dict):
-        gone = [str(key) for key in setting.value if key not in holds]
-    else:
-        return ""
-    return ", ".join(gone)
+def _alike(value: object, holds: object) -> bool:
+    """Whether both are lists, or both mappings."""
+    return any(isinstance(value, kind) and isinstance(holds, kind) for kind in (list, dict))
+
+
+def _lost(value: object, holds: object, secret: bool) -> Iterator[str]:
+    """
+    The entries of a list or mapping, at any depth, that no longer count: ``pam/alice``. A single
+    value in a mapping that has another one now is no entry: it was meant to be replaced.
+    """
+    if isinstance(value, list):
+        still = holds if isinstance(holds, list) else [holds]
+        gone = [item for item in value if item not in still]
+        if secret and gone:
+            yield f"{len(gone)} entries"
+        elif gone:
+            yield from map(_name, gone)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            name, hidden = _shown(key), secret or is_secret_key(str(key))
+            if not isinstance(holds, dict) or key not in holds:
+                yield name
+            else:
+                yield from (f"{name}/{each}" for each in _lost(item, holds[key], hidden))
 
 
 def _name(item: object) -> str:
     """An entry without its values, which may be secret."""
-    if isinstance(item, dict):
-        return "/".join(map(str, item))
+    return "/".join(map(_shown, item)) if isinstance(item, dict) else _shown(item)
+
+
+def _shown(item: object) -> str:
     return "…" if is_secret_value(str(item)) else str(item)
 
 

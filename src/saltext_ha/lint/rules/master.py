@@ -222,5 +222,5 @@ def no_data_cache(facts: HostFacts) -> Hits:
     ),
 )
 def no_engine(facts: HostFacts) -> Hits:
-    if set(facts.get("ha", {})) - {"lint"} and not in_group(facts):
+    if facts.ha.keys() - {"lint"} and not in_group(facts):
         yield Hit("ha", "engines: does not name ha")

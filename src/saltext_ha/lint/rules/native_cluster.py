@@ -121,9 +121,7 @@ def no_secret(facts: HostFacts) -> Hits:
     since=3008,
 )
 def no_repair(facts: HostFacts) -> Hits:
-    ha = facts.get("ha", {})
-    repairs = isinstance(ha, dict) and ha.get("repair")
-    if _member(facts) and facts.get(ISOLATED) and not repairs:
+    if _member(facts) and facts.get(ISOLATED) and not facts.ha.get("repair"):
         yield Hit(ISOLATED, "ha: repair is not set")
 
 

@@ -94,5 +94,5 @@ def drops_cache(facts: HostFacts) -> Hits:
     ),
 )
 def one_state_folder(facts: HostFacts) -> Hits:
-    if facts.tenancy and in_group(facts):
-        yield Hit("ha", facts.tenancy)
+    if facts.state_owner and in_group(facts):
+        yield Hit("ha", facts.state_owner)

@@ -48,11 +48,14 @@ def unread(facts: HostFacts) -> Hits:
     ),
 )
 def beside_git(facts: HostFacts) -> Hits:
-    pillars = facts.get("ext_pillar", [])
+    pillars, backends = facts.get("ext_pillar"), facts.get("fileserver_backend")
     git = {
         "file_roots": bool(facts.get("gitfs_remotes"))
-        and bool({"git", "gitfs"} & set(map(str, facts.get("fileserver_backend", [])))),
-        "pillar_roots": any("git" in each for each in pillars if isinstance(each, dict)),
+        and bool({"git", "gitfs"} & set(map(str, backends if isinstance(backends, list) else []))),
+        "pillar_roots": any(
+            isinstance(each, dict) and "git" in each
+            for each in (pillars if isinstance(pillars, list) else [])
+        ),
     }
     where = {"file_roots": "fileserver_backend", "pillar_roots": "ext_pillar"}
     for name, tree in _trees(facts):
@@ -100,12 +103,12 @@ def _folders(facts: HostFacts, kind: str) -> list[PurePath]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in *value*, at any depth."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _texts(each)
+    """All texts in *value*, at any depth; in YAML, a list may contain itself."""
+    left, seen = [value], set()
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, (Mapping, list, tuple)) and id(each) not in seen:
+            seen.add(id(each))
+            left += each.values() if isinstance(each, Mapping) else each

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from saltext_ha.common.errors import reason_of
+from saltext_ha.config.watchdog import patience
 from saltext_ha.minion import binding, options
 from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.restarting import detached, processes, restart
@@ -34,8 +35,8 @@ def quiet(opts: Mapping[str, Any], masters: int) -> float:
     ``auth_timeout`` even if a host refuses connections; after all masters have failed, it waits
     ``acceptance_wait_time`` before it begins again.
     """
-    wait = float(opts.get("auth_timeout") or 60)
-    return float(opts.get("acceptance_wait_time") or 10) + wait * max(1, masters - 1)
+    each = patience(opts, "auth_timeout")
+    return patience(opts, "acceptance_wait_time") + each * max(1, masters - 1)
 
 
 def stuck(masters: Iterable[SeenMaster], links: Callable[[], TcpLinks], seconds: float) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.watchdog import WatchdogSettings
+from saltext_ha.config.watchdog import WatchdogSettings, patience
 from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.binding import Running, SeenMaster
 from saltext_ha.minion.tcp_links import Link, TcpLinks
@@ -80,8 +80,7 @@ def site(
     first = running.entries[0] if settled and running.entries else None
     book = AddressBook(running)
     looker = Looker(book, opts, links, unanswered, timeout)
-    wait = float(opts.get("auth_timeout") or 60)
-    limit = 15 + wait * max(1, len(running.entries) - 1)
+    limit = 15 + patience(opts, "auth_timeout") * max(1, len(running.entries) - 1)
     mover = Mover(opts, looker.bound, first, running.entries)
     if running.caller:
         # salt-call has a list of its own in its options.

@@ -1,0 +1,21 @@
+"""What people see, as whole texts without colours."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from saltext_ha.output import ha
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+
+
+def shows(data: Mapping[str, Any], expected: str) -> None:
+    """Assert that people see *expected* of an answer; how far it is indented does not count."""
+    assert ha.output(data) == textwrap.dedent(expected).strip("\n")
