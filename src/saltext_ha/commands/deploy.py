@@ -22,6 +22,7 @@ from saltext_ha.commands.tree_states import (
 )
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
+from saltext_ha.reconciler import attribution
 from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport.control_server import Command
@@ -185,9 +186,7 @@ class Deploy:
         self, planned: Sequence[Planned], payload: Mapping[str, Any], job: Job
     ) -> dict[str, Any]:
         test, adopt = bool(payload.get("test")), bool(payload.get("adopt"))
-        message, by = str(payload.get("message") or ""), str(payload.get("by") or "?")
-        if len(message) > LONGEST:
-            raise HaError(f"message: takes at most {LONGEST} characters")
+        message, by = _message(payload), attribution.name(payload.get("by")) or "?"
         left_out = self._left_out(payload.get("without"))
         job.text = "asking the other masters"
         unasked = await self._trees.compare(self._group.peers.keys() - left_out)
@@ -391,6 +390,17 @@ class Deploy:
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
         problems = await asyncio.gather(*works)
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
+
+
+def _message(payload: Mapping[str, Any]) -> str:
+    message = str(payload.get("message") or "")
+    if len(message) > LONGEST:
+        raise HaError(f"message: takes at most {LONGEST} characters")
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise HaError("message: takes text in UTF-8; nothing was changed") from None
+    return message
 
 
 def _listed(problems: Mapping[str, str]) -> str:

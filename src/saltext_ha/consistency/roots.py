@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import StillReading
+from saltext_ha.common.files import as_text
 from saltext_ha.consistency import git, tree
 from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of, unknown_of
 from saltext_ha.consistency.digests import Digests
@@ -149,9 +150,7 @@ def _gather(
     for env, folders in tree.environments(opts.get(option) or {}).items():
         leaves[f"{option}:{env}"] = PRESENT
         for path, seen in tree.files(folders, walk).items():
-            # A name may be any bytes, and is sent as text.
-            name = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            files[f"{option}:{env}:{name}"] = seen
+            files[f"{option}:{env}:{as_text(path)}"] = seen
 
 
 def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
@@ -219,7 +220,7 @@ async def _explained(tree: Tree) -> AsyncIterator[None]:
         yield
     except OSError as exc:
         where = tree.folder if tree.secret else exc.filename or tree.folder
-        raise HaError(f"{where}: {reason_of(exc)}") from None
+        raise HaError(f"{as_text(str(where))}: {reason_of(exc)}") from None
 
 
 def _state_of(store: TreeStore) -> dict[str, Any]:
@@ -231,7 +232,7 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
         "version": version or b"",
         "foreign": store.foreign() if live == FOREIGN else "",
         "edited": len(paths),
-        "edits": paths[:LISTED],
+        "edits": [*map(as_text, paths[:LISTED])],
     }
 
 

@@ -558,3 +558,31 @@ async def test_what_a_tidying_that_was_cut_left_is_removed_later(tmp_path: Path)
         await deployed(place)
         await until(lambda: not any(left.parent.glob("[ab]" * 8 + "*")), "it is tidied")
         assert folders_in(left.parent) == 2
+
+
+@in_a_loop
+async def test_a_name_that_is_no_text_is_shown_and_stops_nothing(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        for place in two:
+            Path(os.fsdecode(os.fsencode(live(place)) + b"/caf\xe9")).write_text("by hand")
+        shown = await run(two[0], "deployments")
+        assert not shown["unknown"]
+        edits = {"count": 1, "paths": ["caf\\xe9"]}
+        assert shown["trees"][0]["edits"] == {"m1": edits, "m2": edits}
+        put(source(two[0]), {"new.sls": "{}\n"})
+        await deployed(two[0])
+        assert "new.sls" in served(two[1])
+
+
+@in_a_loop
+async def test_a_message_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        refused = await run(place, "deploy", message="caf\udce9")
+        assert refused["error"] == "message: takes text in UTF-8; nothing was changed"
+        assert not live(place).exists()
+        await deployed(place, message="caf\u00e9")
