@@ -311,6 +311,8 @@ class Deploy:
             for name in names:
                 if name not in state:
                     problems[master] = f"has no tree {name} in  ha: trees:"
+                elif state[name].get("obstacle"):
+                    problems[master] = str(state[name]["obstacle"])
                 elif state[name].get("live") == FOREIGN and not adopt:
                     problems[master] = str(state[name].get("foreign"))
         if problems:

@@ -18,6 +18,7 @@ from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Call, Content
 from saltext_ha.trees.manifest import Manifest
+from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import FOREIGN, TreeStore
@@ -87,7 +88,7 @@ class Stager:
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """
         For each tree: ``live`` (linked, free, foreign), ``version`` (the one served), ``foreign``
-        (what to do about that), ``edited`` (how many paths were changed by hand there), ``edits``
+        (what to do about that), ``obstacle`` (why no version can be served there), ``edited`` (how many paths were changed by hand there), ``edits``
         (the first of these paths).
         """
         states = {}
@@ -148,10 +149,11 @@ class Stager:
         Bring a version here, whole and unchanged, unless it is here already.
 
         :param first: the peer to ask first.
-        :raises HaError: the version could not be fetched, or put together.
+        :raises HaError: the version could not be fetched, or put together, or could not be served.
         """
         store = self.stores[name]
         async with self.locks[name], _explained(store.tree):
+            await asyncio.to_thread(store.check_place)
             if await asyncio.to_thread(_is_sound, store, version):
                 return
             calls = self._calls(first)
@@ -193,6 +195,7 @@ class Stager:
         store = self.stores[name]
 
         def work() -> None:
+            store.check_place()
             if _is_sound(store, version):
                 return
             staging = store.begin(version, source.manifest)
@@ -231,6 +234,7 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
         "live": live,
         "version": version or b"",
         "foreign": store.foreign() if live == FOREIGN else "",
+        "obstacle": obstacle(store.tree),
         "edited": len(paths),
         "edits": [*map(as_text, paths[:LISTED])],
     }

@@ -38,6 +38,7 @@ from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Mark, Marks
 from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
+from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.staging import Parts, Staging
 
 NEXT = "next"
@@ -249,8 +250,10 @@ class TreeStore:
 
         :param adopt: whether to move away a foreign folder or link at the live path.
         :return: where that is now, if there was one.
-        :raises HaError: something foreign is at the live path, and *adopt* is not set.
+        :raises HaError: nothing can be put there, or something foreign is there, and *adopt* is not
+            set.
         """
+        self.check_place()
         live = self.live()[0]
         if live == FOREIGN and not adopt:
             raise HaError(self.foreign())
@@ -277,14 +280,19 @@ class TreeStore:
         point("tree.switched")
         return kept
 
+    def check_place(self) -> None:
+        """:raises HaError: no version can be served at the live path; says why, and what to do."""
+        if why := obstacle(self.tree):
+            raise HaError(why)
+
     def _kept_name(self) -> Path:
         return self.tree.folder / f"before-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
     def foreign(self) -> str:
         """What to do about something foreign at the live path."""
         return (
-            f"{self.tree.live} is a folder or a link that was there before; with adopt=True it is "
-            f"kept as {self.tree.folder}/before-…"
+            f"{self.tree.live} is a folder or a link that was there before; ha.deploy and "
+            f"ha.rollback with adopt=True keep it as {self.tree.folder}/before-…"
         )
 
     def keep(self, versions: set[bytes]) -> list[str]:

@@ -277,6 +277,7 @@ class Trees:
             self._late.pop(name, None)
             return
         try:
+            store.check_place()
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
             verified = current.version in self._stager.verified(name)

@@ -586,3 +586,62 @@ async def test_a_message_that_is_no_text_is_refused(tmp_path: Path) -> None:
         assert refused["error"] == "message: takes text in UTF-8; nothing was changed"
         assert not live(place).exists()
         await deployed(place, message="caf\u00e9")
+
+
+@in_a_loop
+async def test_a_live_folder_that_is_mounted_is_told_before_anything_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    put(live(two[0]), {"old.sls": "m1"})
+    put(live(two[1]), {"old.sls": "m2"})
+    mounted = tmp_path / "mountinfo"
+    mounted.write_text(f"36 35 98:0 / {live(two[1])} rw - tmpfs none rw\n")
+    monkeypatch.setattr("saltext_ha.trees.obstacles.MOUNTS", mounted)
+    async with met(*two):
+        for options in ({"test": True}, {"adopt": True}):
+            refused = await run(two[0], "deploy", **options)
+            assert refused["retcode"] == 2
+            assert f"nothing was changed: m2: {live(two[1])} is a mount point" in refused["error"]
+        assert not any(versions(place).exists() for place in two)
+        status = await run(two[0], "status")
+        assert not any(row["note"] for row in status["masters"])
+        mounted.write_text("")
+        await deployed(two[0], adopt=True)
+
+
+@in_a_loop
+async def test_a_master_that_cannot_serve_refuses_to_stage_for_an_older_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployer of an older release does not read the obstacle in the state."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    mounted = tmp_path / "mountinfo"
+    mounted.write_text(f"36 35 98:0 / {versions(two[1])} rw - tmpfs none rw\n")
+    monkeypatch.setattr("saltext_ha.trees.obstacles.MOUNTS", mounted)
+    monkeypatch.setattr("saltext_ha.trees.stager.obstacle", lambda tree: "")
+    async with met(*two):
+        refused = await run(two[0], "deploy")
+    assert f"nothing was switched: m2: states: {versions(two[1])} is a mount" in refused["error"]
+    assert not live(two[0]).exists()
+
+
+@in_a_loop
+async def test_a_rollback_adopts_too(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+        put(source(place), {"new.sls": "{}\n"})
+        await deployed(place)
+        live(place).unlink()
+        put(live(place), {"mine.sls": "by hand"})
+        refused = await run(place, "rollback", 1)
+        assert "ha.rollback with adopt=True" in refused["error"]
+        assert served(place) == {"mine.sls": "by hand"}
+        back = await run(place, "rollback", 1, adopt=True)
+        assert back["retcode"] == 0, back
+        assert served(place) == STATES
+        assert [path.read_text() for path in versions(place).glob("before-*/*")] == ["by hand"]
