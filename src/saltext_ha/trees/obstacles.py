@@ -26,8 +26,8 @@ def obstacle(tree: Tree) -> str:
     for path in (tree.live, tree.folder):
         if os.fsencode(above / path.name) in mounted:
             return (
-                f"{path} is a mount point, and cannot be exchanged: unmount it, or name a folder "
-                f"below a mount point in  ha: trees: {tree.name}: live:"
+                f"{path} is a mount point, and cannot be exchanged: unmount it, or set  ha: trees: "
+                f"{tree.name}: live:  to a folder below a mount point"
             )
     for folder in (above, tree.live):
         real = folder.is_dir() and not folder.is_symlink()

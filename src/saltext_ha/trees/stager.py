@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
@@ -28,6 +29,7 @@ NONSENSE = "nonsense about a tree"
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # Seconds that one request waits for a version to be staged.
 PATIENCE = 1.0
 
@@ -151,8 +153,7 @@ class Stager:
         :param first: the peer to ask first.
         :raises HaError: the version could not be fetched, or put together, or could not be served.
         """
-        store = self.stores[name]
-        async with self.locks[name], _explained(store.tree):
+        async with self._staging(name) as store:
             await asyncio.to_thread(store.check_place)
             if await asyncio.to_thread(_is_sound, store, version):
                 return
@@ -162,6 +163,18 @@ class Stager:
             await content.fetch_files(calls, name, staging, progress, self.refuse)
             await asyncio.to_thread(store.finish, version, staging)
             self._staged[name].append(version)
+
+    @contextlib.asynccontextmanager
+    async def _staging(self, name: str) -> AsyncIterator[TreeStore]:
+        """One at a time. When the disk is full, what was fetched in vain is removed."""
+        store = self.stores[name]
+        async with self.locks[name], _explained(store.tree):
+            try:
+                yield store
+            except OSError as exc:
+                if exc.errno in FULL:
+                    await asyncio.to_thread(store.clear_staging)
+                raise
 
     def _calls(self, first: str) -> dict[str, Call]:
         links = sorted(self._links.items(), key=lambda item: item[0] != first)
@@ -206,7 +219,7 @@ class Stager:
             progress(of, of)
             store.finish(version, staging)
 
-        async with self.locks[name], _explained(store.tree):
+        async with self._staging(name):
             await asyncio.to_thread(work)
             self._staged[name].append(version)
 

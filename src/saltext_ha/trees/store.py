@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -166,12 +167,14 @@ class TreeStore:
         """
         Put together the parts of a version that are here: folders, links, files of other versions.
 
-        It uses files that an earlier attempt has fetched, and removes everything else of it.
+        It uses files that earlier attempts have fetched, and removes everything else of them.
+
+        :raises OSError: among others, ENOSPC: there is no room for what is still to come.
         """
         self._make_folders()
         folder = self._staging / version.hex()
         self._save_fetched(folder, manifest)
-        _remove(folder)
+        self.clear_staging(manifest)
         live = self.live()[1]
         if live and self._spare(live).is_dir():
             self._spare(live).rename(folder)
@@ -182,7 +185,32 @@ class TreeStore:
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
+        self._check_room(staging.needed())
         return staging
+
+    def clear_staging(self, manifest: Manifest | None = None) -> None:
+        """
+        Remove what earlier attempts left, except the spare.
+
+        :param manifest: contents in it that were fetched are kept.
+        """
+        live = self.live()[1]
+        spare = self._spare(live) if live else None
+        for path in _in(self._staging):
+            if path not in (self.parts.folder, spare):
+                _remove(path)
+        wanted = {node.what.hex() for node in (manifest or {}).values()}
+        for path in _in(self.parts.folder):
+            if path.name not in wanted:
+                _remove(path)
+
+    def _check_room(self, needed: int) -> None:
+        """:raises OSError: ENOSPC, before the disk is filled by a part of a version."""
+        there = os.statvfs(self._staging)
+        free = there.f_bavail * there.f_frsize
+        if needed > free:
+            words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
+            raise OSError(errno.ENOSPC, words, str(self.tree.folder))
 
     def _save_fetched(self, folder: Path, manifest: Manifest) -> None:
         """Save whole files that a cut attempt has fetched: those that no other version has."""
@@ -302,7 +330,8 @@ class TreeStore:
         :return: the names of the edited ones.
         """
         live = self.live()[1]
-        self._remove_left_over(live)
+        self.clear_staging()
+        self._remove_left_over()
         edited = []
         rest = self._staging / NEXT
         before: tuple[Manifest, Marks] = {}, {}
@@ -335,14 +364,8 @@ class TreeStore:
             spare.make_durable(0o700)
             folder.rename(self._spare(live))
 
-    def _remove_left_over(self, live: bytes | None) -> None:
+    def _remove_left_over(self) -> None:
         """Remove leftovers of versions whose making or removal was cut off."""
-        spare = self._spare(live) if live else None
-        for path in _in(self._staging):
-            if path not in (self.parts.folder, spare):
-                _remove(path)
-        for path in _in(self.parts.folder):
-            _remove(path)
         for path in _in(self._versions):
             name, end = path.name[:64], path.name[64:]
             if not _HEX.fullmatch(name):
@@ -410,6 +433,10 @@ def _is_empty(path: Path) -> bool:
         return not any(path.iterdir())
     except OSError:
         return False
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
 def _in(folder: Path) -> list[Path]:

@@ -211,9 +211,15 @@ class Trees:
         for store in self._stores.values():
             with contextlib.suppress(OSError):  # staging meets the same error, and says so
                 await asyncio.to_thread(store.close)
+        tidied = False
         while self._stores:
             self._wake.clear()
             await self.look()
+            if not tidied and not self.behind():  # before, versions here may still be needed
+                tidied = True
+                for name in self._stores:
+                    if self.registers[name].current is not None:
+                        self._core.start(self._tidy(name))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 

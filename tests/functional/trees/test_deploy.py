@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import stat
@@ -10,12 +11,14 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lab.engines import Place
 from saltext_ha.config import mapping
+from saltext_ha.trees.staging import Parts
 from tests.engines import QUICK, in_a_loop, met, run, running, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -645,3 +648,50 @@ async def test_a_rollback_adopts_too(tmp_path: Path) -> None:
         assert back["retcode"] == 0, back
         assert served(place) == STATES
         assert [path.read_text() for path in versions(place).glob("before-*/*")] == ["by hand"]
+
+
+@pytest.mark.parametrize("noticed", ["before it is fetched", "while it is fetched"])
+@in_a_loop
+async def test_a_deployment_that_was_too_large_keeps_no_disk_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noticed: str
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    huge, append = 5_000_000, Parts.append
+
+    def full(path: Path) -> Any:
+        m2 = str(path).startswith(str(versions(two[1]))) and noticed == "before it is fetched"
+        return SimpleNamespace(f_bavail=huge // 2 if m2 else huge * 2, f_frsize=1)
+
+    def fills(parts: Parts, digest: bytes, offset: int, data: bytes) -> None:
+        if offset > huge // 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(parts.path(digest)))
+        append(parts, digest, offset, data)
+
+    monkeypatch.setattr(os, "statvfs", full)
+    monkeypatch.setattr(Parts, "append", fills)
+    async with met(*two):
+        await deployed(two[0])
+        (source(two[0]) / "huge.iso").write_bytes(os.urandom(huge))
+        refused = await run(two[0], "deploy")
+        why = "new files need 5.0 MB, and 2.5 MB are free"
+        assert "nothing was switched: m2: states: " in refused["error"]
+        assert (why in refused["error"]) is (noticed == "before it is fetched")
+        assert ("No space left" in refused["error"]) is (noticed != "before it is fetched")
+        assert sum(path.stat().st_size for path in versions(two[1]).rglob("*")) < huge // 2
+        (source(two[0]) / "huge.iso").unlink()
+        put(source(two[0]), {"small.sls": "{}\n"})
+        await deployed(two[0])
+
+
+@in_a_loop
+async def test_what_an_attempt_left_is_removed_at_the_start(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+    part = versions(place) / "staging" / "parts" / ("e" * 64)
+    part.write_text("half of a file")
+    async with running(place):
+        await until(lambda: not part.exists(), "it is removed")
+        assert served(place) == STATES

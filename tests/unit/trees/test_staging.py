@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -194,6 +197,43 @@ def test_whole_files_of_an_attempt_that_was_cut_are_not_fetched_again(master: Ma
     again = master.store.begin(version, found.manifest)
     assert again.parts.length(first) == again.size(first)
     assert again.settle(first)
+
+
+def test_what_an_attempt_at_another_version_left_is_removed(master: Master) -> None:
+    """A version that was too large must not keep the disk full for the next."""
+    master.deploy(FILES)
+    staging, found, version = master.begun({**FILES, "a/0": "too large", "b/0": "wanted"})
+    (large,) = (digest for digest, paths in staging.missing.items() if paths == ["a/0"])
+    (wanted,) = staging.missing.keys() - {large}
+    for digest in staging.missing:
+        staging.copy(digest, found.folder / staging.missing[digest][0])
+    left = master.store.tree.folder / "staging" / version.hex()
+    assert left.is_dir()
+    staging, _, _ = master.begun({**FILES, "b/0": "wanted"})
+    assert not left.exists()
+    assert (staging.parts.length(large), staging.parts.length(wanted)) == (0, len("wanted"))
+
+
+def test_a_version_that_does_not_fit_on_the_disk_is_not_begun(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statvfs, free = os.statvfs, 10
+
+    def small(path: Path) -> Any:
+        real = statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_files=real.f_files)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    # Two files with that content need it twice.
+    with pytest.raises(OSError, match=r"new files need 0.0 MB, and 0.0 MB are free") as caught:
+        master.begun({"a": "sixsix", "b": "sixsix"})
+    assert caught.value.errno == errno.ENOSPC
+    free = 12
+    staging, found, version = master.begun({"a": "sixsix", "b": "sixsix"})
+    (digest,) = staging.missing
+    staging.parts.append(digest, 0, b"six")
+    free = 9  # what is there needs no more room
+    assert master.store.begin(version, found.manifest).missing
 
 
 def test_thousands_of_equal_files(master: Master) -> None:
