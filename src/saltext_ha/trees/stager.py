@@ -90,8 +90,8 @@ class Stager:
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """
         For each tree: ``live`` (linked, free, foreign), ``version`` (the one served), ``foreign``
-        (what to do about that), ``obstacle`` (why no version can be served there), ``edited`` (how many paths were changed by hand there), ``edits``
-        (the first of these paths).
+        (what to do about that), ``obstacle`` (why no version can be served there), ``edited`` (how
+        many paths were changed by hand there), ``edits`` (the first of these paths).
         """
         states = {}
         for name in names:

@@ -8,6 +8,7 @@ The versions of one tree on this disk, beside the folder that is served::
     /srv/.salt.ha/staging/<id>/             a version that is being put together
     /srv/.salt.ha/staging/<id>.spare/       the served version again, for the next to begin with
     /srv/.salt.ha/staging/parts/<sha256>    a file that is being fetched
+    /srv/.salt.ha/pristine/<sha256>         a copy of a content, which no version shares
     /srv/.salt.ha/before-<time>             the folder served before the first deployment
 
 Files that did not change are hard links between versions. Making ten thousands of them takes a
@@ -40,11 +41,13 @@ from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Mark, Marks
 from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
 from saltext_ha.trees.obstacles import obstacle
+from saltext_ha.trees.pristine import Pristine
 from saltext_ha.trees.staging import Parts, Staging
 
 NEXT = "next"
 ENDS = (".manifest", ".marks")
 SPARE = ".spare"
+AT_A_TIME = 0.2
 LINKED, FREE, FOREIGN = "linked", "free", "foreign"
 
 # fcntl.h and linux/fs.h
@@ -67,6 +70,7 @@ class TreeStore:
         self._versions = tree.folder / "versions"
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
+        self._pristine = Pristine(tree.folder / "pristine")
         # Data of versions that are here; forgotten when that version comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
@@ -185,8 +189,19 @@ class TreeStore:
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
+        for digest in self._pristine.digests & staging.missing.keys():
+            self._restore(staging, digest)
         self._check_room(staging.needed())
         return staging
+
+    def _restore(self, staging: Staging, digest: bytes) -> None:
+        """Take a content that no version has any more from its copy."""
+        with contextlib.suppress(FileNotFoundError):
+            staging.copy(digest, self._pristine.path(digest))
+            if staging.settle(digest):
+                del staging.missing[digest]
+                return
+        self._pristine.forget(digest)
 
     def clear_staging(self, manifest: Manifest | None = None) -> None:
         """
@@ -206,11 +221,17 @@ class TreeStore:
 
     def _check_room(self, needed: int) -> None:
         """:raises OSError: ENOSPC, before the disk is filled by a part of a version."""
-        there = os.statvfs(self._staging)
-        free = there.f_bavail * there.f_frsize
+        free = self._free()
+        if free < needed <= free + self._pristine.size():
+            self._pristine.keep(())  # a new version is worth more
+            free = self._free()
         if needed > free:
             words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
             raise OSError(errno.ENOSPC, words, str(self.tree.folder))
+
+    def _free(self) -> int:
+        there = os.statvfs(self._staging)
+        return there.f_bavail * there.f_frsize
 
     def _save_fetched(self, folder: Path, manifest: Manifest) -> None:
         """Save whole files that a cut attempt has fetched: those that no other version has."""
@@ -351,6 +372,26 @@ class TreeStore:
             self._prepare(rest, *before, live)
         _remove(rest)
         return edited
+
+    def preserve(self, versions: set[bytes]) -> bool:
+        """
+        Copy contents of *versions* and of the served one, out of reach of edits in place; remove
+        copies of others.
+
+        :return: whether there is more to copy than is copied in ``AT_A_TIME`` seconds.
+        """
+        until = time.monotonic() + AT_A_TIME
+        kept = [*filter(None, versions | {self.live()[1]})]
+        wanted: set[bytes] = set().union(*map(self._index, kept))
+        self._pristine.keep(wanted)
+        lacking = wanted - self._pristine.digests
+        for digest, path in zip(lacking, self.holders(lacking), strict=True):
+            self._stop()
+            if time.monotonic() > until:
+                return True
+            if path is not None and not self._pristine.add(digest, path):
+                break
+        return False
 
     def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
         """Make the spare of the version *live* out of a *folder* that holds *before*."""

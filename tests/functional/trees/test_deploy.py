@@ -695,3 +695,25 @@ async def test_what_an_attempt_left_is_removed_at_the_start(tmp_path: Path) -> N
     async with running(place):
         await until(lambda: not part.exists(), "it is removed")
         assert served(place) == STATES
+
+
+@in_a_loop
+async def test_an_edit_in_place_on_all_masters_leaves_the_way_back(tmp_path: Path) -> None:
+    """The same hot fix everywhere, by an editor that writes into the file that is there."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {**STATES, "conf": "good\n"})
+    async with met(*two):
+        await deployed(two[0])
+        put(source(two[0]), {"new.sls": "{}\n"})
+        await deployed(two[0])
+        for place in two:
+            copies = versions(place) / "pristine"
+            await until(lambda f=copies: f.is_dir() and len([*f.iterdir()]) == 4, "copied")  # type: ignore[misc]
+            put(live(place), {"conf": "hot fix\n"})
+        put(source(two[0]), {"conf": "hot fix\n"})
+        await deployed(two[0])
+        for number in (2, 1):
+            back = await run(two[0], "rollback", number)
+            assert back["retcode"] == 0, back
+            for place in two:
+                assert served(place)["conf"] == "good\n"

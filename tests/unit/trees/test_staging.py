@@ -119,6 +119,88 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
+def preserved(master: Master) -> Path:
+    while master.store.preserve(set(master.kept)):
+        pass
+    return master.store.tree.folder / "pristine"
+
+
+def test_an_edit_in_place_destroys_no_kept_version(master: Master) -> None:
+    """Versions share their files, so it changes all of them; they are put together again."""
+    for number in range(3):
+        master.deploy(changed(number))
+        preserved(master)
+    for path in ("a/0", "b/3"):
+        (master.root / "live" / path).write_text("by hand")
+    master.deploy({**changed(3), "b/3": "by hand"})
+    preserved(master)
+    for number in (2, 1, 0):
+        version = master.kept[number]
+        manifest = master.store.manifest(version)
+        assert manifest is not None
+        assert master.store.edits(version).changed == (["a/0"] * (number == 2)) + ["b/3"]
+        staging = master.store.begin(version, manifest)
+        assert not staging.missing
+        master.store.finish(version, staging)
+        assert not any(master.store.edits(version))
+        master.store.switch(version)
+        assert master.served() == changed(number)
+
+
+def test_copies_are_those_of_kept_versions_and_closed(master: Master) -> None:
+    master.deploy({"a": "one", "b": "both"}, keep=1)
+    assert len([*preserved(master).iterdir()]) == 2
+    master.deploy({"a": "two", "b": "both"}, keep=1)
+    folder = preserved(master)
+    assert sorted(path.read_text() for path in folder.iterdir()) == ["both", "two"]
+    for path in (folder, *folder.iterdir()):
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.is_dir() or path.stat().st_nlink == 1
+
+
+def test_a_copy_that_a_crash_has_spoilt_is_not_used(master: Master) -> None:
+    master.deploy({"a": "good"})
+    (copy,) = preserved(master).iterdir()
+    copy.write_text("bad!")
+    (master.root / "live" / "a").write_text("by hand")
+    staging, _, _ = master.begun({"a": "good"})
+    assert len(staging.missing) == 1
+    assert not copy.exists()
+
+
+def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    master.deploy(FILES)
+    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", 0)
+    assert master.store.preserve(set())
+    monkeypatch.undo()
+    assert not master.store.preserve(set())
+    assert len([*preserved(master).iterdir()]) == len(FILES)
+
+
+def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statvfs, free = os.statvfs, 90
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=1000)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    monkeypatch.setattr("saltext_ha.trees.pristine._cloned", lambda *_: False)
+    master.deploy({"a": "one"})
+    assert not [*preserved(master).iterdir()]
+    free = 200
+    (copy,) = preserved(master).iterdir()
+    free = 5
+    with pytest.raises(OSError, match="are free"):
+        master.begun({"a": "123456789"})
+    assert copy.exists(), "without it, there would still be no room"
+    with pytest.raises(OSError, match="are free"):
+        master.begun({"a": "12345678"})
+    assert not copy.exists()
+
+
 def test_what_was_fetched_and_is_another_content_is_thrown_away(master: Master) -> None:
     staging, found, _ = master.begun(FILES)
     first, source = next(iter(staging.missing)), master.root / "source"
