@@ -71,6 +71,8 @@ class TreeStore:
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
         self._pristine = Pristine(tree.folder / "pristine")
+        self._kept: set[bytes] | None = None
+        """The versions that were to be kept at the last tidying."""
         # Data of versions that are here; forgotten when that version comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
@@ -191,7 +193,7 @@ class TreeStore:
         point("tree.linked")
         for digest in self._pristine.digests & staging.missing.keys():
             self._restore(staging, digest)
-        self._check_room(staging.needed())
+        self._check_room(version, staging.needed())
         return staging
 
     def _restore(self, staging: Staging, digest: bytes) -> None:
@@ -219,8 +221,10 @@ class TreeStore:
             if path.name not in wanted:
                 _remove(path)
 
-    def _check_room(self, needed: int) -> None:
-        """:raises OSError: ENOSPC, before the disk is filled by a part of a version."""
+    def _check_room(self, version: bytes, needed: int) -> None:
+        """:raises OSError: ENOSPC, before the disk is filled by a part of *version*."""
+        if needed > self._free():
+            self._remove_undeployed(version)
         free = self._free()
         if free < needed <= free + self._pristine.size():
             self._pristine.keep(())  # a new version is worth more
@@ -228,6 +232,18 @@ class TreeStore:
         if needed > free:
             words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
             raise OSError(errno.ENOSPC, words, str(self.tree.folder))
+
+    def _remove_undeployed(self, version: bytes) -> None:
+        """
+        Remove versions that were staged since :meth:`keep`, and not deployed: another master could
+        not stage them, or their check failed there. Not *version*.
+        """
+        if self._kept is None:
+            return
+        for other in set(self.versions()) - self._kept - {version, self.live()[1]}:
+            if not any(self.edits(other)):
+                self._take_out(other)
+                _remove(self._staging / NEXT)
 
     def _free(self) -> int:
         there = os.statvfs(self._staging)
@@ -351,6 +367,7 @@ class TreeStore:
         :return: the names of the edited ones.
         """
         live = self.live()[1]
+        self._kept = versions
         self.clear_staging()
         self._remove_left_over()
         edited = []
@@ -362,16 +379,20 @@ class TreeStore:
                 continue
             _remove(rest)
             before = self.manifest(version) or {}, self._marks(version)
-            path = self.path_of(version)
-            # The manifest first: without it, the rest of a version does not count as one.
-            for end in ENDS:
-                path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-            path.rename(rest)
-            self._forget(version)
+            self._take_out(version)
         if live:
             self._prepare(rest, *before, live)
         _remove(rest)
         return edited
+
+    def _take_out(self, version: bytes) -> None:
+        """Move a version from the others to a folder that is reused, or removed."""
+        path = self.path_of(version)
+        # The manifest first: without it, the rest of a version does not count as one.
+        for end in ENDS:
+            path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+        path.rename(self._staging / NEXT)
+        self._forget(version)
 
     def preserve(self, versions: set[bytes]) -> bool:
         """

@@ -318,6 +318,37 @@ def test_a_version_that_does_not_fit_on_the_disk_is_not_begun(
     assert master.store.begin(version, found.manifest).missing
 
 
+def test_a_version_that_was_never_deployed_gives_way(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was staged here, and another master could not."""
+    master.deploy(FILES)
+    staged = []
+    for files in ({"large": "large"}, {"edited": "x"}):
+        staging, found, version = master.begun(files)
+        for digest, paths in staging.missing.items():
+            staging.copy(digest, found.folder / paths[0])
+            assert staging.settle(digest)
+        master.store.finish(version, staging)
+        staged.append(version)
+    large, edited = staged
+    (master.store.path_of(edited) / "edited").write_text("by hand")
+    statvfs = os.statvfs
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        room = 0 if master.store.path_of(large).exists() else 100
+        return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    tidied, master.store = master.store, TreeStore(master.store.tree)
+    with pytest.raises(OSError, match="are free"):  # before it is told what to keep, it keeps all
+        master.begun({**FILES, "new": "new"})
+    master.store = tidied
+    master.begun({**FILES, "new": "new"})
+    assert set(master.store.versions()) == {*master.kept, edited}
+
+
 def test_thousands_of_equal_files(master: Master) -> None:
     master.deploy({f"{number}": "" for number in range(3000)})
     master.deploy({f"other/{number}": "" for number in range(3000)})
