@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands.background import Background, Job
+from saltext_ha.commands.deploy_masters import Masters
 from saltext_ha.commands.deploy_plan import Planned, entry_row, plan_row
 from saltext_ha.commands.tree_states import (
-    States,
     TreeStates,
     all_serve,
     edits,
@@ -22,16 +22,16 @@ from saltext_ha.commands.tree_states import (
 )
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
-from saltext_ha.replication.deployment import Entry, Register
-from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.reconciler import attribution
+from saltext_ha.replication.deployment import Entry
+from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.source import take
-from saltext_ha.trees.stager import FAILED, STAGED, Stager
+from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import FOREIGN
 from saltext_ha.trees.trees import Trees, conflict
 
-PAUSE = 0.05  # seconds between two questions to a peer that stages
 LONGEST = 200  # characters of a message
 
 
@@ -54,6 +54,7 @@ class Deploy:
     ) -> None:
         self._group, self._trees, self._stager = group, trees, stager
         self._states, self._digests, self._stop = states, digests, stop
+        self._masters = Masters(group, trees, stager, states)
         self._background = Background("a deployment", "salt-run ha.deployments")
 
     def commands(self) -> dict[str, Command]:
@@ -185,14 +186,11 @@ class Deploy:
         self, planned: Sequence[Planned], payload: Mapping[str, Any], job: Job
     ) -> dict[str, Any]:
         test, adopt = bool(payload.get("test")), bool(payload.get("adopt"))
-        message, by = str(payload.get("message") or ""), str(payload.get("by") or "?")
-        if len(message) > LONGEST:
-            raise HaError(f"message: takes at most {LONGEST} characters")
+        message, by = _message(payload), attribution.name(payload.get("by")) or "?"
         left_out = self._left_out(payload.get("without"))
         job.text = "asking the other masters"
-        unasked = await self._trees.compare(self._group.peers.keys() - left_out)
         names = [each.tree.name for each in planned]
-        states = await self._ready(names, left_out, adopt or test, unasked)
+        states = await self._masters.ready(names, left_out, adopt or test)
         there = await self._by_hand(planned, job)
         rows = await asyncio.to_thread(
             lambda: [
@@ -227,29 +225,18 @@ class Deploy:
             return answer
         known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
         adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
-        await self._stage(todo, sorted(states.keys() - {self._group.name}), job)
-        await self._check_unmoved(known, states.keys() - {self._group.name})
+        await self._masters.stage(todo, states.keys(), job)
+        await self._masters.check_unmoved(known, states.keys())
         job.text = "switching"
         shown = {row["tree"]: row for row in rows}
         for each in todo:
             name, entry = each.tree.name, self._entry_of(each, by, message)
             register = await self._trees.decide(name, entry, adopted[name])
             shown[name]["number"] = register.entries[0].number
-            answer["unknown"] |= await self._switch(name, register, states.keys(), adopt)
+            answer["unknown"] |= await self._masters.switch(name, register, states.keys(), adopt)
         answer["masters"] |= answer["unknown"]
         answer["retcode"] = 2 if answer["unknown"] else 0
         return answer
-
-    async def _check_unmoved(self, known: Mapping[str, Register], peers: Collection[str]) -> None:
-        """:raises HaError: a register is no longer as *known*, or one of *peers* does not say."""
-        if unasked := await self._trees.compare(peers):
-            raise HaError(f"nothing was switched: {_listed(unasked)}")
-        for name, register in known.items():
-            if self._trees.registers[name] != register:
-                raise HaError(
-                    f"nothing was switched: tree {name} was deployed on another master meanwhile; "
-                    "look at it by test=True, and deploy again"
-                )
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
@@ -294,104 +281,13 @@ class Deploy:
             raise HaError(f"without: there is no peer {', '.join(unknown)}; peers: {peers}")
         return left_out
 
-    async def _ready(
-        self, names: list[str], left_out: set[str], adopt: bool, unasked: Mapping[str, str]
-    ) -> States:
-        """
-        The states of all masters that take part.
 
-        :param unasked: master → why it could not be asked which version is current: a deployment
-            would replace that version unseen.
-        :raises HaError: a master cannot take part.
-        """
-        states, errors = await self._states.of(names)
-        errors = {**unasked, **errors}
-        problems = {name: why for name, why in errors.items() if name not in left_out}
-        states = {name: state for name, state in states.items() if name not in left_out}
-        for master, state in states.items():
-            for name in names:
-                if name not in state:
-                    problems[master] = f"has no tree {name} in  ha: trees:"
-                elif state[name].get("live") == FOREIGN and not adopt:
-                    problems[master] = str(state[name].get("foreign"))
-        if problems:
-            silent = ",".join(sorted(problems.keys() & errors.keys()))
-            hint = f"; without={silent} leaves out {silent}" if silent else ""
-            raise HaError(f"nothing was changed: {_listed(problems)}{hint}")
-        return states
-
-    async def _stage(self, todo: Sequence[Planned], peers: Sequence[str], job: Job) -> None:
-        """
-        Stage *todo* on every master, and check it there.
-
-        :raises HaError: a master could not; all serve what they served before.
-        """
-        for each in todo:
-            name = each.tree.name
-
-            def own(done: int, of: int, name: str = name) -> None:
-                job.text = f"staging {name} here: {done} of {of} new files"
-
-            if each.source is not None:
-                await self._stager.stage_from(name, each.version, each.source, own)
-            await self._stager.check(name, each.version)
-        said: dict[str, str] = {}
-        found = await asyncio.gather(
-            *(self._stage_on(peer, each, said, job) for peer in peers for each in todo),
-            return_exceptions=True,
-        )
-        problems = [str(one) for one in found if isinstance(one, HaError)]
-        for one in found:
-            if isinstance(one, BaseException) and not isinstance(one, HaError):
-                raise one
-        if problems:
-            raise HaError(f"nothing was switched: {'; '.join(problems)}")
-
-    async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
-        link = self._group.links.get(peer)
-        name, begin = each.tree.name, True
-        while True:
-            if link is None:
-                raise HaError(f"{peer}: is no peer any more")
-            payload = {"tree": name, "version": each.version, "begin": begin}
-            try:
-                answer = await link.call("tree_stage", payload)
-            except HaError as exc:
-                raise HaError(f"{peer}: {name}: {exc}") from None
-            begin = False
-            if answer.get("state") == STAGED:
-                return
-            if answer.get("state") == FAILED:
-                raise HaError(f"{peer}: {name}: {answer.get('why')}")
-            said[peer] = f"{peer} {answer.get('done')} of {answer.get('of')}"
-            job.text = f"staging {name}: {', '.join(said.values())} new files"
-            await asyncio.sleep(PAUSE)
-
-    async def _switch(
-        self, name: str, register: Register, masters: Iterable[str], adopt: bool
-    ) -> dict[str, str]:
-        """Switch *masters* to what *register* says; returns why some do not serve it yet."""
-        payload = self._trees.told(name, register, adopt)
-
-        async def tell(peer: str) -> str:
-            link = self._group.links.get(peer)
-            if link is None:
-                return "is no peer any more"
-            try:
-                answer = await link.call("tree_switch", payload, SLOW)
-            except HaError as exc:
-                return f"did not say that it serves it, and will when it can: {exc}"
-            return str(answer.get("problem") or "")
-
-        async def own() -> str:
-            await self._trees.settle(name, adopt)
-            return self._trees.unserved(name)
-
-        names = sorted(masters)
-        works = (own() if peer == self._group.name else tell(peer) for peer in names)
-        problems = await asyncio.gather(*works)
-        return {peer: why for peer, why in zip(names, problems, strict=True) if why}
-
-
-def _listed(problems: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
+def _message(payload: Mapping[str, Any]) -> str:
+    message = str(payload.get("message") or "")
+    if len(message) > LONGEST:
+        raise HaError(f"message: takes at most {LONGEST} characters")
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise HaError("message: takes text in UTF-8; nothing was changed") from None
+    return message

@@ -92,6 +92,11 @@ def create_whole(path: Path, data: bytes, mode: int = 0o600) -> bool:
     return True
 
 
+def as_text(path: str) -> str:
+    """*path* as text that can be sent and shown: the name of a file may be any bytes."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def sync_dir(path: Path) -> None:
     """Make creations, renames and removals inside *path* survive a power loss."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import StillReading
+from saltext_ha.common.files import as_text
 from saltext_ha.consistency import git, tree
 from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of, unknown_of
 from saltext_ha.consistency.digests import Digests
@@ -81,7 +82,7 @@ def take(mine: Mine) -> Facts:
     _gather("pillar_roots", opts, tree.for_pillar(), leaves, files)
     for option in LOADED:
         for path, seen in tree.files(_folders(option, opts), tree.for_modules()).items():
-            files[f"{option}:{_as_text(path)}"] = seen
+            files[f"{option}:{as_text(path)}"] = seen
     unknown: dict[str, str] = {}
     try:
         digests, missed = Digests(mine.config.state_dir).of(files)
@@ -178,12 +179,7 @@ def _gather(
     for env, folders in tree.environments(opts.get(option) or {}).items():
         leaves[f"{option}:{env}"] = PRESENT
         for path, seen in tree.files(folders, walk).items():
-            files[f"{option}:{env}:{_as_text(path)}"] = seen
-
-
-def _as_text(path: str) -> str:
-    """*path* for sending: a name of a file may be any bytes."""
-    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            files[f"{option}:{env}:{as_text(path)}"] = seen
 
 
 def _folders(option: str, opts: Mapping[str, Any]) -> list[str]:

@@ -1081,7 +1081,12 @@ def deploy(*trees: str, **options: Any) -> Answer:
 
 
 def rollback(
-    to: int | str = "", tree: str = "", test: bool = False, without: str = "", message: str = ""
+    to: int | str = "",
+    tree: str = "",
+    test: bool = False,
+    without: str = "",
+    message: str = "",
+    adopt: bool = False,
 ) -> Answer:
     """
     Make an earlier deployment current again, on all masters; that is a deployment, too.
@@ -1091,7 +1096,7 @@ def rollback(
         one before the current.
     tree
         Which tree, or several, such as ``states,pillar``; without, all of them.
-    test, without, message
+    test, without, message, adopt
         As for ``ha.deploy``, which also says what is returned.
 
     CLI Example:
@@ -1103,7 +1108,7 @@ def rollback(
     """
     trees = [name.strip() for name in tree.split(",") if name.strip()]
     payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
-    return _deploy("rollback", payload)
+    return _deploy("rollback", {**payload, "adopt": adopt})
 
 
 def deployments(*trees: str) -> Answer:

@@ -64,10 +64,12 @@ def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str
         raise HaError("that version is not here")
     before = store.manifest(base) if base else None
     known = before or {}
-    gone = [] if after else sorted(known.keys() - manifest.keys())
+    gone = sorted(known.keys() - manifest.keys())
     room = MOST - sum(_weight(path) for path in gone)
-    if room < 0:  # too many for one message
+    if room < 0:  # too many for one message: all pages are without the base
         return _page(store, version, b"", after)
+    if after:
+        gone, room = [], MOST
     rows: list[list[Any]] = []
     for path in sorted(p for p, node in manifest.items() if p > after and known.get(p) != node):
         node = manifest[path]
@@ -120,6 +122,8 @@ async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: byt
             entries = dict(known or {})
             for path in wire.texts(answer, "removed"):
                 entries.pop(path, None)
+        elif first:  # an older release would send the next pages as differences from it
+            ask["base"] = b""
         first = False
         entries.update(map(manifests.read_row, rows))
         if len(entries) > manifests.MOST_ENTRIES:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.files import as_text
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.tree import Seen
 from saltext_ha.trees.entries import entries
@@ -71,11 +72,12 @@ def take(
     try:
         there = entries(top, _skipping(ignore, folder, stop))
     except OSError as exc:
-        raise HaError(f"{exc.filename or folder}: {exc.strerror or exc}") from None
+        raise HaError(f"{as_text(exc.filename or str(folder))}: {exc.strerror or exc}") from None
     files = {p: Seen(f"{top}/{p}", st) for p, st in there.items() if stat.S_ISREG(st.st_mode)}
     found, missed = Digests(digests, _NO_LIMIT, stop).of(files)
-    wrong = [f"{path}: {why}" for path, why in missed.items()]
-    wrong += [f"{path}: gone while it was read" for path in files.keys() - found - missed.keys()]
+    wrong = [f"{as_text(path)}: {why}" for path, why in missed.items()]
+    gone = files.keys() - found - missed.keys()
+    wrong += [f"{as_text(path)}: gone while it was read" for path in gone]
     manifest: dict[str, Node] = {}
     # As rsync does for another user: the master that serves a file must be able to read it.
     mask, least = 0o700 if secret else 0o777, 0o400

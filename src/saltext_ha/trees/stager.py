@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
@@ -17,6 +19,7 @@ from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Call, Content
 from saltext_ha.trees.manifest import Manifest
+from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import FOREIGN, TreeStore
@@ -26,6 +29,7 @@ NONSENSE = "nonsense about a tree"
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # Seconds that one request waits for a version to be staged.
 PATIENCE = 1.0
 
@@ -86,8 +90,8 @@ class Stager:
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """
         For each tree: ``live`` (linked, free, foreign), ``version`` (the one served), ``foreign``
-        (what to do about that), ``edited`` (how many paths were changed by hand there), ``edits``
-        (the first of these paths).
+        (what to do about that), ``obstacle`` (why no version can be served there), ``edited`` (how
+        many paths were changed by hand there), ``edits`` (the first of these paths).
         """
         states = {}
         for name in names:
@@ -147,10 +151,10 @@ class Stager:
         Bring a version here, whole and unchanged, unless it is here already.
 
         :param first: the peer to ask first.
-        :raises HaError: the version could not be fetched, or put together.
+        :raises HaError: the version could not be fetched, or put together, or could not be served.
         """
-        store = self.stores[name]
-        async with self.locks[name], _explained(store.tree):
+        async with self._staging(name) as store:
+            await asyncio.to_thread(store.check_place)
             if await asyncio.to_thread(_is_sound, store, version):
                 return
             calls = self._calls(first)
@@ -159,6 +163,18 @@ class Stager:
             await content.fetch_files(calls, name, staging, progress, self.refuse)
             await asyncio.to_thread(store.finish, version, staging)
             self._staged[name].append(version)
+
+    @contextlib.asynccontextmanager
+    async def _staging(self, name: str) -> AsyncIterator[TreeStore]:
+        """One at a time. When the disk is full, what was fetched in vain is removed."""
+        store = self.stores[name]
+        async with self.locks[name], _explained(store.tree):
+            try:
+                yield store
+            except OSError as exc:
+                if exc.errno in FULL:
+                    await asyncio.to_thread(store.clear_staging)
+                raise
 
     def _calls(self, first: str) -> dict[str, Call]:
         links = sorted(self._links.items(), key=lambda item: item[0] != first)
@@ -192,6 +208,7 @@ class Stager:
         store = self.stores[name]
 
         def work() -> None:
+            store.check_place()
             if _is_sound(store, version):
                 return
             staging = store.begin(version, source.manifest)
@@ -202,7 +219,7 @@ class Stager:
             progress(of, of)
             store.finish(version, staging)
 
-        async with self.locks[name], _explained(store.tree):
+        async with self._staging(name):
             await asyncio.to_thread(work)
             self._staged[name].append(version)
 
@@ -219,7 +236,7 @@ async def _explained(tree: Tree) -> AsyncIterator[None]:
         yield
     except OSError as exc:
         where = tree.folder if tree.secret else exc.filename or tree.folder
-        raise HaError(f"{where}: {reason_of(exc)}") from None
+        raise HaError(f"{as_text(str(where))}: {reason_of(exc)}") from None
 
 
 def _state_of(store: TreeStore) -> dict[str, Any]:
@@ -230,8 +247,9 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
         "live": live,
         "version": version or b"",
         "foreign": store.foreign() if live == FOREIGN else "",
+        "obstacle": obstacle(store.tree),
         "edited": len(paths),
-        "edits": paths[:LISTED],
+        "edits": [*map(as_text, paths[:LISTED])],
     }
 
 

@@ -136,6 +136,13 @@ class Staging:
         """Bytes of a content that is missing."""
         return self.manifest[self.missing[digest][0]].size
 
+    def needed(self) -> int:
+        """Bytes that the missing contents will still take on this disk."""
+        return sum(
+            self.size(digest) * len(paths) - self.parts.length(digest)
+            for digest, paths in self.missing.items()
+        )
+
     def copy(self, digest: bytes, source: Path) -> None:
         """Take a content from a file of this machine; :meth:`settle` verifies it."""
         self.parts.forget(digest)

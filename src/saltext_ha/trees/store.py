@@ -8,6 +8,7 @@ The versions of one tree on this disk, beside the folder that is served::
     /srv/.salt.ha/staging/<id>/             a version that is being put together
     /srv/.salt.ha/staging/<id>.spare/       the served version again, for the next to begin with
     /srv/.salt.ha/staging/parts/<sha256>    a file that is being fetched
+    /srv/.salt.ha/pristine/<sha256>         a copy of a content, which no version shares
     /srv/.salt.ha/before-<time>             the folder served before the first deployment
 
 Files that did not change are hard links between versions. Making ten thousands of them takes a
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -38,11 +40,14 @@ from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Mark, Marks
 from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
+from saltext_ha.trees.obstacles import obstacle
+from saltext_ha.trees.pristine import Pristine
 from saltext_ha.trees.staging import Parts, Staging
 
 NEXT = "next"
 ENDS = (".manifest", ".marks")
 SPARE = ".spare"
+AT_A_TIME = 0.2
 LINKED, FREE, FOREIGN = "linked", "free", "foreign"
 
 # fcntl.h and linux/fs.h
@@ -65,6 +70,9 @@ class TreeStore:
         self._versions = tree.folder / "versions"
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
+        self._pristine = Pristine(tree.folder / "pristine")
+        self._kept: set[bytes] | None = None
+        """The versions that were to be kept at the last tidying."""
         # Data of versions that are here; forgotten when that version comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
@@ -165,12 +173,14 @@ class TreeStore:
         """
         Put together the parts of a version that are here: folders, links, files of other versions.
 
-        It uses files that an earlier attempt has fetched, and removes everything else of it.
+        It uses files that earlier attempts have fetched, and removes everything else of them.
+
+        :raises OSError: among others, ENOSPC: there is no room for what is still to come.
         """
         self._make_folders()
         folder = self._staging / version.hex()
         self._save_fetched(folder, manifest)
-        _remove(folder)
+        self.clear_staging(manifest)
         live = self.live()[1]
         if live and self._spare(live).is_dir():
             self._spare(live).rename(folder)
@@ -181,7 +191,63 @@ class TreeStore:
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
+        for digest in self._pristine.digests & staging.missing.keys():
+            self._restore(staging, digest)
+        self._check_room(version, staging.needed())
         return staging
+
+    def _restore(self, staging: Staging, digest: bytes) -> None:
+        """Take a content that no version has any more from its copy."""
+        with contextlib.suppress(FileNotFoundError):
+            staging.copy(digest, self._pristine.path(digest))
+            if staging.settle(digest):
+                del staging.missing[digest]
+                return
+        self._pristine.forget(digest)
+
+    def clear_staging(self, manifest: Manifest | None = None) -> None:
+        """
+        Remove what earlier attempts left, except the spare.
+
+        :param manifest: contents in it that were fetched are kept.
+        """
+        live = self.live()[1]
+        spare = self._spare(live) if live else None
+        for path in _in(self._staging):
+            if path not in (self.parts.folder, spare):
+                _remove(path)
+        wanted = {node.what.hex() for node in (manifest or {}).values()}
+        for path in _in(self.parts.folder):
+            if path.name not in wanted:
+                _remove(path)
+
+    def _check_room(self, version: bytes, needed: int) -> None:
+        """:raises OSError: ENOSPC, before the disk is filled by a part of *version*."""
+        if needed > self._free():
+            self._remove_undeployed(version)
+        free = self._free()
+        if free < needed <= free + self._pristine.size():
+            self._pristine.keep(())  # a new version is worth more
+            free = self._free()
+        if needed > free:
+            words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
+            raise OSError(errno.ENOSPC, words, str(self.tree.folder))
+
+    def _remove_undeployed(self, version: bytes) -> None:
+        """
+        Remove versions that were staged since :meth:`keep`, and not deployed: another master could
+        not stage them, or their check failed there. Not *version*.
+        """
+        if self._kept is None:
+            return
+        for other in set(self.versions()) - self._kept - {version, self.live()[1]}:
+            if not any(self.edits(other)):
+                self._take_out(other)
+                _remove(self._staging / NEXT)
+
+    def _free(self) -> int:
+        there = os.statvfs(self._staging)
+        return there.f_bavail * there.f_frsize
 
     def _save_fetched(self, folder: Path, manifest: Manifest) -> None:
         """Save whole files that a cut attempt has fetched: those that no other version has."""
@@ -249,8 +315,10 @@ class TreeStore:
 
         :param adopt: whether to move away a foreign folder or link at the live path.
         :return: where that is now, if there was one.
-        :raises HaError: something foreign is at the live path, and *adopt* is not set.
+        :raises HaError: nothing can be put there, or something foreign is there, and *adopt* is not
+            set.
         """
+        self.check_place()
         live = self.live()[0]
         if live == FOREIGN and not adopt:
             raise HaError(self.foreign())
@@ -277,14 +345,19 @@ class TreeStore:
         point("tree.switched")
         return kept
 
+    def check_place(self) -> None:
+        """:raises HaError: no version can be served at the live path; says why, and what to do."""
+        if why := obstacle(self.tree):
+            raise HaError(why)
+
     def _kept_name(self) -> Path:
         return self.tree.folder / f"before-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
 
     def foreign(self) -> str:
         """What to do about something foreign at the live path."""
         return (
-            f"{self.tree.live} is a folder or a link that was there before; with adopt=True it is "
-            f"kept as {self.tree.folder}/before-…"
+            f"{self.tree.live} is a folder or a link that was there before; ha.deploy and "
+            f"ha.rollback with adopt=True keep it as {self.tree.folder}/before-…"
         )
 
     def keep(self, versions: set[bytes]) -> list[str]:
@@ -294,7 +367,9 @@ class TreeStore:
         :return: the names of the edited ones.
         """
         live = self.live()[1]
-        self._remove_left_over(live)
+        self._kept = versions
+        self.clear_staging()
+        self._remove_left_over()
         edited = []
         rest = self._staging / NEXT
         before: tuple[Manifest, Marks] = {}, {}
@@ -304,16 +379,40 @@ class TreeStore:
                 continue
             _remove(rest)
             before = self.manifest(version) or {}, self._marks(version)
-            path = self.path_of(version)
-            # The manifest first: without it, the rest of a version does not count as one.
-            for end in ENDS:
-                path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-            path.rename(rest)
-            self._forget(version)
+            self._take_out(version)
         if live:
             self._prepare(rest, *before, live)
         _remove(rest)
         return edited
+
+    def _take_out(self, version: bytes) -> None:
+        """Move a version from the others to a folder that is reused, or removed."""
+        path = self.path_of(version)
+        # The manifest first: without it, the rest of a version does not count as one.
+        for end in ENDS:
+            path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
+        path.rename(self._staging / NEXT)
+        self._forget(version)
+
+    def preserve(self, versions: set[bytes]) -> bool:
+        """
+        Copy contents of *versions* and of the served one, out of reach of edits in place; remove
+        copies of others.
+
+        :return: whether there is more to copy than is copied in ``AT_A_TIME`` seconds.
+        """
+        until = time.monotonic() + AT_A_TIME
+        kept = [*filter(None, versions | {self.live()[1]})]
+        wanted: set[bytes] = set().union(*map(self._index, kept))
+        self._pristine.keep(wanted)
+        lacking = wanted - self._pristine.digests
+        for digest, path in zip(lacking, self.holders(lacking), strict=True):
+            self._stop()
+            if time.monotonic() > until:
+                return True
+            if path is not None and not self._pristine.add(digest, path):
+                break
+        return False
 
     def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
         """Make the spare of the version *live* out of a *folder* that holds *before*."""
@@ -327,14 +426,8 @@ class TreeStore:
             spare.make_durable(0o700)
             folder.rename(self._spare(live))
 
-    def _remove_left_over(self, live: bytes | None) -> None:
+    def _remove_left_over(self) -> None:
         """Remove leftovers of versions whose making or removal was cut off."""
-        spare = self._spare(live) if live else None
-        for path in _in(self._staging):
-            if path not in (self.parts.folder, spare):
-                _remove(path)
-        for path in _in(self.parts.folder):
-            _remove(path)
         for path in _in(self._versions):
             name, end = path.name[:64], path.name[64:]
             if not _HEX.fullmatch(name):
@@ -402,6 +495,10 @@ def _is_empty(path: Path) -> bool:
         return not any(path.iterdir())
     except OSError:
         return False
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
 def _in(folder: Path) -> list[Path]:

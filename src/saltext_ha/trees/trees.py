@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # A fileserver that listed the old files just before the switch writes that list just after it.
 SETTLED = 2.0
+# Seconds between two steps of copying; each takes a fifth of a second.
+BREATH = 1.0
 
 
 class Trees:
@@ -211,9 +213,15 @@ class Trees:
         for store in self._stores.values():
             with contextlib.suppress(OSError):  # staging meets the same error, and says so
                 await asyncio.to_thread(store.close)
+        tidied = False
         while self._stores:
             self._wake.clear()
             await self.look()
+            if not tidied and not self.behind():  # before, versions here may still be needed
+                tidied = True
+                for name in self._stores:
+                    if self.registers[name].current is not None:
+                        self._core.start(self._tidy(name))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 
@@ -277,6 +285,7 @@ class Trees:
             self._late.pop(name, None)
             return
         try:
+            store.check_place()
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
             verified = current.version in self._stager.verified(name)
@@ -315,11 +324,21 @@ class Trees:
 
     async def _tidy(self, name: str) -> None:
         """Remove versions that no rollback can go back to any more."""
-        async with self._stager.locks[name]:  # by then, staging under way has verified its version
-            keep = {entry.version for entry in self.registers[name].entries[:KEPT]}
-            keep |= self._stager.verified(name)
-            with contextlib.suppress(OSError, HaError):  # tried again after the next deployment
-                await asyncio.to_thread(self._stores[name].keep, keep)
+        store, lock = self._stores[name], self._stager.locks[name]
+        with contextlib.suppress(OSError, HaError):  # tried again after the next deployment
+            async with lock:  # by then, staging under way has verified its version
+                await asyncio.to_thread(store.keep, self._kept(name))
+            more = True
+            while more:
+                async with lock:  # a deployment waits for one step at most
+                    more = await asyncio.to_thread(store.preserve, self._kept(name))
+                if more:
+                    await asyncio.sleep(BREATH)
+
+    def _kept(self, name: str) -> set[bytes]:
+        """Versions of a tree that a rollback can go back to, or that may be served soon."""
+        entries = self.registers[name].entries[:KEPT]
+        return {entry.version for entry in entries} | self._stager.verified(name)
 
     def _clear_lists(self) -> None:
         """Remove Salt's lists of files: it keeps them for ``fileserver_list_cache_time``, 20 s."""

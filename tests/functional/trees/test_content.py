@@ -243,6 +243,60 @@ async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Pat
     assert max(sizes) < wire.MAX_BODY
 
 
+def noted(store: TreeStore, manifest: Manifest) -> bytes:
+    """A version of which there is the manifest, and no file."""
+    version = manifests.version_of(manifest)
+    folder = store.tree.folder / "versions"
+    (folder / version.hex()).mkdir(parents=True)
+    (folder / f"{version.hex()}.manifest").write_bytes(manifests.pack(manifest))
+    return version
+
+
+@pytest.mark.parametrize("theirs", ["this release", "an older release"])
+@in_a_loop
+async def test_a_manifest_that_lost_more_paths_than_fit_into_a_message(
+    tmp_path: Path, theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes without the base, on several pages; older releases went back to the base on them."""
+    monkeypatch.setattr(content, "MOST", 20_000)
+    there, here = store_in(tmp_path / "m1"), store_in(tmp_path / "m2")
+    empty = hashlib.sha256().digest()
+    stay = {f"a{n:03}{'x' * 100}": Node(FILE, 0o644, 0, empty) for n in range(400)}
+    gone = {f"b{n:03}{'x' * 100}": Node(FILE, 0o644, 0, empty) for n in range(400)}
+    bases = {noted(store, stay | gone) for store in (there, here)}
+    changed = stay | {"new": Node(FILE, 0o644, 0, empty)}
+    version, pages = noted(there, changed), 0
+    call = call_of(there)
+
+    async def older(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+        answer = await call(method, payload, timeout)
+        if payload["after"] and payload["base"]:
+            answer |= {"base": True, "rows": answer["rows"][-1:], "more": False}
+        return answer
+
+    async def counted(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+        nonlocal pages
+        pages += 1
+        return await (call if theirs == "this release" else older)(method, payload, timeout)
+
+    assert await content.fetch_manifest(counted, here, version, bases.pop()) == changed
+    assert pages > 2
+
+
+@in_a_loop
+async def test_a_later_page_goes_on_without_a_base_that_the_first_left_out(tmp_path: Path) -> None:
+    """An older release asks for each page with the base."""
+    there = store_in(tmp_path / "m1")
+    empty = hashlib.sha256().digest()
+    base = {f"b{n:05}{'x' * 240}": Node(FILE, 0o644, 0, empty) for n in range(17_000)}
+    stay = {f"a{n}": Node(FILE, 0o644, 0, empty) for n in range(10)}
+    before, after = noted(there, base | stay), noted(there, stay)
+    page = await call_of(there)(
+        "tree_manifest", {"tree": "states", "version": after, "base": before, "after": "a1"}, 1.0
+    )
+    assert [row[0] for row in page["rows"]] == sorted(stay)[2:]
+
+
 @in_a_loop
 async def test_a_manifest_with_more_entries_than_a_tree_may_have(tmp_path: Path) -> None:
     """A page at a time, for ever: no more of it is kept than of the largest tree."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -22,6 +24,7 @@ from lab.engines import Place
 from saltext_ha.config import mapping
 from saltext_ha.trees import checking
 from saltext_ha.trees.source import commit
+from saltext_ha.trees.staging import Parts
 from tests.engines import QUICK, in_a_loop, met, run, running, until
 
 pytestmark = pytest.mark.timeout(120)
@@ -714,3 +717,159 @@ async def test_what_a_tidying_that_was_cut_left_is_removed_later(tmp_path: Path)
         await deployed(place)
         await until(lambda: not any(left.parent.glob("[ab]" * 8 + "*")), "it is tidied")
         assert folders_in(left.parent) == 2
+
+
+@in_a_loop
+async def test_a_name_that_is_no_text_is_shown_and_stops_nothing(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        for place in two:
+            Path(os.fsdecode(os.fsencode(live(place)) + b"/caf\xe9")).write_text("by hand")
+        shown = await run(two[0], "deployments")
+        assert not shown["unknown"]
+        edits = {"count": 1, "paths": ["caf\\xe9"]}
+        assert shown["trees"][0]["edits"] == {"m1": edits, "m2": edits}
+        put(source(two[0]), {"new.sls": "{}\n"})
+        await deployed(two[0])
+        assert "new.sls" in served(two[1])
+
+
+@in_a_loop
+async def test_a_message_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        refused = await run(place, "deploy", message="caf\udce9")
+        assert refused["error"] == "message: takes text in UTF-8; nothing was changed"
+        assert not live(place).exists()
+        await deployed(place, message="caf\u00e9")
+
+
+@in_a_loop
+async def test_a_live_folder_that_is_mounted_is_told_before_anything_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    put(live(two[0]), {"old.sls": "m1"})
+    put(live(two[1]), {"old.sls": "m2"})
+    mounted = tmp_path / "mountinfo"
+    mounted.write_text(f"36 35 98:0 / {live(two[1])} rw - tmpfs none rw\n")
+    monkeypatch.setattr("saltext_ha.trees.obstacles.MOUNTS", mounted)
+    async with met(*two):
+        for options in ({"test": True}, {"adopt": True}):
+            refused = await run(two[0], "deploy", **options)
+            assert refused["retcode"] == 2
+            assert f"nothing was changed: m2: {live(two[1])} is a mount point" in refused["error"]
+        assert not any(versions(place).exists() for place in two)
+        status = await run(two[0], "status")
+        assert not any(row["note"] for row in status["masters"])
+        mounted.write_text("")
+        await deployed(two[0], adopt=True)
+
+
+@in_a_loop
+async def test_a_master_that_cannot_serve_refuses_to_stage_for_an_older_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployer of an older release does not read the obstacle in the state."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    mounted = tmp_path / "mountinfo"
+    mounted.write_text(f"36 35 98:0 / {versions(two[1])} rw - tmpfs none rw\n")
+    monkeypatch.setattr("saltext_ha.trees.obstacles.MOUNTS", mounted)
+    monkeypatch.setattr("saltext_ha.trees.stager.obstacle", lambda tree: "")
+    async with met(*two):
+        refused = await run(two[0], "deploy")
+    assert f"nothing was switched: m2: states: {versions(two[1])} is a mount" in refused["error"]
+    assert not live(two[0]).exists()
+
+
+@in_a_loop
+async def test_a_rollback_adopts_too(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+        put(source(place), {"new.sls": "{}\n"})
+        await deployed(place)
+        live(place).unlink()
+        put(live(place), {"mine.sls": "by hand"})
+        refused = await run(place, "rollback", 1)
+        assert "ha.rollback with adopt=True" in refused["error"]
+        assert served(place) == {"mine.sls": "by hand"}
+        back = await run(place, "rollback", 1, adopt=True)
+        assert back["retcode"] == 0, back
+        assert served(place) == STATES
+        assert [path.read_text() for path in versions(place).glob("before-*/*")] == ["by hand"]
+
+
+@pytest.mark.parametrize("noticed", ["before it is fetched", "while it is fetched"])
+@in_a_loop
+async def test_a_deployment_that_was_too_large_keeps_no_disk_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noticed: str
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    huge, append = 5_000_000, Parts.append
+
+    def full(path: Path) -> Any:
+        m2 = str(path).startswith(str(versions(two[1]))) and noticed == "before it is fetched"
+        return SimpleNamespace(f_bavail=huge // 2 if m2 else huge * 2, f_frsize=1)
+
+    def fills(parts: Parts, digest: bytes, offset: int, data: bytes) -> None:
+        if offset > huge // 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(parts.path(digest)))
+        append(parts, digest, offset, data)
+
+    monkeypatch.setattr(os, "statvfs", full)
+    monkeypatch.setattr(Parts, "append", fills)
+    async with met(*two):
+        await deployed(two[0])
+        (source(two[0]) / "huge.iso").write_bytes(os.urandom(huge))
+        refused = await run(two[0], "deploy")
+        why = "new files need 5.0 MB, and 2.5 MB are free"
+        assert "nothing was switched: m2: states: " in refused["error"]
+        assert (why in refused["error"]) is (noticed == "before it is fetched")
+        assert ("No space left" in refused["error"]) is (noticed != "before it is fetched")
+        assert sum(path.stat().st_size for path in versions(two[1]).rglob("*")) < huge // 2
+        (source(two[0]) / "huge.iso").unlink()
+        put(source(two[0]), {"small.sls": "{}\n"})
+        await deployed(two[0])
+
+
+@in_a_loop
+async def test_what_an_attempt_left_is_removed_at_the_start(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+    part = versions(place) / "staging" / "parts" / ("e" * 64)
+    part.write_text("half of a file")
+    async with running(place):
+        await until(lambda: not part.exists(), "it is removed")
+        assert served(place) == STATES
+
+
+@in_a_loop
+async def test_an_edit_in_place_on_all_masters_leaves_the_way_back(tmp_path: Path) -> None:
+    """The same hot fix everywhere, by an editor that writes into the file that is there."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {**STATES, "conf": "good\n"})
+    async with met(*two):
+        await deployed(two[0])
+        put(source(two[0]), {"new.sls": "{}\n"})
+        await deployed(two[0])
+        for place in two:
+            copies = versions(place) / "pristine"
+            await until(lambda f=copies: f.is_dir() and len([*f.iterdir()]) == 4, "copied")  # type: ignore[misc]
+            put(live(place), {"conf": "hot fix\n"})
+        put(source(two[0]), {"conf": "hot fix\n"})
+        await deployed(two[0])
+        for number in (2, 1):
+            back = await run(two[0], "rollback", number)
+            assert back["retcode"] == 0, back
+            for place in two:
+                assert served(place)["conf"] == "good\n"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -116,6 +119,88 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
+def preserved(master: Master) -> Path:
+    while master.store.preserve(set(master.kept)):
+        pass
+    return master.store.tree.folder / "pristine"
+
+
+def test_an_edit_in_place_destroys_no_kept_version(master: Master) -> None:
+    """Versions share their files, so it changes all of them; they are put together again."""
+    for number in range(3):
+        master.deploy(changed(number))
+        preserved(master)
+    for path in ("a/0", "b/3"):
+        (master.root / "live" / path).write_text("by hand")
+    master.deploy({**changed(3), "b/3": "by hand"})
+    preserved(master)
+    for number in (2, 1, 0):
+        version = master.kept[number]
+        manifest = master.store.manifest(version)
+        assert manifest is not None
+        assert master.store.edits(version).changed == (["a/0"] * (number == 2)) + ["b/3"]
+        staging = master.store.begin(version, manifest)
+        assert not staging.missing
+        master.store.finish(version, staging)
+        assert not any(master.store.edits(version))
+        master.store.switch(version)
+        assert master.served() == changed(number)
+
+
+def test_copies_are_those_of_kept_versions_and_closed(master: Master) -> None:
+    master.deploy({"a": "one", "b": "both"}, keep=1)
+    assert len([*preserved(master).iterdir()]) == 2
+    master.deploy({"a": "two", "b": "both"}, keep=1)
+    folder = preserved(master)
+    assert sorted(path.read_text() for path in folder.iterdir()) == ["both", "two"]
+    for path in (folder, *folder.iterdir()):
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.is_dir() or path.stat().st_nlink == 1
+
+
+def test_a_copy_that_a_crash_has_spoilt_is_not_used(master: Master) -> None:
+    master.deploy({"a": "good"})
+    (copy,) = preserved(master).iterdir()
+    copy.write_text("bad!")
+    (master.root / "live" / "a").write_text("by hand")
+    staging, _, _ = master.begun({"a": "good"})
+    assert len(staging.missing) == 1
+    assert not copy.exists()
+
+
+def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    master.deploy(FILES)
+    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", 0)
+    assert master.store.preserve(set())
+    monkeypatch.undo()
+    assert not master.store.preserve(set())
+    assert len([*preserved(master).iterdir()]) == len(FILES)
+
+
+def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statvfs, free = os.statvfs, 90
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=1000)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    monkeypatch.setattr("saltext_ha.trees.pristine._cloned", lambda *_: False)
+    master.deploy({"a": "one"})
+    assert not [*preserved(master).iterdir()]
+    free = 200
+    (copy,) = preserved(master).iterdir()
+    free = 5
+    with pytest.raises(OSError, match="are free"):
+        master.begun({"a": "123456789"})
+    assert copy.exists(), "without it, there would still be no room"
+    with pytest.raises(OSError, match="are free"):
+        master.begun({"a": "12345678"})
+    assert not copy.exists()
+
+
 def test_what_was_fetched_and_is_another_content_is_thrown_away(master: Master) -> None:
     staging, found, _ = master.begun(FILES)
     first, source = next(iter(staging.missing)), master.root / "source"
@@ -194,6 +279,74 @@ def test_whole_files_of_an_attempt_that_was_cut_are_not_fetched_again(master: Ma
     again = master.store.begin(version, found.manifest)
     assert again.parts.length(first) == again.size(first)
     assert again.settle(first)
+
+
+def test_what_an_attempt_at_another_version_left_is_removed(master: Master) -> None:
+    """A version that was too large must not keep the disk full for the next."""
+    master.deploy(FILES)
+    staging, found, version = master.begun({**FILES, "a/0": "too large", "b/0": "wanted"})
+    (large,) = (digest for digest, paths in staging.missing.items() if paths == ["a/0"])
+    (wanted,) = staging.missing.keys() - {large}
+    for digest in staging.missing:
+        staging.copy(digest, found.folder / staging.missing[digest][0])
+    left = master.store.tree.folder / "staging" / version.hex()
+    assert left.is_dir()
+    staging, _, _ = master.begun({**FILES, "b/0": "wanted"})
+    assert not left.exists()
+    assert (staging.parts.length(large), staging.parts.length(wanted)) == (0, len("wanted"))
+
+
+def test_a_version_that_does_not_fit_on_the_disk_is_not_begun(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statvfs, free = os.statvfs, 10
+
+    def small(path: Path) -> Any:
+        real = statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_files=real.f_files)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    # Two files with that content need it twice.
+    with pytest.raises(OSError, match=r"new files need 0.0 MB, and 0.0 MB are free") as caught:
+        master.begun({"a": "sixsix", "b": "sixsix"})
+    assert caught.value.errno == errno.ENOSPC
+    free = 12
+    staging, found, version = master.begun({"a": "sixsix", "b": "sixsix"})
+    (digest,) = staging.missing
+    staging.parts.append(digest, 0, b"six")
+    free = 9  # what is there needs no more room
+    assert master.store.begin(version, found.manifest).missing
+
+
+def test_a_version_that_was_never_deployed_gives_way(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was staged here, and another master could not."""
+    master.deploy(FILES)
+    staged = []
+    for files in ({"large": "large"}, {"edited": "x"}):
+        staging, found, version = master.begun(files)
+        for digest, paths in staging.missing.items():
+            staging.copy(digest, found.folder / paths[0])
+            assert staging.settle(digest)
+        master.store.finish(version, staging)
+        staged.append(version)
+    large, edited = staged
+    (master.store.path_of(edited) / "edited").write_text("by hand")
+    statvfs = os.statvfs
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        room = 0 if master.store.path_of(large).exists() else 100
+        return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    tidied, master.store = master.store, TreeStore(master.store.tree)
+    with pytest.raises(OSError, match="are free"):  # before it is told what to keep, it keeps all
+        master.begun({**FILES, "new": "new"})
+    master.store = tidied
+    master.begun({**FILES, "new": "new"})
+    assert set(master.store.versions()) == {*master.kept, edited}
 
 
 def test_thousands_of_equal_files(master: Master) -> None:

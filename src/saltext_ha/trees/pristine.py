@@ -1,0 +1,109 @@
+"""
+Copies of the contents of kept versions, which share no file with what is served.
+
+Versions share unchanged files by hard links. So whoever edits a live file in its place, as many
+editors do, changes it in all versions. They are put together again from these copies.
+
+A copy is a clone where the file system has that (XFS, btrfs), and takes no space. Elsewhere copies
+are made only while a tenth of the disk stays free. They are verified when they are used, and made
+again after a crash; so they need not be durable.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import BinaryIO
+
+from saltext_ha.trees.entries import mark_of
+from saltext_ha.trees.staging import BLOCK
+
+# _IOW(0x94, 9, int) in linux/fs.h. Where it has another number, there are copies instead of clones.
+_FICLONE = 0x40049409
+FREE = 0.1
+"""The part of a disk that copies leave free."""
+_NEW = "new"
+_NAME = re.compile("[0-9a-f]{64}")
+
+
+class Pristine:
+    """The copies, in *folder*: a file for each content, named by its SHA-256."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: set[bytes] | None = None
+
+    def path(self, digest: bytes) -> Path:
+        return self.folder / digest.hex()
+
+    @property
+    def digests(self) -> set[bytes]:
+        """The contents that have a copy, unless somebody has removed it by hand."""
+        if self._known is None:
+            try:
+                names = [path.name for path in self.folder.iterdir()]
+            except FileNotFoundError:
+                names = []
+            self._known = {bytes.fromhex(name) for name in names if _NAME.fullmatch(name)}
+        return self._known
+
+    def size(self) -> int:
+        """Bytes of all copies."""
+        return sum(file.stat().st_size for file in map(self.path, self.digests) if file.exists())
+
+    def keep(self, wanted: Collection[bytes]) -> None:
+        """Remove all other copies."""
+        for digest in self.digests.difference(wanted):
+            self.forget(digest)
+
+    def forget(self, digest: bytes) -> None:
+        self.path(digest).unlink(missing_ok=True)
+        self.digests.discard(digest)
+
+    def add(self, digest: bytes, source: Path) -> bool:
+        """
+        Copy *source*, which has that content, unless it is changed meanwhile.
+
+        :return: whether there is room for a copy.
+        :raises OSError: it cannot be read or written.
+        """
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        new = self.folder / _NEW
+        try:
+            with open(source, "rb", opener=_no_link) as file, open(new, "wb", opener=_own) as copy:
+                before = mark_of(os.fstat(file.fileno()))
+                if not _cloned(file, copy):
+                    if not self._has_room(before[2]):
+                        return False
+                    shutil.copyfileobj(file, copy, BLOCK)
+                    copy.flush()
+                if mark_of(os.fstat(file.fileno())) == before:
+                    new.replace(self.path(digest))
+                    self.digests.add(digest)
+        finally:
+            new.unlink(missing_ok=True)
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        there = os.statvfs(self.folder)
+        return there.f_bavail * there.f_frsize - size > FREE * there.f_blocks * there.f_frsize
+
+
+def _cloned(file: BinaryIO, copy: BinaryIO) -> bool:
+    try:
+        fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
+    except OSError:
+        return False  # whatever the reason is, a copy meets it as well
+    return True
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _own(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
