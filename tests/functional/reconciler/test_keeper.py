@@ -261,6 +261,72 @@ def test_a_move_is_finished_after_a_crash_in_its_middle(
     assert m2.replica.dirty() == []
 
 
+def test_a_move_that_was_whole_when_the_crash_came_is_our_own(m1: Master, m2: Master) -> None:
+    """All of it is in the store, and the journal still has it."""
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.store.crash_after = True
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    assert m2.files() == m1.files()
+    counter = m2.replica.counter
+    m2.restart()
+    m2.settle()
+    assert m2.revoked == 1
+    assert m2.replica.counter == counter, "our own move was taken for somebody's"
+    assert m2.replica.applied("web1").stored.state == REJECTED
+    assert m2.replica.dirty() == []
+
+
+def test_what_an_earlier_move_left_is_our_own(m1: Master, m2: Master) -> None:
+    """A crash after the first step of a move, and another before the first step of the next."""
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.store.fuse = 1
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    m2.restart()
+    m1.remove("web1")
+    m1.scan()
+    m1.knock("web1")
+    m1.scan()
+    m2.store.fuse = 0
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    m2.restart()
+    counter = m2.replica.counter
+    m2.settle()
+    assert m2.replica.counter == counter, "our own move was taken for somebody's"
+    assert m1.files() == m2.files() == {(PENDING, "web1"): KEYS[0]}
+
+
+@pytest.mark.parametrize("knocked", [False, True])
+def test_keys_that_we_removed_before_a_crash_are_not_held(
+    m1: Master, m2: Master, knocked: bool
+) -> None:
+    ids = [f"web{number}" for number in range(3)]
+    shared(m1, m2, *ids)
+    for minion_id in ids:
+        m1.remove(minion_id)
+    m1.scan()
+    if knocked:
+        for minion_id in ids:
+            m1.knock(minion_id)
+        m1.scan()
+    m2.store.crash_after = True
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    m2.minimum = 0
+    m2.restart()
+    m2.settle()
+    assert m2.replica.held.all() == {}
+    assert m2.replica.dirty() == []
+    assert m2.files() == m1.files()
+    assert m2.revoked == 1
+
+
 def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()
@@ -1091,6 +1157,23 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
     assert m1.state("web1") == REJECTED
 
 
+def test_who_decides_twice_before_a_peers_word_is_applied_has_the_last_word(
+    m1: Master, m2: Master
+) -> None:
+    """The second decision is made knowing the first."""
+    shared(m1, m2, "web1")
+    m1.knock("web1", 1, DENIED)
+    m1.scan()
+    m2.hear(m1.records())
+    m2.keeper.mode.shared = "tried"
+    assert m2.replica.dirty() == ["web1"]
+    m2.move("web1", ACCEPTED, REJECTED)
+    m2.scan()
+    m2.move("web1", REJECTED, ACCEPTED)
+    m2.scan()
+    assert m2.state("web1") == ACCEPTED
+
+
 # -- somebody else acts in the middle of an apply
 
 
@@ -1297,6 +1380,26 @@ def test_a_deletion_in_a_race_is_seen_after_another_apply(
     m2.keeper.observe(["web1"], by="operator", deleted=True)
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
+
+
+def test_a_deletion_after_another_move_is_of_what_that_move_put_there(
+    m1: Master, m2: Master
+) -> None:
+    """What was removed in the middle of the first move says nothing about it."""
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.scan()
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.learn(m1.records())
+    m1.knock("web1")
+    m1.scan()
+    m2.keeper.learn(m1.records())
+    assert m2.files() == {(PENDING, "web1"): KEYS[0]}
+    m2.remove("web1")
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.settle()
+    assert m2.state("web1") == DELETED
+    assert m2.files() == {}
 
 
 def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
