@@ -28,7 +28,7 @@ from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations, Revoke
-from saltext_ha.reconciler.work_queue import Revise, Task, WorkQueue
+from saltext_ha.reconciler.work_queue import Task, WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.history import Receipt
@@ -220,10 +220,8 @@ class Keeper:
             theirs.setdefault(record.minion_id, []).append(record)
         horizon = self.replica.dropped.horizon()
 
-        def merge(minion_id: str, ours: Records) -> Records:
-            changed = self._merger.merge(ours, theirs[minion_id], horizon, merged)
-            merged.learned += len(changed)
-            return changed
+        def merge(minion_id: str, ours: Records) -> Iterator[Record]:
+            return self._merger.merge(ours, theirs[minion_id], horizon, merged)
 
         task = Task(theirs, revise=merge, receipt=Receipt(sender, self._clock()))
         merged.records += self._reconciler.reconcile(task)
@@ -257,9 +255,8 @@ class Keeper:
         :param shown: the records that the operator was shown; later ones were not known.
         :return: the changed records, to be pushed.
         """
-        changed: Records = {}
 
-        def decided(minion_id: str, before: Records) -> Records:
+        def decided(minion_id: str, before: Records) -> Iterator[Record]:
             for key, state in sorted(states.items()):
                 said = DELETED if state == PENDING else state
                 value = self._writer.value(said, by)
@@ -269,13 +266,11 @@ class Keeper:
                 if state == PENDING:
                     knock = value._replace(dot=self.replica.next_dot(), state=PENDING)
                     record = observe(record, dict(shown[key].context), knock)
-                self.replica.put(record)
-                changed[key] = record
-            return changed
+                yield record
 
-        self._revise([minion_id], decided)
+        changed = self._reconciler.reconcile(Task([minion_id], blind=True, revise=decided))
         point("decide.done")
-        return list(changed.values())
+        return changed
 
     # -- records that claim too much
 
@@ -307,20 +302,12 @@ class Keeper:
         :return: the new records, to be pushed; masters take them in place of the poisoned ones.
         """
         states = self.shown_anew(minion_id)
-        changed: Records = {}
 
-        def anew(minion_id: str, before: Records) -> Records:
+        def anew(minion_id: str, before: Records) -> Iterator[Record]:
             for key, state in sorted(states.items()):
                 value = self._writer.value(state, by)
                 past = self.replica.history.decisions(minion_id, key)
-                changed[key] = rewritten(before[key], [dot for dot, _ in past], value)
                 self.replica.nodes.forget(before[key].context, MOST_WRITES, self.replica.node)
-                self.replica.put(changed[key])
-            return changed
+                yield rewritten(before[key], [dot for dot, _ in past], value)
 
-        self._revise([minion_id], anew)
-        return list(changed.values())
-
-    def _revise(self, ids: Iterable[str], revise: Revise) -> None:
-        """Have *revise* write what is heard of *ids*, without a look at the store."""
-        self._reconciler.reconcile(Task(list(ids), blind=True, revise=revise))
+        return self._reconciler.reconcile(Task([minion_id], blind=True, revise=anew))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from saltext_ha.reconciler.writer import Writer
@@ -48,12 +48,12 @@ class Merger:
         theirs: Iterable[Record],
         horizon: Mapping[str, int],
         merged: Merged,
-    ) -> Records:
+    ) -> Iterator[Record]:
         """
-        Merge *theirs*, records of one id, into the replica; inside a transaction only.
+        Merge *theirs*, records of one id, with *ours*; inside a transaction only.
 
         :param merged: receives dropped and refused records, and those written by this master.
-        :return: the records that changed, merged with *ours*.
+        :return: the records that changed; each must be written before the next is asked for.
         """
         changed: Records = {}
         for record in theirs:
@@ -80,8 +80,8 @@ class Merger:
             after = self._named_apart(after, known, merged)
             if after != known:
                 changed[record.fingerprint] = after
-                self.replica.put(after)
-        return changed
+                yield after
+        merged.learned += len(changed)
 
     def _sifted(self, record: Record, known: Record | None, merged: Merged) -> Record | None:
         """The part of a peer's *record* that counts; see ``replication/vouching.py``."""

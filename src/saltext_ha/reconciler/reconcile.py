@@ -71,7 +71,7 @@ class Reconciler:
         Do all that is due for the ids of *task*.
 
         :param strict: if the store cannot be written, raise; otherwise only try again later.
-        :return: the records that changed because of what the store shows; push them to the peers.
+        :return: the records that this master changed, to be pushed; not what the peers sent.
         :raises HaError: the replica cannot be written, or the store cannot be read.
         """
         try:
@@ -305,11 +305,10 @@ class Reconciler:
             if local and now == place(records.values(), row.stored):
                 # The store shows what the records say: an operator who acts on it knows them all.
                 row = row._replace(known=contexts(records))
-            self.replica.received(task.receipt)
-            heard = task.revise(minion_id, records)
-            self.replica.received(None)
-            if heard:
-                records = records | heard
+            for record in task.revise(minion_id, records):
+                self.replica.put(record, task.receipt)
+                heard[record.fingerprint] = record
+            records = records | heard
         if not (local or heard or was.dirty):
             return {}, None
         self.writer.explain(minion_id, before, records)
@@ -332,7 +331,8 @@ class Reconciler:
             self.replica.set_applied(minion_id, row, seen.content.mark if whole else 0)
         elif row != was:
             self.replica.set_applied(minion_id, row)
-        return local.changed if local else {}, move
+        ours = {} if task.receipt else heard
+        return (local.changed | ours if local else ours), move
 
 
 def _all_known(now: Stored, records: Records) -> bool:
