@@ -20,7 +20,7 @@ from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.attribution import Who, nobody
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Tombstones
-from saltext_ha.reconciler.holds import Announce, Holds
+from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.merging import Merged, Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.observer import Observer
@@ -30,7 +30,7 @@ from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations, Revoke
 from saltext_ha.reconciler.work_queue import Task, WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.reconciler.writer import Writer
+from saltext_ha.reconciler.writer import Announce, Writer
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.guard import RevocationGuard
@@ -84,12 +84,9 @@ class Keeper:
         self.work = work = WorkQueue()
         self.refused = refused = RefusedIds()
         self.newcomers = newcomers = newcomers or Newcomers(10**9, 10**9)
-        self._clock = clock
         self._writer = writer = Writer(replica, name, clock, announce)
         self._merger = Merger(replica, writer)
-        self.holds = holds = Holds(
-            store, replica, guard, name=name, clock=clock, announce=announce, work=work, mode=mode
-        )
+        self.holds = holds = Holds(store, replica, guard, writer, work, mode)
         races = Races()
         revocations = Revocations(store, replica, work, revoke)
         self._observer = observer = Observer(
@@ -223,7 +220,7 @@ class Keeper:
         def merge(minion_id: str, ours: Records) -> Iterator[Record]:
             return self._merger.merge(ours, theirs[minion_id], horizon, merged)
 
-        task = Task(theirs, revise=merge, receipt=Receipt(sender, self._clock()))
+        task = Task(theirs, revise=merge, receipt=Receipt(sender, self._writer.clock()))
         merged.records += self._reconciler.reconcile(task)
         return merged
 

@@ -63,7 +63,7 @@ class Reconciler:
         ids = in_order({*ids, *self.work.ids(), *self.observer.newcomers_due()})
         self.work.begin(ids)
         if not self.mode.adopting and self.holds.is_ours():
-            self.holds.hold_back(ids)
+            self.holds.hold_back(Task(ids))
         return list(batches(ids))
 
     def reconcile(self, task: Task, *, strict: bool = False) -> list[Record]:
@@ -87,7 +87,7 @@ class Reconciler:
         if not blind:
             self.work.begin(ids, task.by, task.deleted)
             if not task.released:
-                self.holds.hold_back(ids, task.certain, task.by, task.deleted)
+                self.holds.hold_back(task)
         return changed + self._in_batches(task, strict)
 
     def adopt(self) -> list[Record]:

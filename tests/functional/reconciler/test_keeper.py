@@ -825,7 +825,7 @@ def test_what_a_peer_decided_is_told_when_it_is_in_the_store(m1: Master, m2: Mas
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     told: list[tuple[str, str, str]] = []
-    m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
+    m1.keeper._writer.announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
     m1.learn(m2.records())
     m1.knock("web1", 1, DENIED)  # that changes nothing of the key that counts
     exchange(m1, m2)
@@ -1120,7 +1120,7 @@ def test_a_conflict_that_adopting_finds_is_told(m1: Master, m2: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.restart(adopting=True)
     told: list[tuple[str, Any]] = []
-    m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"]))
+    m1.keeper._writer.announce = lambda tag, data: told.append((tag, data["id"]))
     m1.hear(m2.records())
     assert told == []
     m1.keeper.rebuilt()
