@@ -122,7 +122,7 @@ class Applier:
         junk = self.store.junk(minion_id)
         if not junk:
             return
-        was_due = self.revocations.due
+        was_due = self.replica.meta.revocation_due
         state, key = applied.stored.slot or (None, None)
         # Junk in its own file spoilt the key; but a pending key was deleted before.
         spoilt = state in junk and state != PENDING
@@ -134,13 +134,13 @@ class Applier:
                 self.replica.set_applied(minion_id, applied._replace(stored=stored))
             if ACCEPTED in junk:
                 # It may be a key to Salt, which accepts more than we do: text around it, say.
-                self.revocations.due = True
+                self.replica.meta.revocation_due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
         left = self.store.junk(minion_id)
         if ACCEPTED in left and not was_due:
             with self.replica.transaction():
-                self.revocations.due = False
+                self.replica.meta.revocation_due = False
         if not left:
             self.refused.discard(minion_id)
 
@@ -168,7 +168,7 @@ class Applier:
                 as_meant = there is not None and there.slot == after.slot
                 gone = there is None or waiting.stored.slot not in there.entries
                 if plan.revokes(waiting.stored, after) and (as_meant or gone):
-                    self.revocations.due = True
+                    self.replica.meta.revocation_due = True
                 if after == ABSENT:
                     self.revocations.is_gone(minion_id)
                 if there and there.slot in shown.extra and there.key not in keys:

@@ -166,7 +166,7 @@ class Observer:
                 by = OPERATOR  # but not for a new id: its key may have come with the folder
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
                 # A crash came after our own removal; or Salt's cluster did not rotate the AES key.
-                self.revocations.due = True
+                self.replica.meta.revocation_due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
         return self._write(minion_id, content, records, writes, known, by)

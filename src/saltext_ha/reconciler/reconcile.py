@@ -176,7 +176,7 @@ class Reconciler:
 
     def unfinished(self) -> bool:
         """Whether moves or revocations are still due, for instance for an unwritable entry."""
-        return self.mode.able and bool(self.replica.dirty() or self.revocations.due)
+        return self.mode.able and bool(self.replica.dirty() or self.replica.meta.revocation_due)
 
     def _ask_whose_it_is(self) -> list[Record]:
         """Check whether the store can be believed; adopt it if it is an older copy."""
