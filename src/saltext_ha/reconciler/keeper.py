@@ -17,7 +17,7 @@ from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
-from saltext_ha.reconciler.attribution import Who, nobody
+from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Tombstones
 from saltext_ha.reconciler.holds import Holds
@@ -60,7 +60,7 @@ class Keeper:
     :param mode: whether the store is written; default: it is.
     :param announce: called with tag and data of events for reactors.
     :param newcomers: limits how many undecided new ids are recorded; None: no limit.
-    :param who: see :class:`.Observer`. :param deleted_by_salt: see there.
+    :param calls: see :class:`.Observer`. :param deleted_by_salt: see there.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Keeper:
         mode: WriteMode | None = None,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
-        who: Who = nobody,
+        calls: WheelCalls | None = None,
         deleted_by_salt: bool = False,
         newcomers: Newcomers | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Keeper:
             races,
             revocations,
             writer,
-            who,
+            calls or WheelCalls(),
             deleted_by_salt,
         )
         applier = Applier(store, replica, work, refused, races, revocations, writer)

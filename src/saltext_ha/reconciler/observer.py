@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
-from saltext_ha.reconciler.attribution import AT_ONCE, Who
+from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
 from saltext_ha.reconciler.holds import Holds, wanted
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.races import Races
@@ -71,8 +71,7 @@ class Observer:
     """
     Looks at one key store, and records local changes in one replica.
 
-    :param who: returns the user who is bringing an id into a state, as far as Salt says; called
-        where no event names one.
+    :param calls: they say who is bringing an id into a state; asked where no event names one.
     :param deleted_by_salt: this master is in a cluster of Salt's own. If a key is deleted on
         another member, Salt deletes it here too, but does not rotate this master's AES key.
     """
@@ -85,7 +84,7 @@ class Observer:
     races: Races
     revocations: Revocations
     writer: Writer
-    who: Who
+    calls: WheelCalls
     deleted_by_salt: bool
 
     def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str]]:
@@ -192,8 +191,8 @@ class Observer:
     def _by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt may report a wheel call after the changes that the call made."""
         if said == OPERATOR:
-            return self.who(minion_id, state, AT_ONCE) or said
-        return said or self.who(minion_id, state)
+            return self.calls.who(minion_id, state, AT_ONCE) or said
+        return said or self.calls.who(minion_id, state)
 
     def _write(
         self,
