@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
-from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, UNSIGNED, Provenance
+from saltext_ha.reconciler.provenance import MISSING, OURS, Provenance
 from saltext_ha.reconciler.work_queue import Task, WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.reconciler.writer import Writer
@@ -66,7 +66,7 @@ class Holds:
         found = self.provenance.look()
         if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
             self.provenance.forget()  # there was nothing to lose
-            found = UNSIGNED
+            found = OURS
         if found != MISSING:
             if self._mode.doubt:
                 log.info("ha store: the key store of %s is back", self._writer.name)
@@ -89,7 +89,7 @@ class Holds:
 
     def is_ours(self) -> bool:
         """Whether the store is the one that was here before, so that it may be believed."""
-        return self.look() not in (OLDER, NEWER) and not self._mode.doubt
+        return self.look() == OURS
 
     def hold_back(self, task: Task) -> None:
         """
