@@ -85,7 +85,6 @@ class Keeper:
         self.refused = refused = RefusedIds()
         self.newcomers = newcomers = newcomers or Newcomers(10**9, 10**9)
         self._writer = writer = Writer(replica, name, clock, announce)
-        self._merger = Merger(replica, writer)
         self.holds = holds = Holds(store, replica, guard, writer, work, mode)
         races = Races()
         revocations = Revocations(store, replica, work, revoke)
@@ -215,10 +214,10 @@ class Keeper:
         theirs: dict[str, list[Record]] = {}
         for record in records:
             theirs.setdefault(record.minion_id, []).append(record)
-        horizon = self.replica.dropped.horizon()
+        merger = Merger(self.replica, self._writer, self.replica.dropped.horizon(), merged)
 
         def merge(minion_id: str, ours: Records) -> Iterator[Record]:
-            return self._merger.merge(ours, theirs[minion_id], horizon, merged)
+            return merger.merge(ours, theirs[minion_id])
 
         task = Task(theirs, revise=merge, receipt=Receipt(sender, self._writer.clock()))
         merged.records += self._reconciler.reconcile(task)
