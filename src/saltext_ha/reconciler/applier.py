@@ -72,9 +72,7 @@ class Applier:
         except StoreError:
             self._withdraw(moves)
             raise
-        self._withdraw(acted)
-        for move in acted:  # somebody acted meanwhile: record that first
-            self.work.settle(move.minion_id)
+        self._give_way(acted)
         faster = {move.minion_id for move in acted}
         moves = [move for move in moves if move.minion_id not in faster]
         try:
@@ -85,10 +83,8 @@ class Applier:
         point("apply.store")
         for minion_id, reason in failed.items():
             self.refused.add(minion_id, reason)
-        for minion_id in taken:
-            self.work.settle(minion_id)
-        self._withdraw_untouched([move for move in moves if move.minion_id in failed])
-        self._withdraw([move for move in moves if move.minion_id in taken])
+        self._withdraw_untouched(move for move in moves if move.minion_id in failed)
+        self._give_way([move for move in moves if move.minion_id in taken])
         unmade = taken.union(failed)
         self._write_down([move for move in moves if move.minion_id not in unmade], missing)
 
@@ -190,6 +186,12 @@ class Applier:
         for move in made:
             if move.after.slot != move.waiting.stored.slot:
                 self.writer.announce_key(move.minion_id, move.waiting.stored, move.after)
+
+    def _give_way(self, moves: Sequence[Move]) -> None:
+        """Somebody acted before *moves*, which changed nothing: record that first."""
+        self._withdraw(moves)
+        for move in moves:
+            self.work.settle(move.minion_id)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
         """*moves* failed: withdraw those that changed nothing."""
