@@ -54,8 +54,8 @@ class Sighting(NamedTuple):
     """Whether the id is held, and its slot is empty."""
     unseen: bytes | None = None
     """The held key, if an operator decided about another key without seeing it."""
-    raced: Known | None = None
-    """If the id was deleted in a race: what the operator could know of its keys."""
+    raced: bool = False
+    """Whether the id was deleted in a race; ``applied`` has what the operator could know then."""
 
 
 class LocalChange(NamedTuple):
@@ -146,14 +146,12 @@ class Observer:
                 or not (record.decided or write.state in OBSERVATIONS)
             ]
             known = dict(contexts(records))
-        elif raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
+        elif not raced and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return None
         else:
-            if raced is not None:
-                known = dict(raced)
             meant = _meant(seen, known) if not task.released else records.keys()
             states = {key: r.state for key, r in records.items() if key in meant and key != unseen}
-            if raced is not None:
+            if raced:
                 writes = change.deleted(applied.stored, now, states)
                 writes += change.interpret(applied.stored, now, states)
             elif now != applied.stored:
@@ -176,7 +174,7 @@ class Observer:
         nothing else; None for other ids. Nothing is written.
         """
         _, _, denied, extra = seen.content.stored
-        if denied or extra or seen.content.junk or seen.raced is not None:
+        if denied or extra or seen.content.junk:
             return None
         if not (slot := seen.content.stored.slot):
             return None
@@ -253,9 +251,9 @@ class Observer:
         content, applied = seen.content, seen.applied
         if task.deleted:
             at = time.monotonic()
-            raced = self.races.known_then(minion_id, content, applied.stored, at)
-            if raced is not None:
-                return seen._replace(news=True, raced=raced)
+            known = self.races.known_then(minion_id, content, applied.stored, at)
+            if known is not None:
+                return seen._replace(news=True, raced=True, applied=applied._replace(known=known))
         if content.stored != applied.stored:
             return seen._replace(news=True)
         # Salt reports a deletion, and the key is pending as before. If the minion has knocked
@@ -298,7 +296,7 @@ def _meant(seen: Sighting, known: Known) -> set[bytes]:
     not those heard of meanwhile.
     """
     applied = seen.applied
-    there = set() if seen.raced is not None else applied.stored.keys  # that is our own move
+    there = set() if seen.raced else applied.stored.keys  # that is our own move
     return known.keys() | there | {key for _, key in applied.aims}
 
 

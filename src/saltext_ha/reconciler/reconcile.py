@@ -264,7 +264,7 @@ class Reconciler:
                 point("adopt.record" if task.adopted else "reconcile.record")
             point("reconcile.done")
         for minion_id, each in seen.items():
-            if each.raced is not None:
+            if each.raced:
                 self.races.forget(minion_id)
         if not task.blind:
             for minion_id in unsettled:
