@@ -289,12 +289,12 @@ class Reconciler:
             records = records | local.changed
             # Further entries beside the one that counts are removed, even if we did not leave them.
             aims = now.extra | (frozenset() if task.adopted else was.aims)
-            row = Applied(Stored(now.state, now.key, now.denied), local.known, aims)
+            there = now._replace(extra=frozenset())
+            # Who acts on a store that shows what the records say knows them all.
+            agrees = now == place(records.values(), there)
+            row = Applied(there, contexts(records) if agrees else local.known, aims)
         heard: Records = {}
         if task.revise:
-            if local and now == place(records.values(), row.stored):
-                # The store shows what the records say: an operator who acts on it knows them all.
-                row = row._replace(known=contexts(records))
             for record in task.revise(minion_id, records):
                 self.replica.put(record, task.receipt)
                 heard[record.fingerprint] = record
