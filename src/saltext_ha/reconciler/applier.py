@@ -133,12 +133,9 @@ class Applier:
                 self.replica.meta.revocation_due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
-        left = self.store.junk(minion_id)
-        if ACCEPTED in left and not was_due:
+        if not was_due and ACCEPTED in self.store.junk(minion_id):
             with self.replica.transaction():
                 self.replica.meta.revocation_due = False
-        if not left:
-            self.refused.discard(minion_id)
 
     def _is_as_planned(self, move: Move) -> bool:
         content = self.store.read(move.minion_id)

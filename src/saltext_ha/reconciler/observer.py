@@ -173,12 +173,9 @@ class Observer:
         The record that :meth:`record` would write for an unknown id that shows one sound key and
         nothing else; None for other ids. Nothing is written.
         """
-        _, _, denied, extra = seen.content.stored
-        if denied or extra or seen.content.junk:
+        state, key, denied, extra = seen.content.stored
+        if not (state and key) or denied or extra or seen.content.junk:
             return None
-        if not (slot := seen.content.stored.slot):
-            return None
-        state, key = slot
         blank = self.refused.new_record(minion_id, key, seen.content.keys[key], state, ())
         if blank is None:
             return None
@@ -274,11 +271,8 @@ class Observer:
         """
         Whether an id is new, and too many others are; an operator's decision always has room.
         """
-        if content.stored.state in DECISIONS or self.replica.applied(minion_id) != NEVER:
-            known = True
-        else:
-            known = bool(self.replica.get(minion_id))
-        if known or content.stored == ABSENT:
+        now = content.stored
+        if now == ABSENT or now.state in DECISIONS or self.replica.is_known(minion_id):
             self.newcomers.discard(minion_id)
             return False
         return not self.newcomers.admit(minion_id)

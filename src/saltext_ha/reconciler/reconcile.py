@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from saltext_ha.common.batches import batches
@@ -151,7 +151,7 @@ class Reconciler:
             self.replica.meta.blank, self.replica.meta.adopted = lost, adopted
         self.mode.lost, self.mode.adopted = lost, adopted
 
-    def apply(self, ids: Iterable[str] | None = None) -> list[Record]:
+    def apply(self, ids: Collection[str] | None = None) -> list[Record]:
         """
         Bring the store in line with the records, where it still differs.
 
@@ -163,10 +163,8 @@ class Reconciler:
             self.revocations.leave_to_others()
         if not self.mode.able:
             return []
-        if ids is None:
-            ids = self.replica.dirty()
-        left = [i for i in self.replica.brought(ids) if self.replica.applied(i).dirty]
-        changed = self.reconcile(Task(left), strict=True)
+        ids = self.replica.dirty() if ids is None else ids
+        changed = self.reconcile(Task(ids), strict=True)
         if self.mode.writes:
             self.revocations.follow_up()
             if self.holds.provenance.signing_due():
