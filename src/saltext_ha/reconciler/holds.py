@@ -21,7 +21,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.change import still_accepted
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import Stored, place
+from saltext_ha.replication.placement import place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,8 @@ class Holds:
                 continue
             if task.deleted and content.stored.state != ACCEPTED:
                 continue  # even if the minion has knocked since
-            ours = applied.dirty and wanted(self._replica, minion_id, applied).state != ACCEPTED
+            wanted = place(self._replica.get(minion_id).values(), applied.stored)
+            ours = applied.dirty and wanted.state != ACCEPTED
             if not ours and self.is_held(minion_id, content, applied, task.by):
                 suspects.append(minion_id)
         if not suspects:
@@ -159,8 +160,3 @@ class Holds:
             return False
         record = self._replica.get(minion_id).get(now.key)
         return record is not None and record.state in (DELETED, REJECTED)
-
-
-def wanted(replica: Replica, minion_id: str, applied: Applied) -> Stored:
-    """What the store should show for an id, if it shows now what was *applied*."""
-    return place(replica.get(minion_id).values(), applied.stored)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
 from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
-from saltext_ha.reconciler.holds import Holds, wanted
+from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
@@ -115,14 +115,11 @@ class Observer:
                         continue
                     found = _without_held(found)
                 found = self._compared(minion_id, found, task)
-            if not found.news:
-                self.newcomers.discard(minion_id)
-            elif not (task.certain or task.released) and self._vanished(minion_id, found):
+            gone = found.applied.stored.slot and not found.content.stored.slot
+            if found.news and gone and not (task.certain or task.released):
                 unsettled.add(minion_id)
-                continue
-            elif self._must_wait(minion_id, found.content):
-                continue
-            seen[minion_id] = found
+            elif not self._must_wait(minion_id, found):
+                seen[minion_id] = found
         return seen, unsettled
 
     def record(
@@ -260,19 +257,13 @@ class Observer:
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
         return seen._replace(news=again)
 
-    def _vanished(self, minion_id: str, seen: Sighting) -> bool:
-        """Whether the id's key is gone, and we did not remove it."""
-        applied = seen.applied
-        if not applied.stored.slot or seen.content.stored.slot:
-            return False
-        return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
-
-    def _must_wait(self, minion_id: str, content: Content) -> bool:
+    def _must_wait(self, minion_id: str, seen: Sighting) -> bool:
         """
         Whether an id is new, and too many others are; an operator's decision always has room.
         """
-        now = content.stored
-        if now == ABSENT or now.state in DECISIONS or self.replica.is_known(minion_id):
+        now = seen.content.stored
+        known = not seen.news or self.replica.is_known(minion_id)
+        if known or now == ABSENT or now.state in DECISIONS:
             self.newcomers.discard(minion_id)
             return False
         return not self.newcomers.admit(minion_id)

@@ -80,6 +80,23 @@ def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Ma
     assert [[v.state for v in record.values] for record in changed] == [[REJECTED]]
 
 
+def test_a_key_that_is_about_to_be_accepted_was_not_deleted_by_a_peers_word(
+    m1: Master, m2: Master
+) -> None:
+    """Salt 3008 removed it first. Who accepts it does not know that a peer deleted it."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.remove("web1")
+    m1.scan()
+    m2.hear(m1.records())
+    m2.remove("web1")
+    m2.scan_once()
+    m2.knock("web1", 0, ACCEPTED)
+    exchange(m1, m2)
+    assert m1.state("web1") == m2.state("web1") == DELETED
+    assert m1.files() == m2.files() == {}
+
+
 def test_a_denied_key_is_recorded_beside_the_accepted_one(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     m1.knock("web1", 1, DENIED)
