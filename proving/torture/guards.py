@@ -84,12 +84,12 @@ def horizons() -> None:
 
 def disputes() -> None:
     """Of two records that claim to have overruled each other nothing is left."""
-    vars_of(Merger)("_settle_dispute", lambda self, ours, theirs, met, merged: met)
+    vars_of(Merger)("_settle_dispute", lambda self, ours, theirs, met: met)
 
 
 def names_used_twice() -> None:
     """A value counts under the name of a write that said something else."""
-    vars_of(Merger)("_named_apart", lambda self, record, known, merged: record)
+    vars_of(Merger)("_named_apart", lambda self, record, known: record)
 
 
 def spoilt_again() -> None:
@@ -99,7 +99,8 @@ def spoilt_again() -> None:
 
 def receipts() -> None:
     """History does not say from which peer a line came, nor when."""
-    vars_of(Replica)("received", lambda self, receipt: None)
+    put = Replica.put
+    vars_of(Replica)("put", lambda self, record, receipt=None: put(self, record))
 
 
 def undelivered() -> None:

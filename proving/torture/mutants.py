@@ -24,6 +24,7 @@ from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.dropped import Dropped
+from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication import guard, placement, runs
 from saltext_ha.replication.record import ACCEPTED, DELETED, Record
@@ -33,8 +34,8 @@ def tombstones() -> None:
     """A deleted key is forgotten, instead of being remembered as deleted."""
     put = Replica.put
 
-    def put_or_forget(self: Replica, record: Record) -> None:
-        put(self, record)
+    def put_or_forget(self: Replica, record: Record, receipt: Receipt | None = None) -> None:
+        put(self, record, receipt)
         if record.state == DELETED:
             self.drop(record)
 

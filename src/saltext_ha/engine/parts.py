@@ -150,7 +150,7 @@ class Parts:
             counters=self.counters,
             notes=self.notes,
             announce=self.announce,
-            who=self._calls.who,
+            calls=self._calls,
         )
         self.vouching, self._shared_with = opened.vouching, opened.shared_with
         self.core = Core(opened.keeper, lambda records: self.links.push(records))

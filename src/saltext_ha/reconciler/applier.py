@@ -72,9 +72,7 @@ class Applier:
         except StoreError:
             self._withdraw(moves)
             raise
-        self._withdraw(acted)
-        for move in acted:  # somebody acted meanwhile: record that first
-            self.work.settle(move.minion_id)
+        self._give_way(acted)
         faster = {move.minion_id for move in acted}
         moves = [move for move in moves if move.minion_id not in faster]
         try:
@@ -85,10 +83,8 @@ class Applier:
         point("apply.store")
         for minion_id, reason in failed.items():
             self.refused.add(minion_id, reason)
-        for minion_id in taken:
-            self.work.settle(minion_id)
-        self._withdraw_untouched([move for move in moves if move.minion_id in failed])
-        self._withdraw([move for move in moves if move.minion_id in taken])
+        self._withdraw_untouched(move for move in moves if move.minion_id in failed)
+        self._give_way([move for move in moves if move.minion_id in taken])
         unmade = taken.union(failed)
         self._write_down([move for move in moves if move.minion_id not in unmade], missing)
 
@@ -122,7 +118,7 @@ class Applier:
         junk = self.store.junk(minion_id)
         if not junk:
             return
-        was_due = self.revocations.due
+        was_due = self.replica.meta.revocation_due
         state, key = applied.stored.slot or (None, None)
         # Junk in its own file spoilt the key; but a pending key was deleted before.
         spoilt = state in junk and state != PENDING
@@ -134,15 +130,12 @@ class Applier:
                 self.replica.set_applied(minion_id, applied._replace(stored=stored))
             if ACCEPTED in junk:
                 # It may be a key to Salt, which accepts more than we do: text around it, say.
-                self.revocations.due = True
+                self.replica.meta.revocation_due = True
         point("apply.junk")
         self.store.discard_junk(minion_id)
-        left = self.store.junk(minion_id)
-        if ACCEPTED in left and not was_due:
+        if not was_due and ACCEPTED in self.store.junk(minion_id):
             with self.replica.transaction():
-                self.revocations.due = False
-        if not left:
-            self.refused.discard(minion_id)
+                self.replica.meta.revocation_due = False
 
     def _is_as_planned(self, move: Move) -> bool:
         content = self.store.read(move.minion_id)
@@ -168,7 +161,7 @@ class Applier:
                 as_meant = there is not None and there.slot == after.slot
                 gone = there is None or waiting.stored.slot not in there.entries
                 if plan.revokes(waiting.stored, after) and (as_meant or gone):
-                    self.revocations.due = True
+                    self.replica.meta.revocation_due = True
                 if after == ABSENT:
                     self.revocations.is_gone(minion_id)
                 if there and there.slot in shown.extra and there.key not in keys:
@@ -190,6 +183,12 @@ class Applier:
         for move in made:
             if move.after.slot != move.waiting.stored.slot:
                 self.writer.announce_key(move.minion_id, move.waiting.stored, move.after)
+
+    def _give_way(self, moves: Sequence[Move]) -> None:
+        """Somebody acted before *moves*, which changed nothing: record that first."""
+        self._withdraw(moves)
+        for move in moves:
+            self.work.settle(move.minion_id)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
         """*moves* failed: withdraw those that changed nothing."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.replica.history import MAX_GLOB, MAX_STARS
@@ -49,17 +49,6 @@ LONGEST_JID = 40
 MOST_NAMED = 10_000
 MOST_NAMED_IN_ALL = 40_000
 MOST_GLOBS = 50
-
-
-class Who(Protocol):
-    """The type of :meth:`WheelCalls.who`."""
-
-    def __call__(self, minion_id: str, state: str, within: float = ...) -> str: ...
-
-
-def nobody(minion_id: str, state: str, within: float = 0.0) -> str:
-    """For a master that does not know who acts."""
-    return ""
 
 
 @dataclass

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.work_queue import Task
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
-from saltext_ha.replication.record import DELETED, decide
+from saltext_ha.replication.record import DELETED, Record, decide
 from saltext_ha.replication.vouching import MAX_COUNTER, Vouch, sift
 
 
@@ -62,19 +62,16 @@ class Claims:
         highs, owners = self._replica.vouched.highs, self._replica.vouched.owners
         reasons = []
 
-        def sifted(minion_id: str, before: Records) -> Records:
-            after: Records = {}
-            for key, record in before.items():
+        def sifted(minion_id: str, before: Records) -> Iterator[Record]:
+            for record in before.values():
                 if all(counter <= highs.get(n, counter) for n, counter in record.context):
                     continue
                 sound, reason = sift(record, None, highs, owners)
                 if sound is None:  # its state stays, in this master's name
                     bare = record._replace(values=(), context=())
                     sound = decide(bare, {}, self._writer.value(record.state or DELETED))
-                after[key] = sound
-                self._replica.put(sound)
                 reasons.append(f"record of {minion_id!a}: {reason}")
-            return after
+                yield sound
 
         receipt = Receipt(owner, self._writer.clock())
         ids = list(self._replica.ids())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from saltext_ha.reconciler.reconcile import Reconciler
@@ -70,13 +70,11 @@ class Tombstones:
             record that has changed since is kept.
         :return: the records to push.
         """
-        changed: list[Record] = []
         keys: dict[str, list[bytes]] = {}
         for minion_id, key in told:
             keys.setdefault(minion_id, []).append(key)
 
-        def deleted(minion_id: str, before: Records) -> Records:
-            after: Records = {}
+        def deleted(minion_id: str, before: Records) -> Iterator[Record]:
             for key in keys[minion_id]:
                 record = before.get(key)
                 if record is None or record_digest(record) != told[minion_id, key]:
@@ -84,11 +82,6 @@ class Tombstones:
                 if self._is_done(record):
                     self._replica.drop(record)
                 elif record.state != DELETED:
-                    value = self._writer.value(DELETED)
-                    after[key] = decide(record, dict(record.context), value)
-                    self._replica.put(after[key])
-            changed.extend(after.values())
-            return after
+                    yield decide(record, dict(record.context), self._writer.value(DELETED))
 
-        self._reconciler.reconcile(Task(keys, blind=True, revise=deleted))
-        return changed
+        return self._reconciler.reconcile(Task(keys, blind=True, revise=deleted))

@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
-from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, UNSIGNED, Provenance
-from saltext_ha.reconciler.work_queue import WorkQueue
+from saltext_ha.reconciler.provenance import MISSING, OURS, Provenance
+from saltext_ha.reconciler.work_queue import Task, WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.change import still_accepted
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.placement import Stored, place
+from saltext_ha.replication.placement import place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 
 log = logging.getLogger(__name__)
 
 MAX_ANNOUNCED = 1000
-
-Announce = Callable[[str, dict[str, Any]], None]
 
 
 class Holds:
@@ -45,22 +43,17 @@ class Holds:
         store: KeyStore,
         replica: Replica,
         guard: RevocationGuard,
-        *,
-        name: str,
-        clock: Callable[[], float],
-        announce: Announce,
+        writer: Writer,
         work: WorkQueue,
         mode: WriteMode,
     ) -> None:
         self._hold_all = False
         """Whether all accepted keys must still be held, because the disk was full."""
-        self.provenance = Provenance(store, replica, name)
+        self.provenance = Provenance(store, replica, writer.name)
         self._store = store
         self._replica = replica
         self._guard = guard
-        self._name = name
-        self._clock = clock
-        self._announce = announce
+        self._writer = writer
         self._work = work
         self._mode = mode
         work.add(replica.held.all())
@@ -73,10 +66,10 @@ class Holds:
         found = self.provenance.look()
         if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
             self.provenance.forget()  # there was nothing to lose
-            found = UNSIGNED
+            found = OURS
         if found != MISSING:
             if self._mode.doubt:
-                log.info("ha store: the key store of %s is back", self._name)
+                log.info("ha store: the key store of %s is back", self._writer.name)
                 self._work.add(self._replica.held.all())
             self._mode.doubt = ""
             self._hold_all = False
@@ -96,32 +89,31 @@ class Holds:
 
     def is_ours(self) -> bool:
         """Whether the store is the one that was here before, so that it may be believed."""
-        return self.look() not in (OLDER, NEWER) and not self._mode.doubt
+        return self.look() == OURS
 
-    def hold_back(
-        self, ids: Sequence[str], certain: bool = False, by: str = "", deleted: bool = False
-    ) -> None:
+    def hold_back(self, task: Task) -> None:
         """
         Hold accepted keys that went away or came back, if too many to be believed.
 
-        :param deleted: Salt reported that *ids* were deleted: one decision, whatever their number.
-            Half of it believed and half held would be nobody's.
+        What Salt reported as deleted is one decision, whatever its number: half of it believed and
+        half held would be nobody's.
         """
         if not self._replica.any_accepted() and not self._replica.any_revoked():
             return
         held = self._replica.held
         suspects = []
-        for minion_id in self._replica.at_stake(ids):
+        for minion_id in self._replica.at_stake(task.ids):
             if minion_id in held:
                 continue
             applied = self._replica.applied(minion_id)
-            content = self._store.read(minion_id, certain)
-            if content is None or (content.stored.slot is None and not certain):
+            content = self._store.read(minion_id, task.certain)
+            if content is None or (content.stored.slot is None and not task.certain):
                 continue
-            if deleted and content.stored.state != ACCEPTED:
+            if task.deleted and content.stored.state != ACCEPTED:
                 continue  # even if the minion has knocked since
-            ours = applied.dirty and wanted(self._replica, minion_id, applied).state != ACCEPTED
-            if not ours and self.is_held(minion_id, content, applied, by):
+            wanted = place(self._replica.get(minion_id).values(), applied.stored)
+            ours = applied.dirty and wanted.state != ACCEPTED
+            if not ours and self.is_held(minion_id, content, applied, task.by):
                 suspects.append(minion_id)
         if not suspects:
             return
@@ -134,7 +126,7 @@ class Holds:
                 "back; nothing was recorded. Bring the folder back; or fill it with what the group "
                 "knows: salt-run ha.refill; or confirm the change: salt-run ha.release",
                 held.count,
-                self._name,
+                self._writer.name,
             )
 
     def _hold(self, ids: Sequence[str]) -> bool:
@@ -147,12 +139,13 @@ class Holds:
         held = self._replica.held
         before = held.count
         with self._replica.transaction():
-            held.add(ids, self._clock())
+            held.add(ids, self._writer.clock())
         point("hold.done")
         if held.count.bit_length() == before.bit_length():
             return False
         some = sorted(held.all())[:MAX_ANNOUNCED]
-        self._announce("held", {"master": self._name, "count": held.count, "ids": some})
+        told = {"master": self._writer.name, "count": held.count, "ids": some}
+        self._writer.announce("held", told)
         return True
 
     def is_held(self, minion_id: str, content: Content, applied: Applied, by: str) -> bool:
@@ -167,8 +160,3 @@ class Holds:
             return False
         record = self._replica.get(minion_id).get(now.key)
         return record is not None and record.state in (DELETED, REJECTED)
-
-
-def wanted(replica: Replica, minion_id: str, applied: Applied) -> Stored:
-    """What the store should show for an id, if it shows now what was *applied*."""
-    return place(replica.get(minion_id).values(), applied.stored)

@@ -17,10 +17,10 @@ from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
-from saltext_ha.reconciler.attribution import Who, nobody
+from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Tombstones
-from saltext_ha.reconciler.holds import Announce, Holds
+from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.merging import Merged, Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.observer import Observer
@@ -28,9 +28,9 @@ from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations, Revoke
-from saltext_ha.reconciler.work_queue import Revise, Task, WorkQueue
+from saltext_ha.reconciler.work_queue import Task, WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.reconciler.writer import Writer
+from saltext_ha.reconciler.writer import Announce, Writer
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.guard import RevocationGuard
@@ -60,7 +60,7 @@ class Keeper:
     :param mode: whether the store is written; default: it is.
     :param announce: called with tag and data of events for reactors.
     :param newcomers: limits how many undecided new ids are recorded; None: no limit.
-    :param who: see :class:`.Observer`. :param deleted_by_salt: see there.
+    :param calls: see :class:`.Observer`. :param deleted_by_salt: see there.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Keeper:
         mode: WriteMode | None = None,
         clock: Callable[[], float] = time.time,
         announce: Announce = lambda tag, data: None,
-        who: Who = nobody,
+        calls: WheelCalls | None = None,
         deleted_by_salt: bool = False,
         newcomers: Newcomers | None = None,
     ) -> None:
@@ -84,12 +84,8 @@ class Keeper:
         self.work = work = WorkQueue()
         self.refused = refused = RefusedIds()
         self.newcomers = newcomers = newcomers or Newcomers(10**9, 10**9)
-        self._clock = clock
         self._writer = writer = Writer(replica, name, clock, announce)
-        self._merger = Merger(replica, writer)
-        self.holds = holds = Holds(
-            store, replica, guard, name=name, clock=clock, announce=announce, work=work, mode=mode
-        )
+        self.holds = holds = Holds(store, replica, guard, writer, work, mode)
         races = Races()
         revocations = Revocations(store, replica, work, revoke)
         self._observer = observer = Observer(
@@ -101,7 +97,7 @@ class Keeper:
             races,
             revocations,
             writer,
-            who,
+            calls or WheelCalls(),
             deleted_by_salt,
         )
         applier = Applier(store, replica, work, refused, races, revocations, writer)
@@ -218,14 +214,12 @@ class Keeper:
         theirs: dict[str, list[Record]] = {}
         for record in records:
             theirs.setdefault(record.minion_id, []).append(record)
-        horizon = self.replica.dropped.horizon()
+        merger = Merger(self.replica, self._writer, self.replica.dropped.horizon(), merged)
 
-        def merge(minion_id: str, ours: Records) -> Records:
-            changed = self._merger.merge(ours, theirs[minion_id], horizon, merged)
-            merged.learned += len(changed)
-            return changed
+        def merge(minion_id: str, ours: Records) -> Iterator[Record]:
+            return merger.merge(ours, theirs[minion_id])
 
-        task = Task(theirs, revise=merge, receipt=Receipt(sender, self._clock()))
+        task = Task(theirs, revise=merge, receipt=Receipt(sender, self._writer.clock()))
         merged.records += self._reconciler.reconcile(task)
         return merged
 
@@ -257,9 +251,8 @@ class Keeper:
         :param shown: the records that the operator was shown; later ones were not known.
         :return: the changed records, to be pushed.
         """
-        changed: Records = {}
 
-        def decided(minion_id: str, before: Records) -> Records:
+        def decided(minion_id: str, before: Records) -> Iterator[Record]:
             for key, state in sorted(states.items()):
                 said = DELETED if state == PENDING else state
                 value = self._writer.value(said, by)
@@ -269,13 +262,11 @@ class Keeper:
                 if state == PENDING:
                     knock = value._replace(dot=self.replica.next_dot(), state=PENDING)
                     record = observe(record, dict(shown[key].context), knock)
-                self.replica.put(record)
-                changed[key] = record
-            return changed
+                yield record
 
-        self._revise([minion_id], decided)
+        changed = self._reconciler.reconcile(Task([minion_id], blind=True, revise=decided))
         point("decide.done")
-        return list(changed.values())
+        return changed
 
     # -- records that claim too much
 
@@ -307,20 +298,12 @@ class Keeper:
         :return: the new records, to be pushed; masters take them in place of the poisoned ones.
         """
         states = self.shown_anew(minion_id)
-        changed: Records = {}
 
-        def anew(minion_id: str, before: Records) -> Records:
+        def anew(minion_id: str, before: Records) -> Iterator[Record]:
             for key, state in sorted(states.items()):
                 value = self._writer.value(state, by)
                 past = self.replica.history.decisions(minion_id, key)
-                changed[key] = rewritten(before[key], [dot for dot, _ in past], value)
                 self.replica.nodes.forget(before[key].context, MOST_WRITES, self.replica.node)
-                self.replica.put(changed[key])
-            return changed
+                yield rewritten(before[key], [dot for dot, _ in past], value)
 
-        self._revise([minion_id], anew)
-        return list(changed.values())
-
-    def _revise(self, ids: Iterable[str], revise: Revise) -> None:
-        """Have *revise* write what is heard of *ids*, without a look at the store."""
-        self._reconciler.reconcile(Task(list(ids), blind=True, revise=revise))
+        return self._reconciler.reconcile(Task([minion_id], blind=True, revise=anew))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from saltext_ha.reconciler.writer import Writer
@@ -37,79 +37,79 @@ class Merged:
 
 @dataclass
 class Merger:
-    """Merges records of peers into one replica."""
+    """
+    Merges one message of a peer into one replica.
+
+    :param horizon: see :meth:`.Dropped.horizon`.
+    :param merged: receives dropped and refused records, and those written by this master.
+    """
 
     replica: Replica
     writer: Writer
+    horizon: Mapping[str, int]
+    merged: Merged
 
-    def merge(
-        self,
-        ours: Records,
-        theirs: Iterable[Record],
-        horizon: Mapping[str, int],
-        merged: Merged,
-    ) -> Records:
+    def merge(self, ours: Records, theirs: Iterable[Record]) -> Iterator[Record]:
         """
-        Merge *theirs*, records of one id, into the replica; inside a transaction only.
+        Merge *theirs*, records of one id, with *ours*; inside a transaction only.
 
-        :param merged: receives dropped and refused records, and those written by this master.
-        :return: the records that changed, merged with *ours*.
+        :return: the records that changed; each must be written before the next is asked for.
         """
         changed: Records = {}
         for record in theirs:
             known = changed.get(record.fingerprint) or ours.get(record.fingerprint)
             if known and mends(known, record):
                 # The sender is malicious, or was down when the record was rewritten.
-                merged.refused.append(
+                self.merged.refused.append(
                     f"record of {record.minion_id!a}: it claims writes that no master made, and "
                     "says nothing that is not known here"
                 )
                 continue
             if known and mends(record, known):
                 known = None  # a merge would claim as much as before
-            sound = self._sifted(record, known, merged)
+            sound = self._sifted(record, known)
             if sound is None:
                 continue
-            rest = without_dropped(sound, known, horizon) if horizon else sound
+            rest = without_dropped(sound, known, self.horizon) if self.horizon else sound
             if known is None and not rest.values:
-                merged.dropped.append(record)
+                self.merged.dropped.append(record)
                 continue
             after = merge(known, rest) if known else rest
             if known and not after.values:
-                after = self._settle_dispute(known, rest, after, merged)
-            after = self._named_apart(after, known, merged)
+                after = self._settle_dispute(known, rest, after)
+            after = self._named_apart(after, known)
             if after != known:
                 changed[record.fingerprint] = after
-                self.replica.put(after)
-        return changed
+                yield after
+        self.merged.learned += len(changed)
 
-    def _sifted(self, record: Record, known: Record | None, merged: Merged) -> Record | None:
+    def _sifted(self, record: Record, known: Record | None) -> Record | None:
         """The part of a peer's *record* that counts; see ``replication/vouching.py``."""
         vouched = self.replica.vouched
         if is_sound(record, vouched.highs):
             return record
         sound, reason = sift(record, known, vouched.highs, vouched.owners)
         if reason:
-            merged.refused.append(f"record of {record.minion_id!a}: {reason}")
+            self.merged.refused.append(f"record of {record.minion_id!a}: {reason}")
         return sound
 
-    def _settle_dispute(self, ours: Record, theirs: Record, met: Record, merged: Merged) -> Record:
+    def _settle_dispute(self, ours: Record, theirs: Record, met: Record) -> Record:
         """
         Merge two records that each claim to have overruled all values of the other. Honest masters
         write no such records, and no value would be left. The strictest value holds, as a decision
         of this master, which knew both: so all masters come to the same result.
         """
-        merged.refused.append(
+        self.merged.refused.append(
             f"record of {ours.minion_id!a}: it and the one that is known here each claim to have "
             "overruled the other"
         )
         state = strictest((*ours.values, *theirs.values)).state
         value = self.writer.value(state)
         settled = decide(met, dict(met.context), value)
-        merged.records.append(settled)
+        self.merged.records.append(settled)
         return settled
 
-    def _named_apart(self, record: Record, known: Record | None, merged: Merged) -> Record:
+    def _named_apart(self, record: Record, known: Record | None) -> Record:
         """
         Rename values of *record* whose dot names a known write that says something else.
 
@@ -124,7 +124,7 @@ class Merger:
         ]
         if not double:
             return record
-        merged.refused.append(
+        self.merged.refused.append(
             f"record of {record.minion_id!a}: it names a write that said something else"
         )
         anew = [value._replace(dot=self.replica.next_dot()) for value in double]
@@ -133,5 +133,5 @@ class Merger:
         apart = record._replace(
             values=tuple(sorted(values)), context=tuple(sorted(context.items()))
         )
-        merged.records.append(apart)
+        self.merged.records.append(apart)
         return apart

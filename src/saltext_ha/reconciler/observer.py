@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
-from saltext_ha.reconciler.attribution import AT_ONCE, Who
-from saltext_ha.reconciler.holds import Holds, wanted
+from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
+from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
@@ -54,8 +54,8 @@ class Sighting(NamedTuple):
     """Whether the id is held, and its slot is empty."""
     unseen: bytes | None = None
     """The held key, if an operator decided about another key without seeing it."""
-    raced: Known | None = None
-    """If the id was deleted in a race: what the operator could know of its keys."""
+    raced: bool = False
+    """Whether the id was deleted in a race; ``applied`` has what the operator could know then."""
 
 
 class LocalChange(NamedTuple):
@@ -71,8 +71,7 @@ class Observer:
     """
     Looks at one key store, and records local changes in one replica.
 
-    :param who: returns the user who is bringing an id into a state, as far as Salt says; called
-        where no event names one.
+    :param calls: they say who is bringing an id into a state; asked where no event names one.
     :param deleted_by_salt: this master is in a cluster of Salt's own. If a key is deleted on
         another member, Salt deletes it here too, but does not rotate this master's AES key.
     """
@@ -85,7 +84,7 @@ class Observer:
     races: Races
     revocations: Revocations
     writer: Writer
-    who: Who
+    calls: WheelCalls
     deleted_by_salt: bool
 
     def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str]]:
@@ -116,14 +115,11 @@ class Observer:
                         continue
                     found = _without_held(found)
                 found = self._compared(minion_id, found, task)
-            if not found.news:
-                self.newcomers.discard(minion_id)
-            elif not (task.certain or task.released) and self._vanished(minion_id, found):
+            gone = found.applied.stored.slot and not found.content.stored.slot
+            if found.news and gone and not (task.certain or task.released):
                 unsettled.add(minion_id)
-                continue
-            elif self._must_wait(minion_id, found.content):
-                continue
-            seen[minion_id] = found
+            elif not self._must_wait(minion_id, found):
+                seen[minion_id] = found
         return seen, unsettled
 
     def record(
@@ -147,14 +143,12 @@ class Observer:
                 or not (record.decided or write.state in OBSERVATIONS)
             ]
             known = dict(contexts(records))
-        elif raced is None and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
+        elif not raced and applied.dirty and plan.is_between(now, applied.stored, applied.aims):
             return None
         else:
-            if raced is not None:
-                known = dict(raced)
             meant = _meant(seen, known) if not task.released else records.keys()
             states = {key: r.state for key, r in records.items() if key in meant and key != unseen}
-            if raced is not None:
+            if raced:
                 writes = change.deleted(applied.stored, now, states)
                 writes += change.interpret(applied.stored, now, states)
             elif now != applied.stored:
@@ -166,7 +160,7 @@ class Observer:
                 by = OPERATOR  # but not for a new id: its key may have come with the folder
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
                 # A crash came after our own removal; or Salt's cluster did not rotate the AES key.
-                self.revocations.due = True
+                self.replica.meta.revocation_due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
         return self._write(minion_id, content, records, writes, known, by)
@@ -176,12 +170,9 @@ class Observer:
         The record that :meth:`record` would write for an unknown id that shows one sound key and
         nothing else; None for other ids. Nothing is written.
         """
-        _, _, denied, extra = seen.content.stored
-        if denied or extra or seen.content.junk or seen.raced is not None:
+        state, key, denied, extra = seen.content.stored
+        if not (state and key) or denied or extra or seen.content.junk:
             return None
-        if not (slot := seen.content.stored.slot):
-            return None
-        state, key = slot
         blank = self.refused.new_record(minion_id, key, seen.content.keys[key], state, ())
         if blank is None:
             return None
@@ -192,8 +183,8 @@ class Observer:
     def _by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt may report a wheel call after the changes that the call made."""
         if said == OPERATOR:
-            return self.who(minion_id, state, AT_ONCE) or said
-        return said or self.who(minion_id, state)
+            return self.calls.who(minion_id, state, AT_ONCE) or said
+        return said or self.calls.who(minion_id, state)
 
     def _write(
         self,
@@ -254,9 +245,9 @@ class Observer:
         content, applied = seen.content, seen.applied
         if task.deleted:
             at = time.monotonic()
-            raced = self.races.known_then(minion_id, content, applied.stored, at)
-            if raced is not None:
-                return seen._replace(news=True, raced=raced)
+            known = self.races.known_then(minion_id, content, applied.stored, at)
+            if known is not None:
+                return seen._replace(news=True, raced=True, applied=applied._replace(known=known))
         if content.stored != applied.stored:
             return seen._replace(news=True)
         # Salt reports a deletion, and the key is pending as before. If the minion has knocked
@@ -266,22 +257,13 @@ class Observer:
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
         return seen._replace(news=again)
 
-    def _vanished(self, minion_id: str, seen: Sighting) -> bool:
-        """Whether the id's key is gone, and we did not remove it."""
-        applied = seen.applied
-        if not applied.stored.slot or seen.content.stored.slot:
-            return False
-        return not applied.dirty or wanted(self.replica, minion_id, applied).slot is not None
-
-    def _must_wait(self, minion_id: str, content: Content) -> bool:
+    def _must_wait(self, minion_id: str, seen: Sighting) -> bool:
         """
         Whether an id is new, and too many others are; an operator's decision always has room.
         """
-        if content.stored.state in DECISIONS or self.replica.applied(minion_id) != NEVER:
-            known = True
-        else:
-            known = bool(self.replica.get(minion_id))
-        if known or content.stored == ABSENT:
+        now = seen.content.stored
+        known = not seen.news or self.replica.is_known(minion_id)
+        if known or now == ABSENT or now.state in DECISIONS:
             self.newcomers.discard(minion_id)
             return False
         return not self.newcomers.admit(minion_id)
@@ -299,7 +281,7 @@ def _meant(seen: Sighting, known: Known) -> set[bytes]:
     not those heard of meanwhile.
     """
     applied = seen.applied
-    there = set() if seen.raced is not None else applied.stored.keys  # that is our own move
+    there = set() if seen.raced else applied.stored.keys  # that is our own move
     return known.keys() | there | {key for _, key in applied.aims}
 
 

@@ -20,8 +20,7 @@ from saltext_ha.replica.replica import Replica
 SIGNED_FOR = 3600.0
 
 OURS = "ours"
-UNSIGNED = "unsigned"
-"""Never signed by this replica: there is nothing to compare with."""
+"""Also if this replica never signed it: there is nothing to compare with."""
 MISSING = "missing"
 OLDER = "older"
 """The store has an earlier signature than the last: it is an old copy."""
@@ -47,12 +46,12 @@ class Provenance:
 
     def look(self) -> str:
         """
-        One of OURS, UNSIGNED, MISSING, OLDER and NEWER.
+        One of OURS, MISSING, OLDER and NEWER.
 
         :raises StoreError: the store cannot be read.
         """
         if not self._tokens:
-            return UNSIGNED
+            return OURS
         found = self._store.signature(self._name)
         if found is None:
             return MISSING

@@ -29,17 +29,8 @@ class Revocations:
         self._replica = replica
         self._work = work
         self._revoke = revoke
-        self._gone: set[str] | None = None if self.due else set()
+        self._gone: set[str] | None = None if replica.meta.revocation_due else set()
         """Ids that lost their last key since caches were cleaned; None: unknown after a crash."""
-
-    @property
-    def due(self) -> bool:
-        """Whether a rotation of the AES key is due; set inside a transaction only."""
-        return self._replica.meta.revocation_due
-
-    @due.setter
-    def due(self, due: bool) -> None:
-        self._replica.meta.revocation_due = due
 
     def is_gone(self, minion_id: str) -> None:
         """An id lost its last key."""
@@ -48,7 +39,7 @@ class Revocations:
 
     def leave_to_others(self) -> None:
         """Do not clean: Salt deleted the keys here, and cleans its caches."""
-        if self._gone and not self.due:
+        if self._gone and not self._replica.meta.revocation_due:
             self._gone.clear()
 
     def follow_up(self) -> None:
@@ -57,7 +48,7 @@ class Revocations:
 
         :raises StoreError: that failed, and stays due.
         """
-        due = self.due
+        due = self._replica.meta.revocation_due
         if not due and not self._gone:
             return
         point("revoke.begin")
@@ -65,7 +56,7 @@ class Revocations:
         point("revoke.done")
         if due:
             with self._replica.transaction():
-                self.due = False
+                self._replica.meta.revocation_due = False
         self._gone = set()
         point("revoke.marked")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records
+from saltext_ha.replication.record import Record
 
 # Salt 3008 removes a key before it writes the new state; that takes much less time than this.
 SETTLE = 0.25
@@ -24,8 +25,8 @@ RETRY = 5.0
 MOST_DELETIONS = 10_000
 
 
-Revise = Callable[[str, Records], Records]
-"""Takes an id and its records, writes what is heard of it, returns the records that changed."""
+Revise = Callable[[str, Records], Iterator[Record]]
+"""Takes an id and its records, yields those that change; each is written before it goes on."""
 
 
 class Task(NamedTuple):
@@ -58,7 +59,7 @@ class Task(NamedTuple):
     local decision is recorded with what the operator could know.
     """
     receipt: Receipt | None = None
-    """Who sent what :attr:`revise` writes; None: it is made here."""
+    """Who sent what :attr:`revise` yields; None: it is made here."""
 
 
 class Work(NamedTuple):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from saltext_ha.keystore import minion_key
-from saltext_ha.reconciler.holds import Announce
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.account import BEGAN, accounts
 from saltext_ha.replication.placement import Stored, accepted_keys
 from saltext_ha.replication.record import DELETED, Record, Value
+
+Announce = Callable[[str, dict[str, Any]], None]
 
 
 class Writer:
@@ -23,14 +25,12 @@ class Writer:
     def __init__(
         self, replica: Replica, name: str, clock: Callable[[], float], announce: Announce
     ) -> None:
-        self.clock = clock
+        self.clock, self.name, self.announce = clock, name, announce
         self._replica = replica
-        self._name = name
-        self._announce = announce
 
     def value(self, state: str, by: str = "") -> Value:
         """A value written now, under the next dot of this node."""
-        return Value(self._replica.next_dot(), state, self.clock(), by, self._name)
+        return Value(self._replica.next_dot(), state, self.clock(), by, self.name)
 
     def explain(
         self, minion_id: str, before: Mapping[bytes, Record], after: Mapping[bytes, Record]
@@ -41,7 +41,7 @@ class Writer:
             if account.kind == BEGAN:
                 accepted = accepted_keys(after.values())
                 shown = [minion_key.show(key, short=False) for key in accepted]
-                self._announce("conflict", {"id": minion_id, "fingerprints": shown})
+                self.announce("conflict", {"id": minion_id, "fingerprints": shown})
 
     def announce_key(self, minion_id: str, before: Stored, after: Stored) -> None:
         """Announce that an id's key moved from *before* to *after*; outside a transaction."""
@@ -51,6 +51,6 @@ class Writer:
             "act": state,
             "before": before.state,
             "fingerprint": minion_key.show(key, short=False) if key else None,
-            "master": self._name,
+            "master": self.name,
         }
-        self._announce(f"key/{state}", data)
+        self.announce(f"key/{state}", data)

@@ -63,8 +63,6 @@ class Done:
     """Ids whose records changed."""
     said: dict[Dot, tuple[str, bytes, str]] = field(default_factory=dict)
     """What its writes say, as :meth:`.History.said` returns it."""
-    receipt: Receipt | None = None
-    """The receipt of the records that are put now."""
 
 
 class Replica:
@@ -269,13 +267,13 @@ class Replica:
         rows = self._db.execute("SELECT id FROM record UNION SELECT id FROM stored ORDER BY 1")
         return (row[0] for row in rows)
 
-    def put(self, record: Record) -> None:
-        """Write a record; inside a transaction only."""
+    def put(self, record: Record, receipt: Receipt | None = None) -> None:
+        """Write a record, which came with *receipt* or was made here; inside a transaction only."""
         bucket = bucket_of(record.minion_id)
         self._done.digests += [(self.records, bucket, d) for d in self._rows.put(record) if d]
         nodes = self._done.nodes
         nodes.update((n, counter) for n, counter in record.context if counter > nodes.get(n, 0))
-        self._done.written.setdefault(self._done.receipt, []).append(record)
+        self._done.written.setdefault(receipt, []).append(record)
         for value in record.values:
             said = record.minion_id, record.fingerprint, value.state
             self._done.said.setdefault(value.dot, said)
@@ -296,19 +294,13 @@ class Replica:
         done, bucket = self._done, bucket_of(record.minion_id)
         digest, placed = self._rows.add(record, Applied(stored), mark)
         done.digests += ((self.records, bucket, digest), (self.placements, bucket, placed))
-        done.written.setdefault(done.receipt, []).append(record)
+        done.written.setdefault(None, []).append(record)
         done.moved.append((ABSENT, stored))
 
     def said_otherwise(self, record: Record, value: Value) -> bool:
         """Whether *value* of *record* has the dot of a known write that says something else."""
         said = self.history.said(value.dot) or self._done.said.get(value.dot)
         return said not in (None, (record.minion_id, record.fingerprint, value.state))
-
-    def received(self, receipt: Receipt | None) -> None:
-        """
-        Records put from now on in this transaction came with *receipt*; None: they are made here.
-        """
-        self._done.receipt = receipt
 
     def drop(self, record: Record) -> None:
         """Forget *record*, which must be exactly the one stored; inside a transaction only."""

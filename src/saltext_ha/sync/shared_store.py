@@ -18,7 +18,6 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
-from saltext_ha.reconciler.provenance import OURS, UNSIGNED
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.transport.listener import Handler
@@ -170,7 +169,7 @@ class SharedStore:
         keeper = self._core.keeper
         anew = anew and (not self._core.mode.never or bool(self.names)) and not keeper.mode.adopting
         # The store may have been replaced since the last look.
-        anew = anew and keeper.holds.look() in (OURS, UNSIGNED)
+        anew = anew and keeper.holds.is_ours()
         if anew:
             keeper.holds.provenance.sign()
         return keeper.holds.provenance.token, anew

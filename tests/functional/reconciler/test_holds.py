@@ -20,7 +20,7 @@ def test_keys_that_go_one_by_one_are_not_told_of_one_by_one(
     m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
     shared(m1, m2, *NAMES)
     told: list[dict[str, Any]] = []
-    m1.keeper.holds._announce = lambda event, data: told.append({"event": event, **data})
+    m1.keeper.holds._writer.announce = lambda event, data: told.append({"event": event, **data})
     for name in NAMES:
         m1.remove(name)
         m1.keeper.observe([name], certain=True)

@@ -80,6 +80,23 @@ def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Ma
     assert [[v.state for v in record.values] for record in changed] == [[REJECTED]]
 
 
+def test_a_key_that_is_about_to_be_accepted_was_not_deleted_by_a_peers_word(
+    m1: Master, m2: Master
+) -> None:
+    """Salt 3008 removed it first. Who accepts it does not know that a peer deleted it."""
+    m1.knock("web1")
+    exchange(m1, m2)
+    m1.remove("web1")
+    m1.scan()
+    m2.hear(m1.records())
+    m2.remove("web1")
+    m2.scan_once()
+    m2.knock("web1", 0, ACCEPTED)
+    exchange(m1, m2)
+    assert m1.state("web1") == m2.state("web1") == DELETED
+    assert m1.files() == m2.files() == {}
+
+
 def test_a_denied_key_is_recorded_beside_the_accepted_one(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     m1.knock("web1", 1, DENIED)
@@ -259,6 +276,72 @@ def test_a_move_is_finished_after_a_crash_in_its_middle(
     assert m2.revoked == 1
     assert m2.replica.counter == counter, "our own move was taken for somebody's"
     assert m2.replica.dirty() == []
+
+
+def test_a_move_that_was_whole_when_the_crash_came_is_our_own(m1: Master, m2: Master) -> None:
+    """All of it is in the store, and the journal still has it."""
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.store.crash_after = True
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    assert m2.files() == m1.files()
+    counter = m2.replica.counter
+    m2.restart()
+    m2.settle()
+    assert m2.revoked == 1
+    assert m2.replica.counter == counter, "our own move was taken for somebody's"
+    assert m2.replica.applied("web1").stored.state == REJECTED
+    assert m2.replica.dirty() == []
+
+
+def test_what_an_earlier_move_left_is_our_own(m1: Master, m2: Master) -> None:
+    """A crash after the first step of a move, and another before the first step of the next."""
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.store.fuse = 1
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    m2.restart()
+    m1.remove("web1")
+    m1.scan()
+    m1.knock("web1")
+    m1.scan()
+    m2.store.fuse = 0
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    m2.restart()
+    counter = m2.replica.counter
+    m2.settle()
+    assert m2.replica.counter == counter, "our own move was taken for somebody's"
+    assert m1.files() == m2.files() == {(PENDING, "web1"): KEYS[0]}
+
+
+@pytest.mark.parametrize("knocked", [False, True])
+def test_keys_that_we_removed_before_a_crash_are_not_held(
+    m1: Master, m2: Master, knocked: bool
+) -> None:
+    ids = [f"web{number}" for number in range(3)]
+    shared(m1, m2, *ids)
+    for minion_id in ids:
+        m1.remove(minion_id)
+    m1.scan()
+    if knocked:
+        for minion_id in ids:
+            m1.knock(minion_id)
+        m1.scan()
+    m2.store.crash_after = True
+    with pytest.raises(Crash):
+        m2.keeper.learn(m1.records())
+    m2.minimum = 0
+    m2.restart()
+    m2.settle()
+    assert m2.replica.held.all() == {}
+    assert m2.replica.dirty() == []
+    assert m2.files() == m1.files()
+    assert m2.revoked == 1
 
 
 def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Master) -> None:
@@ -759,7 +842,7 @@ def test_what_a_peer_decided_is_told_when_it_is_in_the_store(m1: Master, m2: Mas
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     told: list[tuple[str, str, str]] = []
-    m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
+    m1.keeper._writer.announce = lambda tag, data: told.append((tag, data["id"], data["before"]))
     m1.learn(m2.records())
     m1.knock("web1", 1, DENIED)  # that changes nothing of the key that counts
     exchange(m1, m2)
@@ -1054,7 +1137,7 @@ def test_a_conflict_that_adopting_finds_is_told(m1: Master, m2: Master) -> None:
     m1.knock("web1", 0, ACCEPTED)
     m1.restart(adopting=True)
     told: list[tuple[str, Any]] = []
-    m1.keeper._writer._announce = lambda tag, data: told.append((tag, data["id"]))
+    m1.keeper._writer.announce = lambda tag, data: told.append((tag, data["id"]))
     m1.hear(m2.records())
     assert told == []
     m1.keeper.rebuilt()
@@ -1089,6 +1172,23 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
     m1.settle()
     assert m1.files() == {(REJECTED, "web1"): KEYS[0]}
     assert m1.state("web1") == REJECTED
+
+
+def test_who_decides_twice_before_a_peers_word_is_applied_has_the_last_word(
+    m1: Master, m2: Master
+) -> None:
+    """The second decision is made knowing the first."""
+    shared(m1, m2, "web1")
+    m1.knock("web1", 1, DENIED)
+    m1.scan()
+    m2.hear(m1.records())
+    m2.keeper.mode.shared = "tried"
+    assert m2.replica.dirty() == ["web1"]
+    m2.move("web1", ACCEPTED, REJECTED)
+    m2.scan()
+    m2.move("web1", REJECTED, ACCEPTED)
+    m2.scan()
+    assert m2.state("web1") == ACCEPTED
 
 
 # -- somebody else acts in the middle of an apply
@@ -1299,6 +1399,26 @@ def test_a_deletion_in_a_race_is_seen_after_another_apply(
     assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
 
 
+def test_a_deletion_after_another_move_is_of_what_that_move_put_there(
+    m1: Master, m2: Master
+) -> None:
+    """What was removed in the middle of the first move says nothing about it."""
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.scan()
+    m2.store.before = lambda: m2.remove("web1")
+    m2.keeper.learn(m1.records())
+    m1.knock("web1")
+    m1.scan()
+    m2.keeper.learn(m1.records())
+    assert m2.files() == {(PENDING, "web1"): KEYS[0]}
+    m2.remove("web1")
+    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.settle()
+    assert m2.state("web1") == DELETED
+    assert m2.files() == {}
+
+
 def test_a_key_accepted_here_in_the_middle_of_our_move_replaces_no_other(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
@@ -1411,7 +1531,7 @@ def test_what_was_refused_is_forgotten_when_it_is_as_before(m1: Master) -> None:
 def test_a_call_that_is_told_of_after_what_it_did_is_known(m1: Master) -> None:
     """Salt's events of one call come over several connections."""
     calls = WheelCalls()
-    m1.keeper._observer.who = calls.who
+    m1.keeper._observer.calls = calls
     m1.knock("web1")
     m1.settle()
     m1.move("web1", PENDING, ACCEPTED)

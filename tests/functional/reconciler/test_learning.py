@@ -110,6 +110,24 @@ def test_whoever_decided_here_before_is_heard_first(m1: Master, m2: Master) -> N
     assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
 
 
+def test_whoever_deletes_what_both_rejected_means_both_decisions(
+    m1: Master, m2: Master, tmp_path: Path
+) -> None:
+    """The store showed what the records said: who acts on that knows all of them."""
+    shared(m1, m2, "web1")
+    m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.hear(m1.records())
+    m2.move("web1", ACCEPTED, REJECTED)
+    m3 = Master(tmp_path, "m3")
+    m3.knock("web1", 1, ACCEPTED)
+    m3.scan()
+    m2.hear(m3.records())
+    m2.remove("web1")
+    m2.scan()
+    assert m2.state("web1") == DELETED
+
+
 def test_a_deletion_that_is_not_certain_yet_is_waited_for(m1: Master, m2: Master) -> None:
     m1.knock("web1")
     exchange(m1, m2)
@@ -314,6 +332,26 @@ def test_whoever_deletes_what_was_held_is_heard(m1: Master, m2: Master, peer_spe
     exchange(m1, m2)
     assert not m2.file(ACCEPTED, "web0").exists()
     assert not m1.file(ACCEPTED, "web0").exists()
+
+
+@pytest.mark.parametrize("how", ["deletes", "rejects"])
+def test_a_held_id_that_a_peer_decides_about_is_held_no_longer(
+    m1: Master, m2: Master, how: str
+) -> None:
+    shared(m1, m2, "web1", "web2")
+    m2.keeper.holds._guard = RevocationGuard(0.0, 0)
+    m2.remove("web1")
+    m2.scan()
+    assert list(m2.replica.held.all()) == ["web1"]
+    if how == "deletes":
+        m1.remove("web1")
+    else:
+        m1.move("web1", ACCEPTED, REJECTED)
+    m1.scan()
+    m2.learn(m1.records())
+    assert m2.replica.held.all() == {}
+    assert m2.files() == m1.files()
+    assert m2.revoked == 1
 
 
 @pytest.mark.parametrize("act", ["deletes", "rejects", "lets another key knock"])

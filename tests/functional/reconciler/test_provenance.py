@@ -10,7 +10,7 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import signature
-from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, UNSIGNED, Provenance
+from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Crash, Master, exchange, shared, wipe
 
@@ -40,9 +40,9 @@ def accepted(master: Master) -> set[str]:
 # -- the signature itself
 
 
-def test_a_store_is_ours_after_we_signed_it_and_only_then(m1: Master) -> None:
+def test_a_store_is_ours_while_it_has_the_signature_that_we_wrote_last(m1: Master) -> None:
     provenance = m1.keeper.holds.provenance
-    assert provenance.look() == UNSIGNED
+    assert (provenance.look(), provenance.token) == (OURS, "")
     provenance.sign()
     assert provenance.look() == OURS
     first = provenance.token
@@ -91,7 +91,8 @@ def test_a_folder_that_cannot_be_written_keeps_its_signature(
 
 def test_a_master_with_a_new_name_signs_anew(m1: Master) -> None:
     m1.keeper.holds.provenance.sign()
-    assert Provenance(m1.store, m1.replica, "other").look() == UNSIGNED
+    other = Provenance(m1.store, m1.replica, "other")
+    assert (other.look(), other.token) == (OURS, "")
 
 
 # -- an emptied folder
@@ -545,4 +546,4 @@ def test_a_crash_at_the_very_first_signature_leaves_the_store_unsigned(
         m1.keeper.holds.provenance.sign()
     m1.restart()
     # Not MISSING: nothing was taken away, and nobody has to release anything.
-    assert m1.keeper.holds.provenance.look() == UNSIGNED
+    assert m1.keeper.holds.provenance.look() == OURS
