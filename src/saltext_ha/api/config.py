@@ -133,7 +133,7 @@ def from_environment(
     }
     given = {key: str(value) for key, value in (options or {}).items()}
     if {"password", "password_file"} & given.keys():
-        usual |= {"password": "", "password_file": ""}
+        usual |= dict.fromkeys(("password", "password_file"), "")
     usual |= {key: text if key == "password" else text.strip() for key, text in given.items()}
     defaults: dict[str, Any] = {key: value for key, value in usual.items() if value}
     if defaults.get("verify", "").lower() in ("true", "false", "1", "0"):
