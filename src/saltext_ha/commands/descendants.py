@@ -17,28 +17,34 @@ KILLING = 5.0
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-def adopt() -> None:
+def adopt() -> set[psutil.Process]:
     """
     Become the parent of each process below this one whose own parent ends (prctl(2), Linux 3.4):
     otherwise nobody could tell any more who has started it. Call it before the command starts.
+
+    :return: the processes that are below this one already: after ``exec > >(logger)``, say, a shell
+        became this program.
     """
     with suppress(OSError, AttributeError):  # another system; then such processes are not found
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return _below(psutil.Process())
 
 
 class Descendants:
     """
-    All processes below this one.
+    All processes below this one that a command has started.
 
     :param command: the only process that this one has started itself.
+    :param others: processes below this one that are not of the command; see :func:`adopt`.
     """
 
-    def __init__(self, command: subprocess.Popen[bytes]) -> None:
+    def __init__(self, command: subprocess.Popen[bytes], others: set[psutil.Process]) -> None:
         self._command = command
+        self._others = others
         self._known: set[psutil.Process] = set()
 
     def reap(self) -> bool:
-        """Forget adopted processes that have ended; returns whether any child is left."""
+        """Forget children that have ended; returns whether any child is left."""
         if not hasattr(os, "waitid"):  # macOS, with a Python before 3.13
             return self._command.poll() is None
         try:
@@ -73,12 +79,21 @@ class Descendants:
         return sorted(each.pid for each in self._found() if _runs(each)) if self._any() else []
 
     def _any(self) -> bool:
-        return self.reap() or any(map(_runs, self._known))
+        children = self.reap()
+        if any(map(_runs, self._others)):
+            return any(map(_runs, self._found()))
+        return children or any(map(_runs, self._known))
 
     def _found(self) -> set[psutil.Process]:
-        with suppress(psutil.Error):
-            self._known |= {*psutil.Process().children(recursive=True)}
+        self._known |= _below(psutil.Process()).difference(self._others, *map(_below, self._others))
         return self._known
+
+
+def _below(process: psutil.Process) -> set[psutil.Process]:
+    try:
+        return {*process.children(recursive=True)}
+    except psutil.Error:
+        return set()
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -136,7 +136,7 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
     if not lock.take(wait):
         return NOT_GIVEN
     fence = {} if lock.fence is None else {FENCE: str(lock.fence)}
-    adopt()
+    others = adopt()
     try:
         process = subprocess.Popen(  # nosec B603
             list(command), env={**os.environ, **fence, "SALT_HA_LOCK": name}
@@ -145,7 +145,7 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
         lock.give_back()
         say(f"{command[0]}: {exc.strerror or exc}")
         return NOT_FOUND if isinstance(exc, FileNotFoundError) else NOT_RUN
-    started = Descendants(process)
+    started = Descendants(process, others)
     with _passed_on(process):
         try:
             while process.poll() is None:

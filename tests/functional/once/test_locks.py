@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,11 +50,17 @@ def leader(engine: ForkedEngine) -> str | None:
     return found
 
 
+def words(engine: ForkedEngine, *arguments: str) -> list[str]:
+    folder = str(engine.place.folder)
+    return [sys.executable, "-m", "saltext_ha.cli", "-c", folder, "lock", *arguments]
+
+
 def lock(engine: ForkedEngine, *arguments: str) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "saltext_ha.cli", "-c", str(engine.place.folder), "lock"]
-    return subprocess.Popen(
-        [*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return started(*words(engine, *arguments))
+
+
+def started(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -108,6 +115,11 @@ def test_the_command_is_ended_when_its_lease_is_lost(tmp_path: Path) -> None:
     with masters(tmp_path) as engines:
         process, _ = held(engines["m2"], tmp_path, "x")
         command = psutil.Process(process.pid).children()[0]
+        own = shlex.join(words(engines["m2"], "y", "--", "sleep", "300"))
+        wrapped = started("bash", "-c", f"sleep 301 >/dev/null 2>&1 & exec {own}")
+        below = psutil.Process(wrapped.pid).children
+        wait_for(lambda: len(below()) == 2, SOON, "its command, and what the shell had started")
+        of_shell = next(each for each in below() if each.cmdline()[-1] == "301")
         engine = psutil.Process(engines["m2"].pid)
         engine.send_signal(signal.SIGSTOP)
         began = time.monotonic()
@@ -117,6 +129,9 @@ def test_the_command_is_ended_when_its_lease_is_lost(tmp_path: Path) -> None:
             assert code == LOST
             assert "lock x: lost" in err
             assert not command.is_running()
+            assert ended(wrapped)[0] == LOST
+            assert of_shell.is_running(), "its command did not start that"
+            of_shell.kill()
             # Another one has it after that, not before.
             assert ended(lock(engines["m1"], "x", "--", "true"))[0] == 0
         finally:
