@@ -170,7 +170,8 @@ def _filters(folder: Path) -> list[str] | None:
 
     foreign = told() - told("--system") - told("--global")
     names = {each.partition("\n")[0].rpartition(".")[0] for each in foreign}
-    if any("=" in name for name in names):  # what follows it would be taken for the value
+    # What follows "=" would be taken for the value; what is no UTF-8 is not shown as it is.
+    if any({"=", "\ufffd"} & {*name} for name in names):
         return None
     off = ("clean=", "process=", "required=false")
     return [each for name in sorted(names) for end in off for each in ("-c", f"{name}.{end}")]

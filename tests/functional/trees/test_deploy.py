@@ -513,16 +513,18 @@ async def test_git_stays_out_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["clean", "process"])
-@pytest.mark.parametrize("name", ["x", "a=b", "A.b"])
+@pytest.mark.parametrize("name", ["x", "a=b", "A.b", "\udcff"])
 def test_no_program_that_a_checkout_names_is_run(tmp_path: Path, name: str, key: str) -> None:
     checkout, ran = tmp_path / "checkout", tmp_path / "ran"
     git = ["git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@y"]
-    put(checkout, {**STATES, ".gitattributes": f"*.sls filter={name}\n"})
+    put(checkout, STATES)
+    attributes = f"*.sls filter={name}\n".encode(errors="surrogateescape")
+    (checkout / ".gitattributes").write_bytes(attributes)
     subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
     subprocess.run([*git, "add", "-A"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
     program = f"touch {ran}; cat"
-    with open(checkout / ".git" / "config", "a") as config:
+    with open(checkout / ".git" / "config", "a", errors="surrogateescape") as config:
         config.write(f'[filter "{name}"]\n\t{key} = "{program}"\n\trequired\n')
     put(checkout, {"top.sls": "changed\n"})
     assert "production, uncommitted changes" in commit(checkout)
