@@ -199,12 +199,18 @@ def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
 
 
 def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
-    """One summary of files that could not be read, instead of thousands of entries."""
-    if len(missed) <= FEW:
-        return dict(missed)
-    first = next(iter(missed))
-    why = f"{len(missed)} files cannot be read; {first}: {missed[first]}"
-    return dict.fromkeys(FILES, why)
+    """Files that could not be read; one summary for an option with many of them."""
+    by_option: dict[str, list[str]] = {}
+    for path in missed:
+        by_option.setdefault(option_of(path), []).append(path)
+    unknown: dict[str, str] = {}
+    for option, paths in by_option.items():
+        if len(paths) <= FEW:
+            unknown.update((path, missed[path]) for path in paths)
+        else:
+            why = f"{len(paths)} files cannot be read; {paths[0]}: {missed[paths[0]]}"
+            unknown[option] = why
+    return unknown
 
 
 SECTION = Section(
