@@ -270,9 +270,11 @@ def _endpoint(
         raise BadConfiguration(f"{here}.password_file: password is there too; give one of them")
     values = {key: value for key, value in defaults.items() if not (own and "password" in key)}
     values.update(entry)
+    # Without a line end, which that of a file is read without, too.
+    values["password"] = (values.get("password") or "").rstrip("\r\n")
     if not values.get("username"):
         raise BadConfiguration(f"{here}.username: is missing; or set SALT_API_USERNAME")
-    if not (values.get("password") or values.get("password_file")):
+    if not (values["password"] or values.get("password_file")):
         raise BadConfiguration(
             f"{here}.password: is missing; or set SALT_API_PASSWORD or SALT_API_PASSWORD_FILE"
         )
@@ -280,13 +282,12 @@ def _endpoint(
     if isinstance(verify, str) and not _exists(verify):
         raise BadConfiguration(f"{here}.verify: {verify:.200} does not exist; takes a CA file")
     file = values.get("password_file")
-    if file and values.get("password"):
+    if file and values["password"]:
         raise BadConfiguration(f"{here}.password_file: password is set too; give one of them")
     return Endpoint(
         url=url,
         username=values["username"],
-        # Without a line end, which that of a file is read without, too.
-        password=Secret(file=Path(file)) if file else Secret(values["password"].rstrip("\r\n")),
+        password=Secret(file=Path(file)) if file else Secret(values["password"]),
         eauth=values.get("eauth") or DEFAULT_EAUTH,
         priority=values.get("priority", place),
         name=values.get("name") or url,

@@ -302,7 +302,8 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
 def _folder(source: str, opts: Mapping[str, Any], option: str) -> Path:
     value = opts.get(option)
     if not isinstance(value, (str, Path)):
-        raise ConfigError(f"{source}: {option}: takes a path, not {validators.kind(value)}")
+        given = "" if value is None else f", not {validators.kind(value)}"
+        raise ConfigError(f"{source}: {option}: takes a path{given}")
     return Path(value)
 
 

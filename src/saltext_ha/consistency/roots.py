@@ -43,10 +43,14 @@ ENVIRONMENT = (
 ARRANGED = "make gitfs_remotes the same on {masters}, in the same order; restart salt-master there"
 
 SERVED = ("file_roots", "pillar_roots")
-#: Where a master finds modules of its own (``_module_dirs`` of ``salt/loader/__init__.py``).
+#: Where a master finds modules of its own: each loader of ``salt/loader/__init__.py`` takes an
+#: option. Those of minions and of spm are left out.
 LOADED = (
     "extension_modules", "module_dirs", "runner_dirs", "utils_dirs", "outputter_dirs", "queue_dirs",
-    "returner_dirs", "states_dirs", "grains_dirs", "render_dirs",
+    "returner_dirs", "states_dirs", "grains_dirs", "render_dirs", "auth_dirs", "cache_dirs",
+    "cloud_dirs", "engines_dirs", "fileserver_dirs", "log_handlers_dirs", "matchers_dirs",
+    "netapi_dirs", "pillar_dirs", "roster_dirs", "sdb_dirs", "serializers_dirs", "thorium_dirs",
+    "tokens_dirs", "top_dirs", "wheel_dirs", "wrapper_dirs",
 )  # fmt: skip
 FILES: Mapping[str, FileFixes] = {
     **dict.fromkeys(SERVED, _fixes(HOW, "no restart needed")),
@@ -199,12 +203,18 @@ def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
 
 
 def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
-    """One summary of files that could not be read, instead of thousands of entries."""
-    if len(missed) <= FEW:
-        return dict(missed)
-    first = next(iter(missed))
-    why = f"{len(missed)} files cannot be read; {first}: {missed[first]}"
-    return dict.fromkeys(FILES, why)
+    """Files that could not be read; one summary for an option with many of them."""
+    by_option: dict[str, list[str]] = {}
+    for path in missed:
+        by_option.setdefault(option_of(path), []).append(path)
+    unknown: dict[str, str] = {}
+    for option, paths in by_option.items():
+        if len(paths) <= FEW:
+            unknown.update((path, missed[path]) for path in paths)
+        else:
+            why = f"{len(paths)} files cannot be read; {paths[0]}: {missed[paths[0]]}"
+            unknown[option] = why
+    return unknown
 
 
 SECTION = Section(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
-from saltext_ha.consistency import access, master_key, options
+from saltext_ha.consistency import access, master_key, options, roots
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT, EqualityRule
@@ -15,7 +15,7 @@ from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
 
 #: Other sections compare their content; here: does the running master use what the files say?
 SOURCES = (
-    *map(EqualityRule, ("file_roots", "pillar_roots")),
+    *map(EqualityRule, roots.FILES),
     *map(EqualityRule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),
     EqualityRule("gitfs_remotes", secret=True),
 )

@@ -37,11 +37,13 @@ class Walk:
     :param follow: whether to follow links to folders, and links to files outside of the root.
     :param links: whether links to files are shown.
     :param ignored: takes a relative and a full path; whether that file is not shown.
+    :param closed: takes the relative path of a folder; whether it is not looked into.
     """
 
     follow: bool
     links: bool
     ignored: Callable[[str, str], bool]
+    closed: Callable[[str], bool]
 
 
 def for_states(opts: Mapping[str, Any]) -> Walk:
@@ -52,6 +54,7 @@ def for_states(opts: Mapping[str, Any]) -> Walk:
         links=not opts.get("fileserver_ignoresymlinks", False),
         # Salt checks the one path when it lists, the other one when it serves.
         ignored=lambda relative, full: ignored(relative) or ignored(full),
+        closed=lambda relative: False,
     )
 
 
@@ -60,12 +63,18 @@ def for_pillar() -> Walk:
     How the master walks when it renders pillar: it follows links and ignores nothing. (Salt tries
     to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their list.)
     """
-    return Walk(True, True, lambda relative, full: False)
+    return Walk(True, True, lambda relative, full: False, lambda relative: False)
 
 
 def for_modules() -> Walk:
     """Files from which Salt may load modules: without hidden ones and what Python makes of them."""
-    return Walk(True, True, lambda relative, full: _MADE.search(relative) is not None)
+    return Walk(
+        True,
+        True,
+        lambda relative, full: _MADE.search(relative) is not None,
+        # Those of another user, such as .git, often cannot be listed.
+        lambda relative: _MADE.search(f"{relative}/") is not None,
+    )
 
 
 def ignoring(opts: Mapping[str, Any]) -> Callable[[str], bool]:
@@ -120,7 +129,7 @@ def _below(
         link = entry.is_symlink()
         try:
             if entry.is_dir():
-                if link and not walk.follow:
+                if (link and not walk.follow) or walk.closed(name):
                     continue
                 status = entry.stat()
                 here = (status.st_dev, status.st_ino)

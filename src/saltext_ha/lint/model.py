@@ -58,7 +58,7 @@ class Setting:
     layer: str
 
 
-class Options:
+class HasOptions:
     """What has ``options``, and is asked for one of them."""
 
     options: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class HostFacts(Options):
+class HostFacts(HasOptions):
     """
     The facts of one master or minion.
 
@@ -156,7 +156,7 @@ class HostFacts(Options):
 
 
 @dataclass(frozen=True)
-class Member(Options):
+class Member(HasOptions):
     """
     The facts of one master for the rules that compare masters.
 

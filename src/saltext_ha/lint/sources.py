@@ -50,10 +50,9 @@ class Sources:
         """Option → the place that counts: the last one."""
         return {setting.option: setting.place for setting in self.settings}
 
-    def unreadable(self, path: str, line: int, reason: str) -> dict[Any, Any]:
-        """Note a problem; returns what Salt has of such a file: nothing."""
+    def unreadable(self, path: str, line: int, reason: str) -> None:
+        """Note a problem."""
         self.problems.append(Problem(path, line, reason))
-        return {}
 
 
 def read(conf_file: str, default_include: str) -> Sources:
@@ -100,22 +99,26 @@ def _matches(patterns: Any, origin: str, sources: Sources) -> Iterator[str]:
 
 
 def _read_file(path: str, layer: str, sources: Sources) -> dict[Any, Any]:
-    """Note the settings of *path*, and return its values."""
+    """Note the settings of *path*, and return its values: none of a file with a problem."""
     try:
         text = Path(path).read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=_LOADER)
         values = _loaded(text)
     except OSError as exc:
-        return sources.unreadable(path, 0, exc.strerror or type(exc).__name__)
+        sources.unreadable(path, 0, exc.strerror or type(exc).__name__)
+        return {}
     except UnicodeDecodeError:
-        return sources.unreadable(path, 0, "it is no UTF-8 text")
+        sources.unreadable(path, 0, "it is no UTF-8 text")
+        return {}
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
-        return sources.unreadable(path, mark.line + 1 if mark else 0, _reason(exc))
+        sources.unreadable(path, mark.line + 1 if mark else 0, _reason(exc))
+        return {}
     if values is None:
         return {}
     if not isinstance(values, dict) or not isinstance(node, yaml.MappingNode):
-        return sources.unreadable(path, 1, "it is no mapping of options")
+        sources.unreadable(path, 1, "it is no mapping of options")
+        return {}
     for key, value in node.value:
         if isinstance(key, yaml.ScalarNode) and key.value in values:
             lines = (

@@ -111,8 +111,9 @@ class Holds:
                 continue
             if task.deleted and content.stored.state != ACCEPTED:
                 continue  # even if the minion has knocked since
-            wanted = place(self._replica.get(minion_id).values(), applied.stored)
-            ours = applied.dirty and wanted.state != ACCEPTED
+            ours = applied.dirty and (
+                place(self._replica.get(minion_id).values(), applied.stored).state != ACCEPTED
+            )
             if not ours and self.is_held(minion_id, content, applied, task.by):
                 suspects.append(minion_id)
         if not suspects:

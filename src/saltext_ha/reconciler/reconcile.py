@@ -249,7 +249,8 @@ class Reconciler:
                 for minion_id in ids:
                     shown = seen.get(minion_id)
                     if shown and plain and not self.replica.is_known(minion_id):
-                        # Nearly all ids of a first pass: a third of the work, for the same rows.
+                        # Nearly all ids of a first pass: this takes a third of the work and writes
+                        # the same rows.
                         first = self.observer.first(minion_id, shown, task)
                         if first:
                             self.replica.add(first, shown.content.stored, shown.content.mark)

@@ -116,7 +116,11 @@ def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) 
         raise HaError(f"default_include is {include}: {path} would not be read, or not only it")
     others, lost = [], []
     read = sources.read(conf_file, include)
-    unread = [f"{p.file}:{p.line} {p.reason}" for p in read.problems if p.file != str(path)]
+    unread = [
+        f"{p.file}{f':{p.line}' if p.line else ''} {p.reason}"
+        for p in read.problems
+        if p.file != str(path)
+    ]
     if unread:
         raise HaError(
             "files of the minion's configuration cannot be read, and may set the same options; "

@@ -33,6 +33,8 @@ def digest(fingerprint: str) -> bytes:
 
     :raises ValueError: it is none.
     """
+    if not PATTERN.fullmatch(fingerprint):
+        raise ValueError("this is no fingerprint of a certificate")
     return bytes.fromhex(fingerprint.replace(":", ""))
 
 

@@ -147,6 +147,11 @@ def test_a_file_that_cannot_be_read_may_set_anything(opts: dict[str, Any]) -> No
     other.write_text("timeout: 5\nmaster: [old.example.com\n")
     with pytest.raises(HaError, match=r"cannot be read.*mend them first.*zz-site\.conf:3"):
         plan.make(opts, WISH, None, False)
+    folder = other.with_name("folder.conf")
+    folder.mkdir()
+    with pytest.raises(HaError, match=r"mend them first: \S*folder\.conf Is a directory; \S*:3 "):
+        plan.make(opts, WISH, None, False)
+    folder.rmdir()
     other.write_text("timeout: 5\n")
     # What stands in our own file does not matter: it is written anew.
     other.with_name(drop_in.NAME).write_text(f"{drop_in.MARK}\nmaster: [\n")
@@ -464,8 +469,14 @@ def test_the_configured_command_is_used(
 ) -> None:
     process, starts = minion
     ran = tmp_path / "ran"
-    with pytest.raises(HaError, match="minion_restart_command: it's me: no closing quotation"):
-        restart.way(process.pid, {"minion_restart_command": "it's me"})
+    for wrong, why in (
+        ("it's me", r"\"it's me\" cannot be split into words: no closing quotation"),
+        (" ", "' ' takes a command as one text, or a list of its words"),
+        (True, "True takes a command as one text, or a list of its words"),
+        (5, "5 takes a command as one text, or a list of its words"),
+    ):
+        with pytest.raises(HaError, match=f"minion_restart_command: {why}$"):
+            restart.way(process.pid, {"minion_restart_command": wrong})
     way = restart.way(process.pid, {"minion_restart_command": ["touch", str(ran)]})
     restart.restart(way, lambda: None)
     assert (ran.exists(), starts.read_text()) == (True, "started\n")

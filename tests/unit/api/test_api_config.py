@@ -157,6 +157,20 @@ def test_nobody_to_log_in_as() -> None:
         SaltApiPool(["https://a"], username="ops")
 
 
+@pytest.mark.parametrize("password", ["\n", "\r\n", "\n\n"])
+def test_a_password_that_is_only_a_line_end_is_missing(password: str, tmp_path: Path) -> None:
+    missing = r"\[0\].password: is missing"
+    with pytest.raises(BadConfiguration, match=missing):
+        from_environment(USER | {"SALT_MASTER_URLS": "https://a", "SALT_API_PASSWORD": password})
+    for entry in ({}, {"password": password}):
+        with pytest.raises(BadConfiguration, match=missing):
+            endpoints([{"url": "https://a", **entry}], {"username": "o", "password": password}, "m")
+    # A file is what counts then, as beside an empty password.
+    (tmp_path / "file").write_text("s3cret\n")
+    given = {"username": "o", "password": password, "password_file": str(tmp_path / "file")}
+    assert endpoints(["https://a"], given, "m")[0].password.read() == "s3cret"
+
+
 def test_secrets_are_not_shown() -> None:
     endpoint = Endpoint("https://a", "ops", Secret("s3cret"))
     assert "s3cret" not in f"{endpoint!r} {endpoint} {endpoints([endpoint], {}, 'masters')}"

@@ -145,7 +145,8 @@ def test_ha_must_be_a_mapping(raw: Any, kind: str) -> None:
 @pytest.mark.parametrize("option", ["pki_dir", "sock_dir"])
 def test_a_folder_of_salt_that_is_none_is_named(option: str) -> None:
     for wrong in (None, True, 5, [], {}):
-        with pytest.raises(ConfigError, match=f"{option}: takes a path, not "):
+        what = "takes a path" if wrong is None else "takes a path, not (bool|int|list|dict)"
+        with pytest.raises(ConfigError, match=f"{option}: {what}$"):
             parse({**OPTS, option: wrong})
 
 

@@ -17,7 +17,7 @@ from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
 from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import result as results
-from saltext_ha.consistency import section
+from saltext_ha.consistency import roots, section
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.result import exit_code, of_differences
 from saltext_ha.consistency.section import Mine
@@ -336,6 +336,16 @@ def test_files_that_changed_under_a_running_master(master):
     # Each is held against itself: one that is away has no part in it.
     result = compare({"m1": {**taken, "running": Facts()}, "m2": taken}, {"m3": "refused"})
     assert {tuple(d["values"]) for d in result["sections"]["running"]["differences"]} == {("m2",)}
+
+
+@pytest.mark.parametrize("option", roots.LOADED)
+def test_a_folder_of_modules_that_was_added_under_a_running_master(master, option):
+    running = master.opts()
+    added = master.root / "added"
+    master.write(**{option: str(added) if option == "extension_modules" else [str(added)]})
+    found = take(running)["running"].leaves
+    assert option in found
+    assert str(added) in found[option]["file"]
 
 
 @pytest.mark.parametrize("text", ["a: [", "just words"])

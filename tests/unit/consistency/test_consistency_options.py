@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import salt.config
+import salt.loader
 
 from saltext_ha.consistency import access, document, master_key, options, roots
+from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.options import TABLE, Level
 
 pytestmark = pytest.mark.core
@@ -27,6 +31,30 @@ def test_what_the_table_says_is_compared_in_roots_is_compared_there() -> None:
     (topic,) = [topic for topic in TABLE if "section roots compares it" in topic.why
                 and "file_roots" in topic.options]  # fmt: skip
     assert set(topic.options) == set(roots.FILES)
+
+
+def test_all_folders_from_which_a_master_loads_modules_are_listed() -> None:
+    """Salt's loader takes ``pillar_dirs`` and the like, which are in none of its tables."""
+    asked: set[str] = set()
+    for node in ast.walk(ast.parse(inspect.getsource(salt.loader))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "_module_dirs":
+            # opts, ext_type, tag
+            words = [ast.unparse(argument).strip("'") for argument in node.args[1:3]]
+            given = {word.arg: ast.unparse(word.value).strip("'") for word in node.keywords}
+            asked.add(given.get("ext_type_dirs", f"{words[-1]}_dirs"))
+    others = {
+        "tag_dirs",  # of salt.loader.static_loader, which takes any
+        "beacons_dirs", "executor_dirs", "metaproxy_dirs", "proxy_dirs", "resources_dirs",
+        "pkgdb_dirs", "pkgfiles_dirs",  # of spm
+    }  # fmt: skip
+    assert asked - others == set(roots.LOADED) - {"extension_modules"}
+
+
+def test_what_an_older_release_took_for_the_sites_own_is_none() -> None:
+    """It tells ``pillar_dirs`` among the options."""
+    told = {"pillar_dirs": {"secret": "x"}, "my.own": {"secret": "y"}}
+    parts = {"m1": Facts(told), "m2": Facts()}
+    assert [found["path"] for found in options.compare(parts)] == ["my.own"]
 
 
 def test_secret_options_are_among_the_options() -> None:

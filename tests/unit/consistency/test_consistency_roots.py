@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -378,6 +379,47 @@ def test_an_older_release_that_tells_nothing_of_modules(
     found = result.of_section(roots.SECTION, parts, {})
     assert (found["status"], found["differences"]) == ("unknown", [])
     assert found["unknown"]["m2"].startswith("extension_modules: not reported")
+
+
+def test_many_modules_that_cannot_be_read_hide_no_states(
+    two: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    one, other = two
+    write(Path(one["file_roots"]["base"][0], "top.sls"), "another")
+    states = "file_roots:base:closed"
+    missed = {f"extension_modules:runners/{n}": "denied" for n in range(roots.FEW + 1)}
+    unknown = roots._unknown({states: "permission denied", **missed})
+    assert unknown.keys() == {states, "extension_modules"}
+    assert unknown["extension_modules"] == (
+        f"{len(missed)} files cannot be read; extension_modules:runners/0: denied"
+    )
+    parts = {"m1": dataclasses.replace(facts(one), unknown=unknown), "m2": facts(other)}
+    found = result.of_section(roots.SECTION, parts, {})
+    assert [entry["path"] for entry in found["differences"]] == ["file_roots:base:top.sls"]
+
+
+@pytest.mark.parametrize("folder", ["__pycache__", ".git", "sub/.git", "sub/__pycache__"])
+def test_folders_without_modules_are_not_listed(
+    two: tuple[dict[str, Any], dict[str, Any]], monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    one, _ = two
+    one["extension_modules"] = str(Path(one["pki_dir"]).parent / "ext")
+    places = [Path(one["extension_modules"]), *map(Path, one["file_roots"]["base"])]
+    for place in places:
+        write(place / folder / "deep/x")
+    scandir, listed = os.scandir, []
+
+    def noting(path: str) -> Any:
+        listed.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(tree.os, "scandir", noting)
+    facts(one)
+    assert str(places[0]) in listed
+    assert [path for path in listed if f"/{folder}" in path] == [
+        # Of states, Salt serves these.
+        str(places[1] / folder), str(places[1] / folder / "deep"),
+    ]  # fmt: skip
 
 
 def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:

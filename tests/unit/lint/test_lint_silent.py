@@ -248,6 +248,21 @@ def test_another_single_value_in_a_mapping_is_meant(tmp_path: Path) -> None:
     assert wide(other, main=both % "[test.*]", a=both % "test.*") == []
 
 
+@pytest.mark.parametrize(
+    ("main", "included"),
+    [
+        ("{disk: [{/: 80%}]}", "{disk: [{/: 90%}]}"),
+        ("{disk: [{/: 80%}, {interval: 5}]}", "{disk: [{interval: 60}, {/: 80%}]}"),
+        ("{disk: [{/: 80%}, {interval: 5}]}", "{disk: [{interval: , /: 90%}]}"),
+    ],
+)
+def test_another_single_value_in_a_list_of_mappings_is_meant(
+    main: str, included: str, tmp_path: Path
+) -> None:
+    """``beacons.save`` writes such a file."""
+    assert wide(tmp_path, main=f"beacons: {main}\n", a=f"beacons: {included}\n") == []
+
+
 def test_files_that_include_others_each_in_their_turn() -> None:
     settings = [
         Setting(option, [layer], Place(layer, 1), layer)

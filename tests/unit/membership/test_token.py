@@ -8,6 +8,7 @@ import pytest
 
 from saltext_ha.common.errors import TokenError
 from saltext_ha.membership.token import PREFIX, JoinToken, decode, reply_mac, request_mac
+from saltext_ha.transport import fingerprints
 
 TOKEN = JoinToken(
     urls=("https://10.0.0.1:4530", "https://[::1]:4530"),
@@ -80,7 +81,11 @@ def test_what_is_no_token(text: str) -> None:
         {"expires": 1e300},
     ],
 )
-def test_a_whole_token_with_impossible_content(changes: dict[str, object]) -> None:
+def test_a_whole_token_with_impossible_content(
+    changes: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever made such a token did not check.
+    monkeypatch.setattr(fingerprints, "digest", lambda text: bytes.fromhex(text.replace(":", "")))
     text = JoinToken(**{**TOKEN.__dict__, **changes}).encode()  # type: ignore[arg-type]
     with pytest.raises(TokenError):
         decode(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from dataclasses import replace
@@ -245,6 +246,16 @@ def test_removing_nobody(state: Path) -> None:
     for name in ("../m2", "", ".m2"):
         with pytest.raises(TrustError):
             Trust(state).unpin(name)
+
+
+def test_the_bytes_of_a_fingerprint() -> None:
+    assert fingerprints.digest(fingerprints.of(b"x")) == hashlib.sha256(b"x").digest()
+
+
+@pytest.mark.parametrize("text", ["", "abcd", "aa:bb", "z" * 95, "aa" * 32, ":".join(["AA"] * 32)])
+def test_what_is_no_fingerprint_has_no_bytes(text: str) -> None:
+    with pytest.raises(ValueError, match="fingerprint"):
+        fingerprints.digest(text)
 
 
 @pytest.mark.parametrize("fingerprint", ["", "../x", "aa:bb", "a" * 95])

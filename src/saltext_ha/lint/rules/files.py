@@ -56,7 +56,7 @@ def unreadable(facts: HostFacts) -> Hits:
     WARNING,
     "an included file replaces a list or mapping of another file",
     why="What minion.d or master.d sets takes the place of the whole option in the main file: "
-    "lists and mappings of the two are not merged, at no depth. What include: names takes the "
+    "lists and mappings of the two are not merged, at any depth. What include: names takes the "
     "place of both in the same way. Entries of the replaced file are gone, such as other engines, "
     "rights in external_auth, or half of ha:.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
@@ -86,15 +86,16 @@ def _alike(value: object, holds: object) -> bool:
 
 def _lost(value: object, holds: object, secret: bool) -> Iterator[str]:
     """
-    The entries of a list or mapping, at any depth, that no longer count: ``pam/alice``. A single
-    value in a mapping that has another one now is no entry: it was meant to be replaced.
+    The entries of a list or mapping, at any depth, that no longer count: ``pam: alice``. A single
+    value under a name that has another one now is no entry: it was meant to be replaced.
     """
     if isinstance(value, list):
         still = holds if isinstance(holds, list) else [holds]
-        gone = [item for item in value if item not in still]
+        new = [item for item in still if item not in value]
+        gone = [item for item in value if item not in still and not _has_another(item, new)]
         if secret and gone:
-            yield f"{len(gone)} entries"
-        elif gone:
+            yield "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
+        else:
             yield from map(_name, gone)
     elif isinstance(value, dict):
         for key, item in value.items():
@@ -102,12 +103,21 @@ def _lost(value: object, holds: object, secret: bool) -> Iterator[str]:
             if not isinstance(holds, dict) or key not in holds:
                 yield name
             else:
-                yield from (f"{name}/{each}" for each in _lost(item, holds[key], hidden))
+                yield from (f"{name}: {each}" for each in _lost(item, holds[key], hidden))
+
+
+def _has_another(item: object, new: list[object]) -> bool:
+    """Whether *item*, such as ``{/: 80%}``, has another single value in *new*: ``{/: 90%}``."""
+    if not isinstance(item, dict) or len(item) != 1:
+        return False
+    ((key, value),) = item.items()
+    values = [value, *(other[key] for other in new if isinstance(other, dict) and key in other)]
+    return len(values) > 1 and not any(isinstance(each, (list, dict)) for each in values)
 
 
 def _name(item: object) -> str:
     """An entry without its values, which may be secret."""
-    return "/".join(map(_shown, item)) if isinstance(item, dict) else _shown(item)
+    return " and ".join(map(_shown, item)) if isinstance(item, dict) else _shown(item)
 
 
 def _shown(item: object) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from saltext_ha.common import validators
 from saltext_ha.common.errors import HaError
 from saltext_ha.minion.restarting.processes import KnownProcess, know, living
 
@@ -77,10 +78,9 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
     command = opts.get("minion_restart_command")
     if command:
         try:
-            words = shlex.split(command) if isinstance(command, str) else map(str, command)
+            return Way(_words(command), ends)
         except ValueError as exc:
-            raise HaError(f"minion_restart_command: {command}: {str(exc).lower()}") from None
-        return Way(tuple(words), ends)
+            raise HaError(validators.wrong("minion_restart_command", command, exc)) from None
     unit = _unit(top.pid)
     # When the main process of a unit ends, all of the unit ends, including the one that would
     # restart it.
@@ -99,6 +99,14 @@ def _way(minion: int, opts: Mapping[str, Any]) -> Way:
             "set minion_restart_command in its configuration"
         )
     return Way(tuple(words), ends, SUPERVISED, top.cwd())
+
+
+def _words(command: Any) -> tuple[str, ...]:
+    """The words of a configured command. :raises ValueError: it is none."""
+    words = validators.words(command) if isinstance(command, str) else command
+    if not words or not isinstance(words, list):
+        raise ValueError("takes a command as one text, or a list of its words")
+    return tuple(map(str, words))
 
 
 def restart(found: Way, running: Callable[[], int | None]) -> None:
