@@ -126,7 +126,8 @@ def join(
     :param tell: called with what it is waiting for.
     :return: what the outputter shows: kind, group, members, notes, retcode; kind ``notice`` if
         nothing had to be done; with *test*, as :func:`.join_plan.plan`.
-    :raises HaError: *wait* is wrong, or it failed; nothing was changed.
+    :raises HaError: *wait* is wrong, or it failed; no member was pinned. If the others list this
+        master nevertheless, it says so.
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")

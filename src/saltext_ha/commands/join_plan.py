@@ -139,14 +139,13 @@ def _unpinnable(first: Preview, config: HaConfig) -> list[str]:
         for member in first.members
         if member.name == config.name
     ]
-    if not (config.state_dir / PEERS_DIR).is_dir():
-        return problems
-    trust = Trust(config.state_dir, most=config.max_members)
-    for member in first.members:
+    with tempfile.TemporaryDirectory(prefix="saltext-ha-") as scratch:
+        known = (config.state_dir / PEERS_DIR).is_dir()
+        trust = Trust(config.state_dir if known else Path(scratch), most=config.max_members)
         try:
-            trust.check(member)
+            trust.check(*first.members)
         except TrustError as exc:
-            problems.append(f"{config.name} would not trust {member.name}: {exc}")
+            problems.append(f"{config.name} would not trust the group: {exc}")
     return problems
 
 

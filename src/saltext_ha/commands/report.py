@@ -144,7 +144,7 @@ def _paths(value: Any) -> Iterator[str]:
 
 
 def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) -> Iterator[str]:
-    """The texts under keys that are secret by *rules* or by their names, however deep."""
+    """The texts and numbers under keys that are secret by *rules* or by their names."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             rule = rules.get(str(key))
@@ -153,8 +153,8 @@ def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) 
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _strings(item, rules, hide)
-    elif hide and isinstance(value, str):
-        yield value.strip()
+    elif hide and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield str(value).strip()
 
 
 def _is_a_path(value: str) -> bool:

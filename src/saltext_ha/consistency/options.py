@@ -167,6 +167,8 @@ TABLE: tuple[Topic, ...] = (
             "thorium_interval presence_events auth_events auth_events_pend_autosign_grains "
             "minion_data_cache_events state_events fileserver_events runner_returns"
         ),
+        # Arguments of commands and URLs, in which anything may stand.
+        secret=_words("schedule engines beacons"),
     ),
     Topic(
         "git access",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError
+from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError, reason_of
 from saltext_ha.common.fail_points import point
 from saltext_ha.membership.reaching import Reach, answering, wish
 from saltext_ha.membership.token import (
@@ -94,7 +95,7 @@ async def join(
     :param reach: where the inviter tries this master before it admits it; None: it does not.
     :param tell: called once if there is no answer yet.
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
-    :raises TrustError: a member cannot be pinned; none was.
+    :raises TrustError: as for :func:`accept`.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
     :raises PeerRefused: the inviter refuses, and says why.
 
@@ -124,6 +125,23 @@ async def join(
     return accept(identity, trust, group, reply, place)
 
 
+@contextlib.contextmanager
+def let_in() -> Iterator[None]:
+    """
+    For what this master still has to do after the group let it in.
+
+    :raises TrustError: for a TrustError or OSError within; also says what the others list.
+    """
+    try:
+        yield
+    except (OSError, TrustError) as exc:
+        raise TrustError(
+            f"{reason_of(exc)}. No member was pinned here, but the other masters list this one "
+            "already: correct that and join again, or  salt-run ha.remove_peer  on one of them"
+        ) from None
+
+
+@let_in()
 def accept(
     identity: Identity,
     trust: Trust,
@@ -136,18 +154,18 @@ def accept(
 
     :param place: called with the keys that were handed over, before any member is pinned. So after
         a crash in between this master joins again, and does not start with its own master key.
-    :raises TrustError: a member cannot be pinned.
+    :raises TrustError: a member cannot be pinned; none was, see :func:`let_in`.
     """
     members = _members(reply, identity)
-    for member in members:
-        trust.check(member)
+    trust.check(*members)
     shared, unreached = reply.get("shared"), reply.get("unreached")
     if place is not None:
         place(shared if isinstance(shared, dict) else {})
     inviter = members[0].name if members else ""
-    for member in members:
-        point("join.pin")
-        trust.pin(replace(member, introducer="" if member.name == inviter else inviter))
+    introduced = [
+        replace(member, introducer="" if member.name == inviter else inviter) for member in members
+    ]
+    _pin_all(trust, introduced)
     point("join.done")
     return Joined(
         group,
@@ -155,6 +173,19 @@ def accept(
         unreached if isinstance(unreached, dict) else {},
         str(reply.get("unreachable", "")),
     )
+
+
+def _pin_all(trust: Trust, members: list[Peer]) -> None:
+    """Pin *members*; if one cannot be pinned, unpin those that were not pinned before."""
+    new = [member.name for member in members if member.name not in trust.pinned()]
+    try:
+        for member in members:
+            point("join.pin")
+            trust.pin(member)
+    except (OSError, TrustError):
+        for name in new:
+            trust.unpin(name)
+        raise
 
 
 def one_way(unreachable: str) -> list[str]:

@@ -23,7 +23,16 @@ from saltext_ha.common.errors import (
     TrustError,
 )
 from saltext_ha.membership.group_secret import NONCE, STANDING, request_mac
-from saltext_ha.membership.join import TIMEOUT, Joined, Place, Tell, accept, proven, silently
+from saltext_ha.membership.join import (
+    TIMEOUT,
+    Joined,
+    Place,
+    Tell,
+    accept,
+    let_in,
+    proven,
+    silently,
+)
 from saltext_ha.membership.reaching import Reach, answering, shown, unreached, wish
 from saltext_ha.membership.token import mac_key, reply_mac
 from saltext_ha.transport.client import call_stranger
@@ -75,7 +84,8 @@ async def apply(
     :param place: called with the keys that are handed over (see :func:`.join.accept`); None: do not
         ask for the master key.
     :raises PeerError: the member does not answer, or refuses. :raises TokenError: it does not know
-        the secret. :raises TrustError: a member cannot be pinned; none was.
+        the secret. :raises TrustError: the member is not reached where it says, or another cannot
+        be pinned; none was, see :func:`.join.let_in`.
     """
     key, nonce, wants_key = mac_key(own.secret), secrets.token_bytes(NONCE), place is not None
     ourselves = make_peer(own.name, own.url, own.identity.certificate)
@@ -97,7 +107,8 @@ async def apply(
     if reply.get("nonce") != nonce:
         raise TokenError("the answer to the join request is an old one; nothing was changed here")
     if own.reach and own.reach.required:
-        await _check_inviter(own.trust, reply, url, server)
+        with let_in():
+            await _check_inviter(own.trust, reply, url, server)
     return accept(own.identity, own.trust, own.group, reply, place)
 
 

@@ -142,12 +142,25 @@ class Trust:
             log.info("peer moved name=%s url=%s", peer.name, peer.url)
         return True
 
-    def check(self, peer: Peer) -> None:
+    def check(self, *peers: Peer) -> None:
         """
-        Check that :meth:`pin` would take *peer*; change nothing.
+        Check that :meth:`pin` would take all of *peers*; change nothing.
 
         :raises TrustError: as :meth:`pin`.
         """
+        for peer in peers:
+            self._check_certificate(peer)
+        new = {peer.name for peer in peers} - self.pinned().keys()
+        already = len(self._pinned.keys() | new)
+        if new and already >= self._most:
+            only = f"{peers[0].name}: " if len(peers) == 1 else ""
+            raise TrustError(
+                f"{only}this group has {already} masters already, and takes {self._most}; is each "
+                "of them known (salt-run ha.peers)? If it is to be larger: ha: max_members on "
+                "every master"
+            )
+
+    def _check_certificate(self, peer: Peer) -> None:
         if self._barred(peer):
             raise TrustError(
                 f"{peer.name}: certificate {_short(peer.fingerprint)} was removed from this group "
@@ -157,12 +170,6 @@ class Trust:
         if same is not None and same.name != peer.name:
             raise TrustError(f"{peer.name}: that certificate is pinned already, as {same.name!r}")
         there = self._pinned.get(peer.name)
-        if there is None and len(self._pinned) >= self._most - 1:
-            raise TrustError(
-                f"{peer.name}: this group has {len(self._pinned) + 1} masters already, and takes "
-                f"{self._most}; is each of them known (salt-run ha.peers)? If it is to be larger: "
-                "ha: max_members on every master"
-            )
         if there is not None and there.certificate not in peer.former:
             _same_certificate(there, peer)
 

@@ -31,10 +31,15 @@ SECRETS = {
     "ext_pillar": [{"vault": "token=pillar-s3cret"}],
     "our_own_thing": {"anything": "own-s3cret"},
     "etcd.password": "etcd-s3cret",
+    "mongo.password": 12345678,
+    "schedule": {"dump": {"function": "cmd.run", "args": ["mysqldump -pjob-s3cret db"]}},
+    "engines": [{"ha": {}}, {"webhook": {"url": "https://hooks.example.com/T0/hook-s3cret"}}],
+    "beacons": {"script": [{"cmd": "feed --password beacon-s3cret"}]},
 }
 WORDS = (
     *(GROUP, "hunter2hunter2", "mysql-s3cret", "git-s3cret", "pillar-s3cret", "own-s3cret"),
     *("etcd-s3cret", "etcd-ha-s3cret", "Zm9vYmFy", "MIIEowIBAAKCAQEAprivate"),
+    *("12345678", "job-s3cret", "hook-s3cret", "beacon-s3cret"),
 )
 LOG = f"""\
 2026-11-25 03:00:00,001 [salt.master      :1   ][INFO    ][1] of Salt's: pillar-of-somebody
@@ -42,6 +47,7 @@ LOG = f"""\
 2026-11-25 03:00:02,001 [saltext_ha.engine.main:9   ][ERROR   ][1] it fails
 Traceback (most recent call last):
   ValueError: {GROUP} and hunter2hunter2 and mysql-s3cret and etcd-ha-s3cret and own-s3cret
+  KeyError: 12345678 at https://hooks.example.com/T0/hook-s3cret
 2026-11-25 03:00:03,001 [saltext_ha.join:7   ][WARNING ][1] {TOKEN} {KEY}
 2026-11-25 03:00:04,001 [saltext_ha.git:7   ][WARNING ][1] https://a:git-s3cret@git.example.com/x
 2026-11-25 03:00:05,001 [salt.loaded.int  :1   ][INFO    ][1] of Salt's, again
@@ -111,6 +117,8 @@ def test_it_tells_what_a_bug_report_needs_and_no_secret(tmp_path: Path) -> None:
         "ha:leader:username: ha",
         "mysql.pass: (not shown)",
         "our_own_thing:anything: (not shown)",
+        "schedule:dump:args: (not shown)",
+        "engines: (not shown)",
         # An engine that does not run is part of what is reported.
         "## Status\n\n```\nerror: ",
         "peer=m2 state=away",
@@ -244,14 +252,20 @@ def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) ->
         "d.password": "/etc/no-s3cret",
         "e": [{"passwd": ["listed-s3cret"]}],
         "g.password": "/" + "k" * 199,  # too long for a path
+        "h.password": 987654,
+        "i.password": 98765,
+        "j.password": 98.7654,
+        "k.password": True,
     }
     opts = master_config(str(make(tmp_path, **more) / "master"))
     said = (
         "6chars, some-s3cret-and-more, some-s3cret, 12345, /etc/no-s3cret, listed-s3cret, "
-        f"etcd-ha-s3cret, {more['g.password']}"
+        f"etcd-ha-s3cret, {more['g.password']}, 987654, 98765, 98.7654, True"
     )
     text = report_command.text(opts, lambda: said, ["Salt: 3008"])
-    left = ", ".join([*[HIDDEN] * 3, "12345", "/etc/no-s3cret", *[HIDDEN] * 3])
+    left = ", ".join(
+        [*[HIDDEN] * 3, "12345", "/etc/no-s3cret", *[HIDDEN] * 4, "98765", HIDDEN, "True"]
+    )
     assert f"\n{left}\n" in text
     assert "\nSalt: 3008\n" in text
 

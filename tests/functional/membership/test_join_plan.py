@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place
+from lab.engines import Engine, Place, befriend
 from lab.keys import KeyPairs
 from saltext_ha.commands import join_plan, key_pages
 from saltext_ha.keystore import open_store
@@ -230,6 +230,22 @@ def test_what_would_be_refused_is_said(m1: Place, m2: Place, tmp_path: Path) -> 
             assert "altered" in bad["error"]
             # The token is as good as before.
             assert (await join_by(m2, token))["members"] == ["m1"]
+
+    asyncio.run(main())
+
+
+def test_who_takes_fewer_masters_than_the_group_has_is_told_before(
+    m1: Place, m2: Place, tmp_path: Path
+) -> None:
+    small = Place(tmp_path, "small", {**HA, "max_members": 2})
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with running(m1):
+            plan = await join_by(small, await invited(m1), test=True)
+        assert "this group has 2 masters already, and takes 2" in str(plan["problems"])
+        assert plan["retcode"] == 1
+        assert not small.config.state_dir.exists()
 
     asyncio.run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 from dataclasses import replace
@@ -26,7 +27,7 @@ from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode, mac_key, request_mac
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
@@ -373,6 +374,57 @@ def test_a_refused_member_leaves_the_joiner_untouched(m1: Master, m2: Master, m3
 
     asyncio.run(main())
     assert set(m2.trust.peers()) == {"m3"}
+
+
+def test_who_takes_fewer_masters_than_the_group_has_pins_none(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    """Nor is a key put in place: with a part of the group pinned it would count as joined."""
+    befriend(m1, m2)
+    m3.trust = Trust(m3.state_dir, most=2)
+    placed: list[Any] = []
+
+    async def main() -> None:
+        async with m1.running():
+            token = token_of(m1)
+            for _ in range(2):
+                with pytest.raises(TrustError) as caught:
+                    await let_join(m3, token, place=placed.append)
+                said = str(caught.value)
+                assert "this group has 2 masters already, and takes 2" in said
+                assert "the other masters list this one already" in said
+            assert (m3.trust.peers(), placed) == ({}, [])
+            m3.trust = Trust(m3.state_dir, most=3)
+            assert set((await let_join(m3, token)).members) == {"m1", "m2"}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_disk_that_is_full_halfway_leaves_no_half_of_the_group(
+    m1: Master, m2: Master, m3: Master, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Who was pinned before that stays."""
+    befriend(m1, m2)
+    if known:
+        m3.trust.pin(m1.peer)
+    pin, left = m3.trust.pin, [1]
+
+    def full(peer: Peer) -> bool:
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left.pop()
+        return pin(peer)
+
+    monkeypatch.setattr(m3.trust, "pin", full)
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(TrustError, match=r"No space left.* list this one already"):
+                await let_join(m3, token_of(m1))
+
+    asyncio.run(main())
+    assert set(m3.trust.peers()) == ({"m1"} if known else set())
 
 
 def join_request(master: Master, server: Master, token: str, **changes: object) -> bytes:

@@ -533,6 +533,26 @@ def test_settings_of_the_site_are_notes_and_never_shown(master):
     assert differing(compare(pair_of(master, **{"redis.pass": "", "timeout": 5})), "options") == {}
 
 
+def test_what_masters_do_by_themselves_is_compared_and_not_shown(master):
+    """Arguments of a job and the settings of an engine may hold anything."""
+
+    def own(secret):
+        return {
+            "schedule": {"dump": {"function": "cmd.run", "args": [f"mysqldump -p{secret} db"]}},
+            "engines": [{"http_logstash": {"url": f"https://logs.example/inputs/{secret}"}}],
+            "beacons": {"http_status": [{"sites": {"a": {"url": f"https://a/?t={secret}"}}}]},
+        }
+
+    master.write(**own(SECRET))
+    answer = compare(pair_of(master, **own("other")))
+    hidden = {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}}
+    assert SECRET not in json.dumps(answer)
+    assert SECRET not in told(master.facts())
+    found = differing(answer, "options")
+    assert found.keys() == {"schedule:dump:args", "engines", "beacons:http_status"}
+    assert found["schedule:dump:args"] == hidden
+
+
 def test_options_that_each_master_has_of_its_own(master):
     own = {"interface": "127.0.0.2", "worker_threads": 9, "log_level": "info", "user": "salt"}
     ha = {"name": "m2", "address": "10.0.0.2", "port": 4531, "peers": []}

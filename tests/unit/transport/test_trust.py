@@ -157,6 +157,22 @@ def test_one_certificate_has_one_name(state: Path, tmp_path: Path) -> None:
         trust.pin(make_peer("m3", peer.url, peer.certificate))
 
 
+def test_there_is_room_for_all_or_for_none(state: Path, tmp_path: Path) -> None:
+    trust = Trust(state, most=3)
+    m2, m3, m4 = (some_peer(tmp_path, name) for name in ("m2", "m3", "m4"))
+    trust.check(m2, m3)
+    with pytest.raises(TrustError, match="this group has 3 masters already, and takes 3"):
+        trust.check(m2, m3, m4)
+    trust.pin(m2)
+    trust.check(m2, m3)
+    with pytest.raises(TrustError, match="this group has 3 masters already, and takes 3"):
+        trust.check(m3, m4)
+    trust.pin(m3)
+    trust.check(m2, m3)
+    with pytest.raises(TrustError, match=r"^m4: this group has 3 masters already, and takes 3"):
+        trust.check(m4)
+
+
 def test_configuration_overrides_the_address_here_only(state: Path, tmp_path: Path) -> None:
     trust, peer = Trust(state, {"m2": "https://vpn:1"}), some_peer(tmp_path)
     trust.pin(peer)
