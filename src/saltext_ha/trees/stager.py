@@ -25,6 +25,7 @@ from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import FOREIGN, TreeStore
 
 LISTED = 20
+SHOWN = 5  # paths that a check has changed
 NONSENSE = "nonsense about a tree"
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
@@ -106,7 +107,10 @@ class Stager:
 
     def served(self, name: str, version: bytes) -> None:
         """Forget that it was verified: once it is served, somebody may edit it."""
-        if version in self._staged[name]:
+        self._forget(name, version)
+
+    def _forget(self, name: str, version: bytes) -> None:
+        with contextlib.suppress(ValueError):
             self._staged[name].remove(version)
 
     def refuse(self, peer: str) -> None:
@@ -224,9 +228,29 @@ class Stager:
             self._staged[name].append(version)
 
     async def check(self, name: str, version: bytes) -> None:
-        """Run ``check:`` on a staged version. :raises HaError: it failed, or took too long."""
-        store = self.stores[name]
-        await checking.check(store.tree, store.path_of(version))
+        """
+        Run ``check:`` on a staged version.
+
+        :raises HaError: it failed, took too long, or changed something in the version.
+        """
+        if not self.stores[name].tree.check:
+            return
+        try:
+            await self._check(self.stores[name], version)
+        except BaseException:  # also when the engine stops
+            self._forget(name, version)
+            raise
+
+    async def _check(self, store: TreeStore, version: bytes) -> None:
+        tree = store.tree
+        await checking.check(tree, store.path_of(version))
+        async with _explained(tree):  # it was sound when it was staged
+            changed = await asyncio.to_thread(_changed, store, version)
+        if changed:
+            raise HaError(
+                f"check: {tree.check}: it changed the version that it checked: {changed}; let it "
+                "write elsewhere, or check a copy"
+            )
 
 
 @contextlib.asynccontextmanager
@@ -251,6 +275,15 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
         "edited": len(paths),
         "edits": [*map(as_text, paths[:LISTED])],
     }
+
+
+def _changed(store: TreeStore, version: bytes) -> str:
+    """The first paths that were changed in a version; empty: none was."""
+    if store.manifest(version) is None:
+        return "it is gone"
+    paths = sorted({path for each in store.edits(version) for path in each})
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return f"{', '.join(map(as_text, paths[:SHOWN]))}{more}"
 
 
 def _is_sound(store: TreeStore, version: bytes) -> bool:

@@ -285,13 +285,10 @@ class Trees:
             self._late.pop(name, None)
             return
         try:
-            store.check_place()
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
             verified = current.version in self._stager.verified(name)
-            # Not as it was verified any more: its check, say, has written there.
-            edited = verified and any(await asyncio.to_thread(store.edits, current.version))
-            if not verified or edited or not store.manifest(current.version):
+            if not verified or not store.manifest(current.version):
                 await self._stager.stage(name, current.version)
             async with self._stager.locks[name]:
                 if store.live() == (LINKED, current.version):
