@@ -53,6 +53,8 @@ class Stager:
     :param links: to the peers, by name.
     :param refused: takes what was refused, and the name of the peer.
     :param stop: raises to end long work.
+    :ivar deployed: takes a tree; returns the versions of it that registers name. Set by
+        :class:`.Trees`, which has these.
     """
 
     def __init__(
@@ -67,6 +69,9 @@ class Stager:
         self._links, self._refused = links, refused
         self._content = Content(self.stores)
         self._work: dict[tuple[str, bytes], _Work] = {}
+        self.deployed: Callable[[str], set[bytes]] = lambda name: set()
+        self._checked: dict[str, list[bytes]] = {name: [] for name in self.stores}
+        """Tree → versions whose check runs."""
         self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
 
     def for_peers(self) -> dict[str, Handler]:
@@ -242,15 +247,37 @@ class Stager:
             raise
 
     async def _check(self, store: TreeStore, version: bytes) -> None:
-        tree = store.tree
-        await checking.check(tree, store.path_of(version))
-        async with _explained(tree):  # it was sound when it was staged
-            changed = await asyncio.to_thread(_changed, store, version)
+        tree, why = store.tree, ""
+        uses = self._checked[tree.name]
+        uses.append(version)
+        try:
+            try:
+                await checking.check(tree, store.path_of(version))
+            except HaError as exc:
+                why = str(exc)
+            async with _explained(tree):  # it was sound when it was staged
+                changed = await asyncio.to_thread(_changed, store, version)
+        finally:
+            uses.remove(version)
         if changed:
-            raise HaError(
+            await self._take_out(store, version)
+        if changed and not why:
+            why = (
                 f"check: {tree.check}: it changed the version that it checked: {changed}; let it "
                 "write elsewhere, or check a copy"
             )
+        if why:
+            raise HaError(why)
+
+    async def _take_out(self, store: TreeStore, version: bytes) -> None:
+        """Remove a version that no hand has edited, but its check; it is staged anew when needed."""
+        async with self.locks[store.tree.name], _explained(store.tree):
+            if version not in self._in_use(store.tree.name):
+                await asyncio.to_thread(store.take_out, version)
+
+    def _in_use(self, name: str) -> set[bytes]:
+        """Versions of a tree that are being checked, or are deployed."""
+        return {*self._checked[name], *self.deployed(name)}
 
 
 @contextlib.asynccontextmanager

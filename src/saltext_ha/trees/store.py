@@ -242,8 +242,7 @@ class TreeStore:
             return
         for other in set(self.versions()) - self._kept - {version, self.live()[1]}:
             if not any(self.edits(other)):
-                self._take_out(other)
-                _remove(self._staging / NEXT)
+                self.take_out(other)
 
     def _free(self) -> int:
         there = os.statvfs(self._staging)
@@ -379,13 +378,20 @@ class TreeStore:
                 continue
             _remove(rest)
             before = self.manifest(version) or {}, self._marks(version)
-            self._take_out(version)
+            self._set_aside(version)
         if live:
             self._prepare(rest, *before, live)
         _remove(rest)
         return edited
 
-    def _take_out(self, version: bytes) -> None:
+    def take_out(self, version: bytes) -> None:
+        """Remove a version, with all edits in it, unless it is served."""
+        if version in self.versions() and version != self.live()[1]:
+            _remove(self._staging / NEXT)
+            self._set_aside(version)
+            _remove(self._staging / NEXT)
+
+    def _set_aside(self, version: bytes) -> None:
         """Move a version from the others to a folder that is reused, or removed."""
         path = self.path_of(version)
         # The manifest first: without it, the rest of a version does not count as one.

@@ -72,6 +72,7 @@ class Trees:
         """Tree → why this master does not serve its current version."""
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
+        stager.deployed = self._deployed
         self.registers = {name: self._stored(name) for name in self._stores}
 
     def _stored(self, name: str) -> Register:
@@ -334,8 +335,11 @@ class Trees:
 
     def _kept(self, name: str) -> set[bytes]:
         """Versions of a tree that a rollback can go back to, or that may be served soon."""
-        entries = self.registers[name].entries[:KEPT]
-        return {entry.version for entry in entries} | self._stager.verified(name)
+        return self._deployed(name) | self._stager.verified(name)
+
+    def _deployed(self, name: str) -> set[bytes]:
+        """Versions of a tree that a rollback can go back to."""
+        return {entry.version for entry in self.registers[name].entries[:KEPT]}
 
     def _clear_lists(self) -> None:
         """Remove Salt's lists of files: it keeps them for ``fileserver_list_cache_time``, 20 s."""

@@ -441,6 +441,33 @@ async def test_a_version_just_verified_is_looked_through_only_after_its_check(
 
 
 @in_a_loop
+@pytest.mark.parametrize("ends", [0, 1])
+async def test_of_a_version_that_a_check_has_changed_nothing_is_left(
+    tmp_path: Path, ends: int
+) -> None:
+    """No hand has edited it; so it is not kept as edited by hand."""
+    go = tmp_path / "go"
+    check = f"sh -c 'test -e {go} || touch added; test -e {go} || exit {ends}'"
+    (place,) = places(tmp_path, "m1", check=check)
+    put(source(place), STATES)
+    async with running(place):
+        for _ in range(2):
+            assert (await run(place, "deploy"))["retcode"] == 2
+            assert not [*(versions(place) / "versions").iterdir()]
+        go.touch()
+        await deployed(place)
+        assert served(place) == STATES
+        # Whatever is deployed may be needed: it stays, and is mended when it is served again.
+        put(source(place), {"new.sls": "{}\n"})
+        await deployed(place)
+        go.unlink()
+        assert (await run(place, "rollback", 1))["retcode"] == 2
+        go.touch()
+        assert (await run(place, "rollback", 1))["retcode"] == 0
+        assert served(place) == STATES
+
+
+@in_a_loop
 async def test_what_a_check_has_written_is_told_though_its_name_is_no_text(tmp_path: Path) -> None:
     writes = "sh -c 'touch $(printf caf\\\\351)'"
     two = places(tmp_path, "m1", "m2", own={"m2": {"check": writes}})
