@@ -111,8 +111,18 @@ class Stager:
         return set(self._staged[name])
 
     def served(self, name: str, version: bytes) -> None:
-        """Forget that it was verified: once it is served, somebody may edit it."""
+        """
+        Forget that it was verified, and those before it: they were staged in vain. Once a version
+        is served, somebody may edit it.
+        """
+        staged = self._staged[name]
+        while version in staged:
+            staged.popleft()
+
+    def _note(self, name: str, version: bytes) -> None:
+        """Remember that a version was verified, as the last one."""
         self._forget(name, version)
+        self._staged[name].append(version)
 
     def _forget(self, name: str, version: bytes) -> None:
         with contextlib.suppress(ValueError):
@@ -164,14 +174,18 @@ class Stager:
         """
         async with self._staging(name) as store:
             await asyncio.to_thread(store.check_place)
-            if await asyncio.to_thread(_is_sound, store, version):
-                return
-            calls = self._calls(first)
-            manifest = await self._manifest(calls, store, version)
-            staging = await asyncio.to_thread(store.begin, version, manifest)
-            await content.fetch_files(calls, name, staging, progress, self.refuse)
-            await asyncio.to_thread(store.finish, version, staging)
-            self._staged[name].append(version)
+            if not await asyncio.to_thread(_is_sound, store, version):
+                await self._fetch(store, version, first, progress)
+            self._note(name, version)
+
+    async def _fetch(
+        self, store: TreeStore, version: bytes, first: str, progress: content.Progress
+    ) -> None:
+        calls = self._calls(first)
+        manifest = await self._manifest(calls, store, version)
+        staging = await asyncio.to_thread(store.begin, version, manifest)
+        await content.fetch_files(calls, store.tree.name, staging, progress, self.refuse)
+        await asyncio.to_thread(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
     async def _staging(self, name: str) -> AsyncIterator[TreeStore]:
@@ -230,7 +244,7 @@ class Stager:
 
         async with self._staging(name):
             await asyncio.to_thread(work)
-            self._staged[name].append(version)
+            self._note(name, version)
 
     async def check(self, name: str, version: bytes) -> None:
         """

@@ -220,8 +220,10 @@ class Trees:
             await self.look()
             if not tidied and not self.behind():  # before, versions here may still be needed
                 tidied = True
-                for name in self._stores:
-                    if self.registers[name].current is not None:
+                for name, store in self._stores.items():
+                    # Deployments that nobody here knows of: replica.db may come back.
+                    lost = self.registers[name].current is None and store.live()[0] == LINKED
+                    if not lost:
                         self._core.start(self._tidy(name))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)

@@ -907,6 +907,40 @@ async def test_a_deployment_that_was_too_large_keeps_no_disk_full(
 
 
 @in_a_loop
+async def test_versions_staged_in_vain_are_removed_once_a_later_one_is_served(
+    tmp_path: Path,
+) -> None:
+    bad = {"check": "sh -c '! test -e bad'"}
+    two = places(tmp_path, "m1", "m2", own={"m2": bad})
+    folders = [versions(place) / "versions" for place in two]
+    async with met(*two):
+        for number in (1, 2):
+            put(source(two[0]), {"n.sls": "0", "bad": ""})
+            for _ in range(2):
+                assert (await run(two[0], "deploy"))["retcode"] == 2
+            assert folders_in(folders[0]) == number
+            (source(two[0]) / "bad").unlink()
+            put(source(two[0]), {"n.sls": f"{number}"})
+            await deployed(two[0])
+            for folder in folders:
+                await until(lambda f=folder, n=number: folders_in(f) == n, "it is tidied")  # type: ignore[misc]
+
+
+@in_a_loop
+async def test_what_was_staged_in_vain_before_any_deployment_is_removed_at_the_start(
+    tmp_path: Path,
+) -> None:
+    (place,) = places(tmp_path, "m1", check="false")
+    put(source(place), STATES)
+    async with running(place):
+        assert (await run(place, "deploy"))["retcode"] == 2
+    folder = versions(place) / "versions"
+    assert folders_in(folder) == 1
+    async with running(place):
+        await until(lambda: folders_in(folder) == 0, "it is removed")
+
+
+@in_a_loop
 async def test_what_an_attempt_left_is_removed_at_the_start(tmp_path: Path) -> None:
     (place,) = places(tmp_path, "m1")
     put(source(place), STATES)
