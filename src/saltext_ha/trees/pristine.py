@@ -55,9 +55,9 @@ class Pristine:
         """Bytes of all copies."""
         return sum(file.stat().st_size for file in map(self.path, self.digests) if file.exists())
 
-    def keep(self, wanted: Collection[bytes]) -> None:
+    def keep(self, sizes: Collection[bytes]) -> None:
         """Remove all other copies."""
-        for digest in self.digests.difference(wanted):
+        for digest in self.digests.difference(sizes):
             self.forget(digest)
 
     def forget(self, digest: bytes) -> None:

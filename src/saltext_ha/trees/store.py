@@ -141,8 +141,11 @@ class TreeStore:
         """For each of *digests*, a file here with that content, judged without reading it."""
         order = self._in_order()
         for digest in digests:
-            found = self._with_content(digest, order)
-            yield next((self.path_of(v) / path for v, path in found if self._is_put(v, path)), None)
+            yield self._holder(digest, order)
+
+    def _holder(self, digest: bytes, order: list[bytes]) -> Path | None:
+        found = self._with_content(digest, order)
+        return next((self.path_of(v) / path for v, path in found if self._is_put(v, path)), None)
 
     def _with_content(self, digest: bytes, order: list[bytes]) -> Iterator[tuple[bytes, str]]:
         for version in order:
@@ -400,25 +403,33 @@ class TreeStore:
         path.rename(self._staging / NEXT)
         self._forget(version)
 
-    def preserve(self, versions: set[bytes]) -> bool:
+    def lacking(self, versions: set[bytes]) -> list[bytes]:
         """
-        Copy contents of *versions* and of the served one, out of reach of edits in place; remove
-        copies of others.
+        The contents of *versions* and of the served one that have no copy; removes copies of
+        others.
+        """
+        sizes: dict[bytes, int] = {}
+        for version in filter(None, versions | {self.live()[1]}):
+            nodes = (self.manifest(version) or {}).values()
+            sizes.update((node.what, node.size) for node in nodes if node.kind == FILE)
+        self._pristine.keep(sizes)
+        return [*(sizes.keys() - self._pristine.digests)]
 
-        :return: whether there is more to copy than is copied in ``AT_A_TIME`` seconds.
+    def preserve(self, lacking: list[bytes]) -> None:
+        """
+        Copy some of the contents *lacking*, out of reach of edits in place, for ``AT_A_TIME``
+        seconds, but at least one; remove these from *lacking*. Without room, that is emptied.
         """
         until = time.monotonic() + AT_A_TIME
-        kept = [*filter(None, versions | {self.live()[1]})]
-        wanted: set[bytes] = set().union(*map(self._index, kept))
-        self._pristine.keep(wanted)
-        lacking = wanted - self._pristine.digests
-        for digest, path in zip(lacking, self.holders(lacking), strict=True):
-            self._stop()
-            if time.monotonic() > until:
-                return True
+        order = self._in_order()
+        while lacking:
+            digest = lacking.pop()
+            path = self._holder(digest, order)
             if path is not None and not self._pristine.add(digest, path):
-                break
-        return False
+                lacking.clear()
+            if time.monotonic() > until:
+                return
+            self._stop()
 
     def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
         """Make the spare of the version *live* out of a *folder* that holds *before*."""

@@ -70,6 +70,8 @@ class Trees:
         """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
         """Tree → why this master does not serve its current version."""
+        self._lacking: dict[str, list[bytes]] = {}
+        """Tree → contents that are still to be copied, while they are."""
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
         stager.deployed = self._deployed
@@ -323,17 +325,27 @@ class Trees:
         self._core.start(self._tidy(name))
 
     async def _tidy(self, name: str) -> None:
-        """Remove versions that no rollback can go back to any more."""
+        """Remove versions that no rollback can go back to any more, and copy contents of others."""
         store, lock = self._stores[name], self._stager.locks[name]
         with contextlib.suppress(OSError, HaError):  # tried again after the next deployment
             async with lock:  # by then, staging under way has verified its version
                 await asyncio.to_thread(store.keep, self._kept(name))
-            more = True
-            while more:
-                async with lock:  # a deployment waits for one step at most
-                    more = await asyncio.to_thread(store.preserve, self._kept(name))
-                if more:
+                lacking = await asyncio.to_thread(store.lacking, self._kept(name))
+            under_way = name in self._lacking
+            self._lacking[name] = lacking
+            if not under_way:
+                await self._preserve(name)
+
+    async def _preserve(self, name: str) -> None:
+        """Copy contents until none is lacking; later deployments exchange the list."""
+        try:
+            while self._lacking[name]:
+                async with self._stager.locks[name]:  # a deployment waits for one step at most
+                    await asyncio.to_thread(self._stores[name].preserve, self._lacking[name])
+                if self._lacking[name]:
                     await asyncio.sleep(BREATH)
+        finally:
+            del self._lacking[name]
 
     def _kept(self, name: str) -> set[bytes]:
         """Versions of a tree that a rollback can go back to, or that may be served soon."""

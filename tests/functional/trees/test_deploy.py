@@ -973,3 +973,34 @@ async def test_an_edit_in_place_on_all_masters_leaves_the_way_back(tmp_path: Pat
             assert back["retcode"] == 0, back
             for place in two:
                 assert served(place)["conf"] == "good\n"
+
+
+@in_a_loop
+async def test_of_each_tree_contents_are_copied_by_one_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each deployment began another, while the first still copied."""
+    (place,) = places(tmp_path, "m1")
+    steps: list[float] = []
+    breath, go, own = asyncio.Event(), asyncio.sleep, 1.25  # nothing else sleeps that long
+
+    async def sleep(seconds: float, result: Any = None) -> None:
+        if seconds != own:
+            return await go(seconds, result)
+        steps.append(seconds)
+        await breath.wait()
+
+    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", -1)
+    monkeypatch.setattr("saltext_ha.trees.trees.BREATH", own)
+    monkeypatch.setattr("saltext_ha.trees.trees.asyncio.sleep", sleep)
+    async with running(place):
+        for number in range(3):
+            put(source(place), {"a.sls": "a", "n.sls": f"{number}"})
+            await deployed(place)
+            folder = versions(place) / "staging"
+            await until(lambda f=folder: any(f.glob("*.spare")), "it is tidied")  # type: ignore[misc]
+        await until(lambda: bool(steps), "it copies")
+        assert len(steps) == 1
+        breath.set()
+        copies = versions(place) / "pristine"
+        await until(lambda: len([*copies.glob("[!n]*")]) == 4, "all are copied")

@@ -120,8 +120,9 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
 
 
 def preserved(master: Master) -> Path:
-    while master.store.preserve(set(master.kept)):
-        pass
+    lacking = master.store.lacking(set(master.kept))
+    while lacking:
+        master.store.preserve(lacking)
     return master.store.tree.folder / "pristine"
 
 
@@ -169,12 +170,15 @@ def test_a_copy_that_a_crash_has_spoilt_is_not_used(master: Master) -> None:
 
 
 def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to find out what is lacking, each step copies something."""
     master.deploy(FILES)
-    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", 0)
-    assert master.store.preserve(set())
-    monkeypatch.undo()
-    assert not master.store.preserve(set())
-    assert len([*preserved(master).iterdir()]) == len(FILES)
+    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", -1)
+    lacking = master.store.lacking(set())
+    for number in range(1, len(FILES) + 1):
+        master.store.preserve(lacking)
+        assert len([*(master.store.tree.folder / "pristine").iterdir()]) == number
+    assert not lacking
+    assert not master.store.lacking(set())
 
 
 def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
