@@ -5,8 +5,8 @@ Versions share unchanged files by hard links. So whoever edits a live file in it
 editors do, changes it in all versions. They are put together again from these copies.
 
 A copy is a clone where the file system has that (XFS, btrfs), and takes no space. Elsewhere copies
-are made only while a tenth of the disk stays free. They are verified when they are used, and made
-again after a crash; so they need not be durable.
+are made only while a tenth of the disk stays free. They are verified when they are used, and those
+that a power cut has torn are made again; so they need not be durable.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,10 +30,17 @@ _NAME = re.compile("[0-9a-f]{64}")
 
 
 class Pristine:
-    """The copies, in *folder*: a file for each content, named by its SHA-256."""
+    """
+    The copies, in *folder*: a file for each content, named by its SHA-256.
 
-    def __init__(self, folder: Path) -> None:
+    :param stop: raises to end long work.
+    """
+
+    def __init__(self, folder: Path, stop: Callable[[], None]) -> None:
         self.folder = folder
+        self._stop = stop
+        self._compared = False
+        """Whether the sizes of the copies were looked at: those of an earlier run may be torn."""
         self._known: set[bytes] | None = None
 
     def path(self, digest: bytes) -> Path:
@@ -53,12 +59,27 @@ class Pristine:
 
     def size(self) -> int:
         """Bytes of all copies."""
-        return sum(file.stat().st_size for file in map(self.path, self.digests) if file.exists())
+        return sum(self._size(digest) or 0 for digest in self.digests)
 
-    def keep(self, sizes: Collection[bytes]) -> None:
-        """Remove all other copies."""
-        for digest in self.digests.difference(sizes):
+    def keep(self, sizes: Mapping[bytes, int]) -> None:
+        """
+        Remove all other copies, and the first time also those that are torn.
+
+        :param sizes: SHA-256 of each content → its bytes.
+        """
+        for digest in self.digests - sizes.keys():
             self.forget(digest)
+        if not self._compared:
+            for digest in [*self.digests]:
+                if self._size(digest) != sizes[digest]:
+                    self.forget(digest)
+            self._compared = True
+
+    def _size(self, digest: bytes) -> int | None:
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            return None
 
     def forget(self, digest: bytes) -> None:
         self.path(digest).unlink(missing_ok=True)
@@ -66,26 +87,35 @@ class Pristine:
 
     def add(self, digest: bytes, source: Path) -> bool:
         """
-        Copy *source*, which has that content, unless it is changed meanwhile.
+        Copy *source*, which has that content, unless it cannot be read or is changed meanwhile.
 
         :return: whether there is room for a copy.
-        :raises OSError: it cannot be read or written.
+        :raises OSError: it cannot be written.
         """
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        new = self.folder / _NEW
         try:
-            with open(source, "rb", opener=_no_link) as file, open(new, "wb", opener=_own) as copy:
-                before = mark_of(os.fstat(file.fileno()))
-                if not _cloned(file, copy):
-                    if not self._has_room(before[2]):
-                        return False
-                    shutil.copyfileobj(file, copy, BLOCK)
-                    copy.flush()
-                if mark_of(os.fstat(file.fileno())) == before:
-                    new.replace(self.path(digest))
-                    self.digests.add(digest)
-        finally:
-            new.unlink(missing_ok=True)
+            file = open(source, "rb", opener=_no_link)
+        except OSError:  # root has made it for itself alone, say, or it is gone
+            return True
+        with file:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            new = self.folder / _NEW
+            try:
+                return self._copy(digest, file, new)
+            finally:
+                new.unlink(missing_ok=True)
+
+    def _copy(self, digest: bytes, file: BinaryIO, new: Path) -> bool:
+        before = mark_of(os.fstat(file.fileno()))
+        with open(new, "wb", opener=_own) as copy:
+            if not _cloned(file, copy):
+                if not self._has_room(before[2]):
+                    return False
+                while block := file.read(BLOCK):
+                    copy.write(block)
+                    self._stop()
+        if mark_of(os.fstat(file.fileno())) == before:
+            new.replace(self.path(digest))
+            self.digests.add(digest)
         return True
 
     def _has_room(self, size: int) -> bool:

@@ -70,7 +70,7 @@ class TreeStore:
         self._versions = tree.folder / "versions"
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
-        self._pristine = Pristine(tree.folder / "pristine")
+        self._pristine = Pristine(tree.folder / "pristine", stop)
         self._kept: set[bytes] | None = None
         """The versions that were to be kept at the last tidying."""
         # Data of versions that are here; forgotten when that version comes or goes.
@@ -230,7 +230,7 @@ class TreeStore:
             self._remove_undeployed(version)
         free = self._free()
         if free < needed <= free + self._pristine.size():
-            self._pristine.keep(())  # a new version is worth more
+            self._pristine.keep({})  # a new version is worth more
             free = self._free()
         if needed > free:
             words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # A fileserver that listed the old files just before the switch writes that list just after it.
 SETTLED = 2.0
-# Seconds between two steps of copying; each takes a fifth of a second.
+# Seconds between two steps of copying; each takes a fifth of a second, or as long as one file.
 BREATH = 1.0
 
 
@@ -70,6 +70,8 @@ class Trees:
         """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
         """Tree → why this master does not serve its current version."""
+        self._untidy: dict[str, str] = {}
+        """Tree → why its versions are not tidied or copied."""
         self._lacking: dict[str, list[bytes]] = {}
         """Tree → contents that are still to be copied, while they are."""
         self._troubles: dict[str, str] = {}
@@ -327,7 +329,7 @@ class Trees:
     async def _tidy(self, name: str) -> None:
         """Remove versions that no rollback can go back to any more, and copy contents of others."""
         store, lock = self._stores[name], self._stager.locks[name]
-        with contextlib.suppress(OSError, HaError):  # tried again after the next deployment
+        try:  # what fails is tried again after the next deployment
             async with lock:  # by then, staging under way has verified its version
                 await asyncio.to_thread(store.keep, self._kept(name))
                 lacking = await asyncio.to_thread(store.lacking, self._kept(name))
@@ -335,6 +337,14 @@ class Trees:
             self._lacking[name] = lacking
             if not under_way:
                 await self._preserve(name)
+            self._untidy.pop(name, None)
+        except OSError as exc:
+            why = reason_of(exc)
+            if self._untidy.get(name) != why:
+                log.warning("ha trees: %s: old versions are not tidied or copied: %s", name, why)
+            self._untidy[name] = why
+        except HaError:  # the engine stops
+            pass
 
     async def _preserve(self, name: str) -> None:
         """Copy contents until none is lacking; later deployments exchange the list."""

@@ -1004,3 +1004,25 @@ async def test_of_each_tree_contents_are_copied_by_one_loop(
         breath.set()
         copies = versions(place) / "pristine"
         await until(lambda: len([*copies.glob("[!n]*")]) == 4, "all are copied")
+
+
+@in_a_loop
+async def test_why_nothing_is_copied_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    tried = 0
+
+    def fails(*_: Any) -> None:
+        nonlocal tried
+        tried += 1
+        raise OSError(errno.EIO, "Input/output error", "/versions/secret")
+
+    monkeypatch.setattr("saltext_ha.trees.store.TreeStore.preserve", fails)
+    async with running(place):
+        for number in (1, 2):
+            put(source(place), {"n.sls": f"{number}"})
+            await deployed(place)
+            await until(lambda n=number: tried == n, "it is tried")  # type: ignore[misc]
+    said = [record.getMessage() for record in caplog.records if "copied" in record.getMessage()]
+    assert said == ["ha trees: states: old versions are not tidied or copied: Input/output error"]

@@ -169,6 +169,51 @@ def test_a_copy_that_a_crash_has_spoilt_is_not_used(master: Master) -> None:
     assert not copy.exists()
 
 
+def test_a_copy_that_a_power_cut_has_torn_is_made_again(master: Master) -> None:
+    master.deploy({"a": "good", "b": "well"})
+    for copy in preserved(master).iterdir():
+        copy.write_text("go")
+    master.store = TreeStore(master.store.tree)
+    assert sorted(copy.read_text() for copy in preserved(master).iterdir()) == ["good", "well"]
+
+
+@pytest.mark.parametrize("why", ["closed", "gone"])
+def test_a_file_that_cannot_be_read_ends_no_copying(
+    master: Master, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    master.deploy(FILES)
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if str(path).endswith("/versions/" + master.kept[-1].hex() + "/b/3"):
+            raise (PermissionError if why == "closed" else FileNotFoundError)(path)
+        return opened(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    texts = {copy.read_text() for copy in preserved(master).iterdir()}
+    assert texts == {*FILES.values()} - {"b3\n"}
+
+
+def test_the_copying_of_a_large_file_is_given_up_when_it_is_to_be(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saltext_ha.trees.pristine._cloned", lambda *_: False)
+    monkeypatch.setattr("saltext_ha.trees.pristine.BLOCK", 1)
+    master.deploy({"a": "large"})
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise HaError("it stops")
+
+    master.store = TreeStore(master.store.tree, stop)
+    with pytest.raises(HaError, match="it stops"):
+        preserved(master)
+    assert not [*(master.store.tree.folder / "pristine").iterdir()]
+
+
 def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes to find out what is lacking, each step copies something."""
     master.deploy(FILES)
