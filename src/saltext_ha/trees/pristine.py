@@ -11,6 +11,7 @@ that a power cut has torn are made again; so they need not be durable.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -57,9 +58,13 @@ class Pristine:
             self._known = {bytes.fromhex(name) for name in names if _NAME.fullmatch(name)}
         return self._known
 
-    def size(self) -> int:
-        """Bytes of all copies."""
-        return sum(self._size(digest) or 0 for digest in self.digests)
+    def sizes(self) -> dict[bytes, int]:
+        """The bytes of each copy that is there."""
+        found = {}
+        for digest in self.digests:
+            with contextlib.suppress(FileNotFoundError):
+                found[digest] = self.path(digest).stat().st_size
+        return found
 
     def keep(self, sizes: Mapping[bytes, int]) -> None:
         """
@@ -70,16 +75,10 @@ class Pristine:
         for digest in self.digests - sizes.keys():
             self.forget(digest)
         if not self._compared:
-            for digest in [*self.digests]:
-                if self._size(digest) != sizes[digest]:
-                    self.forget(digest)
+            there = self.sizes()
+            for digest in [each for each in self.digests if there.get(each) != sizes[each]]:
+                self.forget(digest)
             self._compared = True
-
-    def _size(self, digest: bytes) -> int | None:
-        try:
-            return self.path(digest).stat().st_size
-        except FileNotFoundError:
-            return None
 
     def forget(self, digest: bytes) -> None:
         self.path(digest).unlink(missing_ok=True)

@@ -183,7 +183,9 @@ class Stager:
     ) -> None:
         calls = self._calls(first)
         manifest = await self._manifest(calls, store, version)
-        staging = await asyncio.to_thread(store.begin, version, manifest)
+        staging = await asyncio.to_thread(
+            store.begin, version, manifest, self._in_use(store.tree.name)
+        )
         await content.fetch_files(calls, store.tree.name, staging, progress, self.refuse)
         await asyncio.to_thread(store.finish, version, staging)
 
@@ -234,7 +236,7 @@ class Stager:
             store.check_place()
             if _is_sound(store, version):
                 return
-            staging = store.begin(version, source.manifest)
+            staging = store.begin(version, source.manifest, in_use)
             of = len(staging.missing)
             for done, digest in enumerate(list(staging.missing)):
                 progress(done, of)
@@ -243,6 +245,7 @@ class Stager:
             store.finish(version, staging)
 
         async with self._staging(name):
+            in_use = self._in_use(name)
             await asyncio.to_thread(work)
             self._note(name, version)
 

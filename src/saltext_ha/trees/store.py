@@ -27,7 +27,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgpack
@@ -71,8 +71,6 @@ class TreeStore:
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
         self._pristine = Pristine(tree.folder / "pristine", stop)
-        self._kept: set[bytes] | None = None
-        """The versions that were to be kept at the last tidying."""
         # Data of versions that are here; forgotten when that version comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
@@ -172,12 +170,16 @@ class TreeStore:
 
     # -- a new version
 
-    def begin(self, version: bytes, manifest: Manifest) -> Staging:
+    def begin(
+        self, version: bytes, manifest: Manifest, in_use: Collection[bytes] | None = None
+    ) -> Staging:
         """
         Put together the parts of a version that are here: folders, links, files of other versions.
 
         It uses files that earlier attempts have fetched, and removes everything else of them.
 
+        :param in_use: all versions but these and the served one are removed if there is no room;
+            None: none is.
         :raises OSError: among others, ENOSPC: there is no room for what is still to come.
         """
         self._make_folders()
@@ -194,9 +196,10 @@ class TreeStore:
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
+        removable = set() if in_use is None else {*self.versions()} - {*in_use, version, live}
+        self._make_room(staging, removable)
         for digest in self._pristine.digests & staging.missing.keys():
             self._restore(staging, digest)
-        self._check_room(version, staging.needed())
         return staging
 
     def _restore(self, staging: Staging, digest: bytes) -> None:
@@ -224,28 +227,27 @@ class TreeStore:
             if path.name not in wanted:
                 _remove(path)
 
-    def _check_room(self, version: bytes, needed: int) -> None:
-        """:raises OSError: ENOSPC, before the disk is filled by a part of *version*."""
-        if needed > self._free():
-            self._remove_undeployed(version)
-        free = self._free()
-        if free < needed <= free + self._pristine.size():
-            self._pristine.keep({})  # a new version is worth more
-            free = self._free()
+    def _make_room(self, staging: Staging, removable: Iterable[bytes]) -> None:
+        """
+        Have room for what is missing: remove versions that are in no use, then copies that others
+        need, until it fits.
+
+        :raises OSError: ENOSPC, before the disk is filled by a part of the version.
+        """
+        needed = staging.needed()
+        for version in removable:
+            if needed > self._free() and not any(self.edits(version)):
+                self.take_out(version)
+        free, sizes = self._free(), self._pristine.sizes()
+        # A copy of what is missing may be the last: it is not dropped.
+        droppable = sorted(sizes.keys() - staging.missing.keys(), key=sizes.__getitem__)
+        if needed <= free + sum(map(sizes.__getitem__, droppable)):
+            while needed > free and droppable:  # clones free nothing
+                self._pristine.forget(droppable.pop())
+                free = self._free()
         if needed > free:
             words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
             raise OSError(errno.ENOSPC, words, str(self.tree.folder))
-
-    def _remove_undeployed(self, version: bytes) -> None:
-        """
-        Remove versions that were staged since :meth:`keep`, and not deployed: another master could
-        not stage them, or their check failed there. Not *version*.
-        """
-        if self._kept is None:
-            return
-        for other in set(self.versions()) - self._kept - {version, self.live()[1]}:
-            if not any(self.edits(other)):
-                self.take_out(other)
 
     def _free(self) -> int:
         there = os.statvfs(self._staging)
@@ -369,7 +371,6 @@ class TreeStore:
         :return: the names of the edited ones.
         """
         live = self.live()[1]
-        self._kept = versions
         self.clear_staging()
         self._remove_left_over()
         edited = []

@@ -505,6 +505,60 @@ async def test_of_two_who_deploy_at_once_the_second_looks_again(tmp_path: Path) 
 
 
 @in_a_loop
+async def test_a_version_that_is_being_checked_gives_no_room_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = "sh -c 'test ! -e slow || while test ! -e ../../../../go; do sleep 0.05; done'"
+    two = places(tmp_path, "m1", "m2", check=wait)
+    put(source(two[0]), STATES)
+    statvfs = os.statvfs
+
+    def full(path: Path) -> Any:
+        there = versions(two[0]) / "versions"
+        if there.parent in Path(path).parents and any(there.glob("*/slow")):
+            return SimpleNamespace(f_bavail=0, f_frsize=1, f_blocks=1)
+        return statvfs(path)
+
+    async with met(*two):
+        await deployed(two[0])
+        spare = versions(two[0]) / "staging"
+        await until(lambda: any(spare.glob("*.spare")), "it is tidied")
+        put(source(two[0]), {"slow": "m1"})
+        put(source(two[1]), {"quick": "m2"})
+        slow = asyncio.ensure_future(run(two[0], "deploy"))
+        await until(lambda: any(versions(two[0]).glob("versions/*/slow")), "it is being checked")
+        monkeypatch.setattr(os, "statvfs", full)
+        refused = await run(two[1], "deploy")
+        monkeypatch.undo()
+        (tmp_path / "trees" / "go").touch()
+        assert (await slow)["retcode"] == 0
+        assert "nothing was switched: m1: states: " in refused["error"]
+        assert "are free" in refused["error"]
+        assert served(two[0]) == served(two[1]) == {**STATES, "slow": "m1"}
+
+
+@in_a_loop
+async def test_what_was_too_large_before_any_deployment_leaves_room_for_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2", own={"m2": {"check": "sh -c '! test -e large'"}})
+    put(source(two[0]), {**STATES, "large": "x"})
+    statvfs = os.statvfs
+
+    def full(path: Path) -> Any:
+        if any(versions(two[0]).glob("versions/*/large")):
+            return SimpleNamespace(f_bavail=0, f_frsize=1, f_blocks=1)
+        return statvfs(path)
+
+    async with met(*two):
+        assert (await run(two[0], "deploy"))["retcode"] == 2
+        monkeypatch.setattr(os, "statvfs", full)
+        (source(two[0]) / "large").unlink()
+        put(source(two[0]), {"small.sls": "{}\n"})
+        await deployed(two[0])
+
+
+@in_a_loop
 async def test_a_master_without_that_tree_is_named(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2", own={"m2": None})
     put(source(two[0]), STATES)

@@ -41,10 +41,12 @@ class Master:
                 (source / path).write_text(text)
         return take(source, (), False, self.root / "digests")
 
-    def begun(self, files: dict[str, str]) -> tuple[Staging, Source, bytes]:
+    def begun(
+        self, files: dict[str, str], in_use: list[bytes] | None = None
+    ) -> tuple[Staging, Source, bytes]:
         found = self.read(files)
         version = manifests.version_of(found.manifest)
-        return self.store.begin(version, found.manifest), found, version
+        return self.store.begin(version, found.manifest, in_use), found, version
 
     def deploy(self, files: dict[str, str], keep: int = 5) -> Staging:
         staging, found, version = self.begun(files)
@@ -250,6 +252,65 @@ def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
     assert not copy.exists()
 
 
+def test_of_the_copies_no_more_give_way_than_must(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.deploy({"a": "1", "b": "333", "c": "55555"})
+    folder, statvfs = preserved(master), os.statvfs
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        room = 13 - sum(copy.stat().st_size for copy in folder.iterdir())
+        return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    master.begun({"new": "88888888"})
+    assert sorted(copy.read_text() for copy in folder.iterdir()) == ["1", "333"]
+
+
+def test_an_undeployed_version_gives_way_before_the_copies(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging, found, undeployed = master.begun({"large": "large"})
+    for digest, paths in staging.missing.items():
+        staging.copy(digest, found.folder / paths[0])
+        assert staging.settle(digest)
+    master.store.finish(undeployed, staging)
+    there, statvfs = master.store.path_of(undeployed), os.statvfs
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        return SimpleNamespace(f_bavail=0 if there.exists() else 4, f_frsize=1, f_blocks=1)
+
+    master.kept = [undeployed]
+    folder = preserved(master)
+    monkeypatch.setattr(os, "statvfs", small)
+    master.begun({"new": "new"}, [])
+    assert not there.exists()
+    assert [copy.read_text() for copy in folder.iterdir()] == ["large"]
+
+
+def test_there_is_room_before_a_copy_is_used(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.deploy({"a": "good"})
+    (copy,) = preserved(master).iterdir()
+    (master.root / "live" / "a").write_text("by hand")
+    statvfs, free = os.statvfs, 3
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=1)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    with pytest.raises(OSError, match="are free"):
+        master.begun({"a": "good"})
+    assert copy.read_text() == "good", "it may be the last of its kind"
+    free = 4
+    staging, _, _ = master.begun({"a": "good"})
+    assert not staging.missing
+
+
 def test_what_was_fetched_and_is_another_content_is_thrown_away(master: Master) -> None:
     staging, found, _ = master.begun(FILES)
     first, source = next(iter(staging.missing)), master.root / "source"
@@ -390,11 +451,10 @@ def test_a_version_that_was_never_deployed_gives_way(
         return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
 
     monkeypatch.setattr(os, "statvfs", small)
-    tidied, master.store = master.store, TreeStore(master.store.tree)
-    with pytest.raises(OSError, match="are free"):  # before it is told what to keep, it keeps all
-        master.begun({**FILES, "new": "new"})
-    master.store = tidied
-    master.begun({**FILES, "new": "new"})
+    for in_use in (None, [large]):
+        with pytest.raises(OSError, match="are free"):
+            master.begun({**FILES, "new": "new"}, in_use)
+    master.begun({**FILES, "new": "new"}, [])
     assert set(master.store.versions()) == {*master.kept, edited}
 
 
