@@ -92,10 +92,10 @@ class Pristine:
         :raises OSError: it cannot be written.
         """
         try:
-            file = open(source, "rb", opener=_no_link)
+            opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:  # root has made it for itself alone, say, or it is gone
             return True
-        with file:
+        with os.fdopen(opened, "rb") as file:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             new = self.folder / _NEW
             try:
@@ -128,10 +128,6 @@ def _cloned(file: BinaryIO, copy: BinaryIO) -> bool:
     except OSError:
         return False  # whatever the reason is, a copy meets it as well
     return True
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _own(path: str, flags: int) -> int:

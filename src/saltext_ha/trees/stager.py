@@ -287,7 +287,7 @@ class Stager:
             raise HaError(why)
 
     async def _take_out(self, store: TreeStore, version: bytes) -> None:
-        """Remove a version that no hand has edited, but its check; it is staged anew when needed."""
+        """Remove a version that its check has changed, unless it is in use."""
         async with self.locks[store.tree.name], _explained(store.tree):
             if version not in self._in_use(store.tree.name):
                 await asyncio.to_thread(store.take_out, version)

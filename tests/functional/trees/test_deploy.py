@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
+import shlex
 import shutil
 import signal
 import stat
@@ -27,6 +29,7 @@ from saltext_ha.trees.source import commit
 from saltext_ha.trees.staging import Parts
 from tests.engines import QUICK, in_a_loop, met, run, running, until
 
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -465,6 +468,25 @@ async def test_of_a_version_that_a_check_has_changed_nothing_is_left(
         go.touch()
         assert (await run(place, "rollback", 1))["retcode"] == 0
         assert served(place) == STATES
+
+
+@pytest.mark.parametrize("check", ["true", "false"])
+def test_a_check_of_a_copy_as_in_the_docs_leaves_nothing(tmp_path: Path, check: str) -> None:
+    """Copies of secrets, among others."""
+    page = (ROOT / "docs" / "trees.md").read_text()
+    (command,) = re.findall("`(sh -c 'd=.*)`", page)
+    put(tmp_path / "version", STATES)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    done = subprocess.run(
+        shlex.split(command.replace("…", f"touch written && test -e top.sls && {check}")),
+        cwd=tmp_path / "version",
+        env={**os.environ, "TMPDIR": str(copies)},
+        check=False,
+    )
+    assert done.returncode == int(check == "false")
+    assert not [*copies.iterdir()]
+    assert not (tmp_path / "version" / "written").exists()
 
 
 @in_a_loop
