@@ -110,6 +110,10 @@ class Stager:
         """Versions of a tree that were verified and not served since: some may be served soon."""
         return set(self._staged[name])
 
+    def in_use(self, name: str) -> set[bytes]:
+        """Versions of a tree that are being checked, or are deployed."""
+        return {*self._checked[name], *self.deployed(name)}
+
     def served(self, name: str, version: bytes) -> None:
         """
         Forget that it was verified, and those before it: they were staged in vain. Once a version
@@ -184,7 +188,7 @@ class Stager:
         calls = self._calls(first)
         manifest = await self._manifest(calls, store, version)
         staging = await asyncio.to_thread(
-            store.begin, version, manifest, self._in_use(store.tree.name)
+            store.begin, version, manifest, self.in_use(store.tree.name)
         )
         await content.fetch_files(calls, store.tree.name, staging, progress, self.refuse)
         await asyncio.to_thread(store.finish, version, staging)
@@ -245,7 +249,7 @@ class Stager:
             store.finish(version, staging)
 
         async with self._staging(name):
-            in_use = self._in_use(name)
+            in_use = self.in_use(name)
             await asyncio.to_thread(work)
             self._note(name, version)
 
@@ -289,12 +293,8 @@ class Stager:
     async def _take_out(self, store: TreeStore, version: bytes) -> None:
         """Remove a version that its check has changed, unless it is in use."""
         async with self.locks[store.tree.name], _explained(store.tree):
-            if version not in self._in_use(store.tree.name):
+            if version not in self.in_use(store.tree.name):
                 await asyncio.to_thread(store.take_out, version)
-
-    def _in_use(self, name: str) -> set[bytes]:
-        """Versions of a tree that are being checked, or are deployed."""
-        return {*self._checked[name], *self.deployed(name)}
 
 
 @contextlib.asynccontextmanager

@@ -238,16 +238,21 @@ class TreeStore:
         for version in removable:
             if needed > self._free() and not any(self.edits(version)):
                 self.take_out(version)
-        free, sizes = self._free(), self._pristine.sizes()
-        # A copy of what is missing may be the last: it is not dropped.
-        droppable = sorted(sizes.keys() - staging.missing.keys(), key=sizes.__getitem__)
-        if needed <= free + sum(map(sizes.__getitem__, droppable)):
-            while needed > free and droppable:  # clones free nothing
-                self._pristine.forget(droppable.pop())
-                free = self._free()
-        if needed > free:
+        if needed > self._free():
+            self._drop_copies(needed, staging.missing.keys())
+        if needed > (free := self._free()):
             words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
             raise OSError(errno.ENOSPC, words, str(self.tree.folder))
+
+    def _drop_copies(self, needed: int, missing: Collection[bytes]) -> None:
+        """Drop the largest copies until *needed* bytes are free, if they can be."""
+        sizes = self._pristine.sizes()
+        # A copy of what is missing may be the last: it is not dropped.
+        droppable = sorted(sizes.keys() - missing, key=sizes.__getitem__)
+        if needed > self._free() + sum(map(sizes.__getitem__, droppable)):
+            return
+        while droppable and needed > self._free():  # clones free nothing
+            self._pristine.forget(droppable.pop())
 
     def _free(self) -> int:
         there = os.statvfs(self._staging)

@@ -359,7 +359,7 @@ class Trees:
 
     def _kept(self, name: str) -> set[bytes]:
         """Versions of a tree that a rollback can go back to, or that may be served soon."""
-        return self._deployed(name) | self._stager.verified(name)
+        return self._stager.in_use(name) | self._stager.verified(name)
 
     def _deployed(self, name: str) -> set[bytes]:
         """Versions of a tree that a rollback can go back to."""

@@ -519,6 +519,9 @@ async def test_of_two_who_deploy_at_once_the_second_looks_again(tmp_path: Path) 
         slow = asyncio.ensure_future(run(two[0], "deploy"))
         await until(lambda: any(versions(two[0]).glob("versions/*/slow")), "it is being checked")
         assert (await run(two[1], "deploy"))["retcode"] == 0
+        spare = versions(two[0]) / "staging"
+        await until(lambda: any(spare.glob("*.spare")), "it is tidied")
+        assert any(versions(two[0]).glob("versions/*/slow")), "its check still runs"
         (tmp_path / "trees" / "go").touch()
         refused = await slow
         assert refused["retcode"] == 2
