@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 import signal
-import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,56 +13,22 @@ import psutil
 
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.config.trees import Tree
-from saltext_ha.trees.entries import entries
 
 MOST_OUTPUT = 4000  # bytes of a check's output
 MOST_READ = 64 * 1024  # what a pipe holds
 KILLED = 5.0  # seconds in which a process that gets SIGKILL ends
-LISTED = 5
-
-_Seen = dict[str, tuple[int, ...]]
 
 
 async def check(tree: Tree, folder: Path) -> None:
     """
-    Run ``check:`` of *tree* on a version of it.
+    Run ``check:`` of *tree* on a version of it, in *folder*.
 
-    :raises HaError: it failed, took too long, or changed something in *folder*; has its output,
-        unless the tree is secret.
+    :raises HaError: it failed, or took too long; has its output, unless the tree is secret.
     """
-    if not tree.check:
-        return
-    before = await asyncio.to_thread(_seen, folder)
     said, code = await _run(tree, folder)
     if code != 0:
         shown = "run it there to see why (the tree is secret)" if tree.secret else said
         raise HaError(f"check: {tree.check}: exit code {code}: {shown}")
-    if changed := _changed(before, await asyncio.to_thread(_seen, folder)):
-        paths = ", ".join(changed[:LISTED])
-        more = f" and {len(changed) - LISTED} more" if len(changed) > LISTED else ""
-        raise HaError(
-            f"check: {tree.check}: it changed the version that it checked: {paths}{more}; let it "
-            "write elsewhere, or check a copy"
-        )
-
-
-def _seen(folder: Path) -> _Seen:
-    """Path → what differs when somebody has written there."""
-    try:
-        there = entries(folder)
-    except OSError as exc:  # without the path: it names a version, and the tree may be secret
-        raise HaError(f"check: the version cannot be read: {exc.strerror or exc}") from None
-    return {path: _state(status) for path, status in there.items()}
-
-
-def _state(status: os.stat_result) -> tuple[int, ...]:
-    if stat.S_ISDIR(status.st_mode):  # what is in it has a row of its own
-        return (status.st_mode,)
-    return status.st_mode, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _changed(before: _Seen, after: _Seen) -> list[str]:
-    return sorted(p for p in before.keys() | after.keys() if before.get(p) != after.get(p))
 
 
 async def _run(tree: Tree, folder: Path) -> tuple[str, int]:

@@ -5,17 +5,17 @@ Versions share unchanged files by hard links. So whoever edits a live file in it
 editors do, changes it in all versions. They are put together again from these copies.
 
 A copy is a clone where the file system has that (XFS, btrfs), and takes no space. Elsewhere copies
-are made only while a tenth of the disk stays free. They are verified when they are used, and made
-again after a crash; so they need not be durable.
+are made only while a tenth of the disk stays free. They are verified when they are used, and those
+that a power cut has torn are made again; so they need not be durable.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
-import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,10 +31,17 @@ _NAME = re.compile("[0-9a-f]{64}")
 
 
 class Pristine:
-    """The copies, in *folder*: a file for each content, named by its SHA-256."""
+    """
+    The copies, in *folder*: a file for each content, named by its SHA-256.
 
-    def __init__(self, folder: Path) -> None:
+    :param stop: raises to end long work.
+    """
+
+    def __init__(self, folder: Path, stop: Callable[[], None]) -> None:
         self.folder = folder
+        self._stop = stop
+        self._compared = False
+        """Whether the sizes of the copies were looked at: those of an earlier run may be torn."""
         self._known: set[bytes] | None = None
 
     def path(self, digest: bytes) -> Path:
@@ -51,14 +58,27 @@ class Pristine:
             self._known = {bytes.fromhex(name) for name in names if _NAME.fullmatch(name)}
         return self._known
 
-    def size(self) -> int:
-        """Bytes of all copies."""
-        return sum(file.stat().st_size for file in map(self.path, self.digests) if file.exists())
+    def sizes(self) -> dict[bytes, int]:
+        """The bytes of each copy that is there."""
+        found = {}
+        for digest in self.digests:
+            with contextlib.suppress(FileNotFoundError):
+                found[digest] = self.path(digest).stat().st_size
+        return found
 
-    def keep(self, wanted: Collection[bytes]) -> None:
-        """Remove all other copies."""
-        for digest in self.digests.difference(wanted):
+    def keep(self, sizes: Mapping[bytes, int]) -> None:
+        """
+        Remove all other copies, and the first time also those that are torn.
+
+        :param sizes: SHA-256 of each content → its bytes.
+        """
+        for digest in self.digests - sizes.keys():
             self.forget(digest)
+        if not self._compared:
+            there = self.sizes()
+            for digest in [each for each in self.digests if there.get(each) != sizes[each]]:
+                self.forget(digest)
+            self._compared = True
 
     def forget(self, digest: bytes) -> None:
         self.path(digest).unlink(missing_ok=True)
@@ -66,26 +86,35 @@ class Pristine:
 
     def add(self, digest: bytes, source: Path) -> bool:
         """
-        Copy *source*, which has that content, unless it is changed meanwhile.
+        Copy *source*, which has that content, unless it cannot be read or is changed meanwhile.
 
         :return: whether there is room for a copy.
-        :raises OSError: it cannot be read or written.
+        :raises OSError: it cannot be written.
         """
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        new = self.folder / _NEW
         try:
-            with open(source, "rb", opener=_no_link) as file, open(new, "wb", opener=_own) as copy:
-                before = mark_of(os.fstat(file.fileno()))
-                if not _cloned(file, copy):
-                    if not self._has_room(before[2]):
-                        return False
-                    shutil.copyfileobj(file, copy, BLOCK)
-                    copy.flush()
-                if mark_of(os.fstat(file.fileno())) == before:
-                    new.replace(self.path(digest))
-                    self.digests.add(digest)
-        finally:
-            new.unlink(missing_ok=True)
+            opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # root has made it for itself alone, say, or it is gone
+            return True
+        with os.fdopen(opened, "rb") as file:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            new = self.folder / _NEW
+            try:
+                return self._copy(digest, file, new)
+            finally:
+                new.unlink(missing_ok=True)
+
+    def _copy(self, digest: bytes, file: BinaryIO, new: Path) -> bool:
+        before = mark_of(os.fstat(file.fileno()))
+        with open(new, "wb", opener=_own) as copy:
+            if not _cloned(file, copy):
+                if not self._has_room(before[2]):
+                    return False
+                while block := file.read(BLOCK):
+                    copy.write(block)
+                    self._stop()
+        if mark_of(os.fstat(file.fileno())) == before:
+            new.replace(self.path(digest))
+            self.digests.add(digest)
         return True
 
     def _has_room(self, size: int) -> bool:
@@ -99,10 +128,6 @@ def _cloned(file: BinaryIO, copy: BinaryIO) -> bool:
     except OSError:
         return False  # whatever the reason is, a copy meets it as well
     return True
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _own(path: str, flags: int) -> int:

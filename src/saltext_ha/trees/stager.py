@@ -25,6 +25,7 @@ from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import FOREIGN, TreeStore
 
 LISTED = 20
+SHOWN = 5  # paths that a check has changed
 NONSENSE = "nonsense about a tree"
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
@@ -52,6 +53,8 @@ class Stager:
     :param links: to the peers, by name.
     :param refused: takes what was refused, and the name of the peer.
     :param stop: raises to end long work.
+    :ivar deployed: takes a tree; returns the versions of it that registers name. Set by
+        :class:`.Trees`, which has these.
     """
 
     def __init__(
@@ -66,6 +69,9 @@ class Stager:
         self._links, self._refused = links, refused
         self._content = Content(self.stores)
         self._work: dict[tuple[str, bytes], _Work] = {}
+        self.deployed: Callable[[str], set[bytes]] = lambda name: set()
+        self._checked: dict[str, list[bytes]] = {name: [] for name in self.stores}
+        """Tree → versions whose check runs."""
         self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
 
     def for_peers(self) -> dict[str, Handler]:
@@ -104,9 +110,26 @@ class Stager:
         """Versions of a tree that were verified and not served since: some may be served soon."""
         return set(self._staged[name])
 
+    def in_use(self, name: str) -> set[bytes]:
+        """Versions of a tree that are being checked, or are deployed."""
+        return {*self._checked[name], *self.deployed(name)}
+
     def served(self, name: str, version: bytes) -> None:
-        """Forget that it was verified: once it is served, somebody may edit it."""
-        if version in self._staged[name]:
+        """
+        Forget that it was verified, and those before it: they were staged in vain. Once a version
+        is served, somebody may edit it.
+        """
+        staged = self._staged[name]
+        while version in staged:
+            staged.popleft()
+
+    def _note(self, name: str, version: bytes) -> None:
+        """Remember that a version was verified, as the last one."""
+        self._forget(name, version)
+        self._staged[name].append(version)
+
+    def _forget(self, name: str, version: bytes) -> None:
+        with contextlib.suppress(ValueError):
             self._staged[name].remove(version)
 
     def refuse(self, peer: str) -> None:
@@ -155,14 +178,20 @@ class Stager:
         """
         async with self._staging(name) as store:
             await asyncio.to_thread(store.check_place)
-            if await asyncio.to_thread(_is_sound, store, version):
-                return
-            calls = self._calls(first)
-            manifest = await self._manifest(calls, store, version)
-            staging = await asyncio.to_thread(store.begin, version, manifest)
-            await content.fetch_files(calls, name, staging, progress, self.refuse)
-            await asyncio.to_thread(store.finish, version, staging)
-            self._staged[name].append(version)
+            if not await asyncio.to_thread(_is_sound, store, version):
+                await self._fetch(store, version, first, progress)
+            self._note(name, version)
+
+    async def _fetch(
+        self, store: TreeStore, version: bytes, first: str, progress: content.Progress
+    ) -> None:
+        calls = self._calls(first)
+        manifest = await self._manifest(calls, store, version)
+        staging = await asyncio.to_thread(
+            store.begin, version, manifest, self.in_use(store.tree.name)
+        )
+        await content.fetch_files(calls, store.tree.name, staging, progress, self.refuse)
+        await asyncio.to_thread(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
     async def _staging(self, name: str) -> AsyncIterator[TreeStore]:
@@ -211,7 +240,7 @@ class Stager:
             store.check_place()
             if _is_sound(store, version):
                 return
-            staging = store.begin(version, source.manifest)
+            staging = store.begin(version, source.manifest, in_use)
             of = len(staging.missing)
             for done, digest in enumerate(list(staging.missing)):
                 progress(done, of)
@@ -220,13 +249,52 @@ class Stager:
             store.finish(version, staging)
 
         async with self._staging(name):
+            in_use = self.in_use(name)
             await asyncio.to_thread(work)
-            self._staged[name].append(version)
+            self._note(name, version)
 
     async def check(self, name: str, version: bytes) -> None:
-        """Run ``check:`` on a staged version. :raises HaError: it failed, or took too long."""
-        store = self.stores[name]
-        await checking.check(store.tree, store.path_of(version))
+        """
+        Run ``check:`` on a staged version.
+
+        :raises HaError: it failed, took too long, or changed something in the version.
+        """
+        if not self.stores[name].tree.check:
+            return
+        try:
+            await self._check(self.stores[name], version)
+        except BaseException:  # also when the engine stops
+            self._forget(name, version)
+            raise
+
+    async def _check(self, store: TreeStore, version: bytes) -> None:
+        tree, why = store.tree, ""
+        uses = self._checked[tree.name]
+        uses.append(version)
+        try:
+            try:
+                await checking.check(tree, store.path_of(version))
+            except HaError as exc:
+                why = str(exc)
+            async with _explained(tree):  # it was sound when it was staged
+                changed = await asyncio.to_thread(_changed, store, version)
+        finally:
+            uses.remove(version)
+        if changed:
+            await self._take_out(store, version)
+        if changed and not why:
+            why = (
+                f"check: {tree.check}: it changed the version that it checked: {changed}; let it "
+                "write elsewhere, or check a copy"
+            )
+        if why:
+            raise HaError(why)
+
+    async def _take_out(self, store: TreeStore, version: bytes) -> None:
+        """Remove a version that its check has changed, unless it is in use."""
+        async with self.locks[store.tree.name], _explained(store.tree):
+            if version not in self.in_use(store.tree.name):
+                await asyncio.to_thread(store.take_out, version)
 
 
 @contextlib.asynccontextmanager
@@ -251,6 +319,15 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
         "edited": len(paths),
         "edits": [*map(as_text, paths[:LISTED])],
     }
+
+
+def _changed(store: TreeStore, version: bytes) -> str:
+    """The first paths that were changed in a version; empty: none was."""
+    if store.manifest(version) is None:
+        return "it is gone"
+    paths = sorted({path for each in store.edits(version) for path in each})
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return f"{', '.join(map(as_text, paths[:SHOWN]))}{more}"
 
 
 def _is_sound(store: TreeStore, version: bytes) -> bool:

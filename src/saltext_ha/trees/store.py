@@ -27,7 +27,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgpack
@@ -70,9 +70,7 @@ class TreeStore:
         self._versions = tree.folder / "versions"
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
-        self._pristine = Pristine(tree.folder / "pristine")
-        self._kept: set[bytes] | None = None
-        """The versions that were to be kept at the last tidying."""
+        self._pristine = Pristine(tree.folder / "pristine", stop)
         # Data of versions that are here; forgotten when that version comes or goes.
         self._loaded: dict[bytes, Manifest] = {}
         self._marked: dict[bytes, Marks] = {}
@@ -141,8 +139,11 @@ class TreeStore:
         """For each of *digests*, a file here with that content, judged without reading it."""
         order = self._in_order()
         for digest in digests:
-            found = self._with_content(digest, order)
-            yield next((self.path_of(v) / path for v, path in found if self._is_put(v, path)), None)
+            yield self._holder(digest, order)
+
+    def _holder(self, digest: bytes, order: list[bytes]) -> Path | None:
+        found = self._with_content(digest, order)
+        return next((self.path_of(v) / path for v, path in found if self._is_put(v, path)), None)
 
     def _with_content(self, digest: bytes, order: list[bytes]) -> Iterator[tuple[bytes, str]]:
         for version in order:
@@ -169,12 +170,16 @@ class TreeStore:
 
     # -- a new version
 
-    def begin(self, version: bytes, manifest: Manifest) -> Staging:
+    def begin(
+        self, version: bytes, manifest: Manifest, in_use: Collection[bytes] | None = None
+    ) -> Staging:
         """
         Put together the parts of a version that are here: folders, links, files of other versions.
 
         It uses files that earlier attempts have fetched, and removes everything else of them.
 
+        :param in_use: all versions but these and the served one are removed if there is no room;
+            None: none is.
         :raises OSError: among others, ENOSPC: there is no room for what is still to come.
         """
         self._make_folders()
@@ -191,9 +196,10 @@ class TreeStore:
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
+        removable = set() if in_use is None else {*self.versions()} - {*in_use, version, live}
+        self._make_room(staging, removable)
         for digest in self._pristine.digests & staging.missing.keys():
             self._restore(staging, digest)
-        self._check_room(version, staging.needed())
         return staging
 
     def _restore(self, staging: Staging, digest: bytes) -> None:
@@ -221,29 +227,32 @@ class TreeStore:
             if path.name not in wanted:
                 _remove(path)
 
-    def _check_room(self, version: bytes, needed: int) -> None:
-        """:raises OSError: ENOSPC, before the disk is filled by a part of *version*."""
+    def _make_room(self, staging: Staging, removable: Iterable[bytes]) -> None:
+        """
+        Have room for what is missing: remove versions that are in no use, then copies that others
+        need, until it fits.
+
+        :raises OSError: ENOSPC, before the disk is filled by a part of the version.
+        """
+        needed = staging.needed()
+        for version in removable:
+            if needed > self._free() and not any(self.edits(version)):
+                self.take_out(version)
         if needed > self._free():
-            self._remove_undeployed(version)
-        free = self._free()
-        if free < needed <= free + self._pristine.size():
-            self._pristine.keep(())  # a new version is worth more
-            free = self._free()
-        if needed > free:
+            self._drop_copies(needed, staging.missing.keys())
+        if needed > (free := self._free()):
             words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
             raise OSError(errno.ENOSPC, words, str(self.tree.folder))
 
-    def _remove_undeployed(self, version: bytes) -> None:
-        """
-        Remove versions that were staged since :meth:`keep`, and not deployed: another master could
-        not stage them, or their check failed there. Not *version*.
-        """
-        if self._kept is None:
+    def _drop_copies(self, needed: int, missing: Collection[bytes]) -> None:
+        """Drop the largest copies until *needed* bytes are free, if they can be."""
+        sizes = self._pristine.sizes()
+        # A copy of what is missing may be the last: it is not dropped.
+        droppable = sorted(sizes.keys() - missing, key=sizes.__getitem__)
+        if needed > self._free() + sum(map(sizes.__getitem__, droppable)):
             return
-        for other in set(self.versions()) - self._kept - {version, self.live()[1]}:
-            if not any(self.edits(other)):
-                self._take_out(other)
-                _remove(self._staging / NEXT)
+        while droppable and needed > self._free():  # clones free nothing
+            self._pristine.forget(droppable.pop())
 
     def _free(self) -> int:
         there = os.statvfs(self._staging)
@@ -367,7 +376,6 @@ class TreeStore:
         :return: the names of the edited ones.
         """
         live = self.live()[1]
-        self._kept = versions
         self.clear_staging()
         self._remove_left_over()
         edited = []
@@ -379,13 +387,20 @@ class TreeStore:
                 continue
             _remove(rest)
             before = self.manifest(version) or {}, self._marks(version)
-            self._take_out(version)
+            self._set_aside(version)
         if live:
             self._prepare(rest, *before, live)
         _remove(rest)
         return edited
 
-    def _take_out(self, version: bytes) -> None:
+    def take_out(self, version: bytes) -> None:
+        """Remove a version, with all edits in it, unless it is served."""
+        if version in self.versions() and version != self.live()[1]:
+            _remove(self._staging / NEXT)
+            self._set_aside(version)
+            _remove(self._staging / NEXT)
+
+    def _set_aside(self, version: bytes) -> None:
         """Move a version from the others to a folder that is reused, or removed."""
         path = self.path_of(version)
         # The manifest first: without it, the rest of a version does not count as one.
@@ -394,25 +409,33 @@ class TreeStore:
         path.rename(self._staging / NEXT)
         self._forget(version)
 
-    def preserve(self, versions: set[bytes]) -> bool:
+    def lacking(self, versions: set[bytes]) -> list[bytes]:
         """
-        Copy contents of *versions* and of the served one, out of reach of edits in place; remove
-        copies of others.
+        The contents of *versions* and of the served one that have no copy; removes copies of
+        others.
+        """
+        sizes: dict[bytes, int] = {}
+        for version in filter(None, versions | {self.live()[1]}):
+            nodes = (self.manifest(version) or {}).values()
+            sizes.update((node.what, node.size) for node in nodes if node.kind == FILE)
+        self._pristine.keep(sizes)
+        return [*(sizes.keys() - self._pristine.digests)]
 
-        :return: whether there is more to copy than is copied in ``AT_A_TIME`` seconds.
+    def preserve(self, lacking: list[bytes]) -> None:
+        """
+        Copy some of the contents *lacking*, out of reach of edits in place, for ``AT_A_TIME``
+        seconds, but at least one; remove these from *lacking*. Without room, that is emptied.
         """
         until = time.monotonic() + AT_A_TIME
-        kept = [*filter(None, versions | {self.live()[1]})]
-        wanted: set[bytes] = set().union(*map(self._index, kept))
-        self._pristine.keep(wanted)
-        lacking = wanted - self._pristine.digests
-        for digest, path in zip(lacking, self.holders(lacking), strict=True):
-            self._stop()
-            if time.monotonic() > until:
-                return True
+        order = self._in_order()
+        while lacking:
+            digest = lacking.pop()
+            path = self._holder(digest, order)
             if path is not None and not self._pristine.add(digest, path):
-                break
-        return False
+                lacking.clear()
+            if time.monotonic() > until:
+                return
+            self._stop()
 
     def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
         """Make the spare of the version *live* out of a *folder* that holds *before*."""

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # A fileserver that listed the old files just before the switch writes that list just after it.
 SETTLED = 2.0
-# Seconds between two steps of copying; each takes a fifth of a second.
+# Seconds between two steps of copying; each takes a fifth of a second, or as long as one file.
 BREATH = 1.0
 
 
@@ -70,8 +70,13 @@ class Trees:
         """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
         """Tree → why this master does not serve its current version."""
+        self._untidy: dict[str, str] = {}
+        """Tree → why its versions are not tidied or copied."""
+        self._lacking: dict[str, list[bytes]] = {}
+        """Tree → contents that are still to be copied, while they are."""
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
+        stager.deployed = self._deployed
         self.registers = {name: self._stored(name) for name in self._stores}
 
     def _stored(self, name: str) -> Register:
@@ -219,8 +224,10 @@ class Trees:
             await self.look()
             if not tidied and not self.behind():  # before, versions here may still be needed
                 tidied = True
-                for name in self._stores:
-                    if self.registers[name].current is not None:
+                for name, store in self._stores.items():
+                    # Deployments that nobody here knows of: replica.db may come back.
+                    lost = self.registers[name].current is None and store.live()[0] == LINKED
+                    if not lost:
                         self._core.start(self._tidy(name))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
@@ -285,13 +292,10 @@ class Trees:
             self._late.pop(name, None)
             return
         try:
-            store.check_place()
             if store.live()[0] == FOREIGN and not adopt:
                 raise HaError(store.foreign())
             verified = current.version in self._stager.verified(name)
-            # Not as it was verified any more: its check, say, has written there.
-            edited = verified and any(await asyncio.to_thread(store.edits, current.version))
-            if not verified or edited or not store.manifest(current.version):
+            if not verified or not store.manifest(current.version):
                 await self._stager.stage(name, current.version)
             async with self._stager.locks[name]:
                 if store.live() == (LINKED, current.version):
@@ -323,22 +327,43 @@ class Trees:
         self._core.start(self._tidy(name))
 
     async def _tidy(self, name: str) -> None:
-        """Remove versions that no rollback can go back to any more."""
+        """Remove versions that no rollback can go back to any more, and copy contents of others."""
         store, lock = self._stores[name], self._stager.locks[name]
-        with contextlib.suppress(OSError, HaError):  # tried again after the next deployment
+        try:  # what fails is tried again after the next deployment
             async with lock:  # by then, staging under way has verified its version
                 await asyncio.to_thread(store.keep, self._kept(name))
-            more = True
-            while more:
-                async with lock:  # a deployment waits for one step at most
-                    more = await asyncio.to_thread(store.preserve, self._kept(name))
-                if more:
+                lacking = await asyncio.to_thread(store.lacking, self._kept(name))
+            under_way = name in self._lacking
+            self._lacking[name] = lacking
+            if not under_way:
+                await self._preserve(name)
+            self._untidy.pop(name, None)
+        except OSError as exc:
+            why = reason_of(exc)
+            if self._untidy.get(name) != why:
+                log.warning("ha trees: %s: old versions are not tidied or copied: %s", name, why)
+            self._untidy[name] = why
+        except HaError:  # the engine stops
+            pass
+
+    async def _preserve(self, name: str) -> None:
+        """Copy contents until none is lacking; later deployments exchange the list."""
+        try:
+            while self._lacking[name]:
+                async with self._stager.locks[name]:  # a deployment waits for one step at most
+                    await asyncio.to_thread(self._stores[name].preserve, self._lacking[name])
+                if self._lacking[name]:
                     await asyncio.sleep(BREATH)
+        finally:
+            del self._lacking[name]
 
     def _kept(self, name: str) -> set[bytes]:
         """Versions of a tree that a rollback can go back to, or that may be served soon."""
-        entries = self.registers[name].entries[:KEPT]
-        return {entry.version for entry in entries} | self._stager.verified(name)
+        return self._stager.in_use(name) | self._stager.verified(name)
+
+    def _deployed(self, name: str) -> set[bytes]:
+        """Versions of a tree that a rollback can go back to."""
+        return {entry.version for entry in self.registers[name].entries[:KEPT]}
 
     def _clear_lists(self) -> None:
         """Remove Salt's lists of files: it keeps them for ``fileserver_list_cache_time``, 20 s."""

@@ -41,10 +41,12 @@ class Master:
                 (source / path).write_text(text)
         return take(source, (), False, self.root / "digests")
 
-    def begun(self, files: dict[str, str]) -> tuple[Staging, Source, bytes]:
+    def begun(
+        self, files: dict[str, str], in_use: list[bytes] | None = None
+    ) -> tuple[Staging, Source, bytes]:
         found = self.read(files)
         version = manifests.version_of(found.manifest)
-        return self.store.begin(version, found.manifest), found, version
+        return self.store.begin(version, found.manifest, in_use), found, version
 
     def deploy(self, files: dict[str, str], keep: int = 5) -> Staging:
         staging, found, version = self.begun(files)
@@ -120,8 +122,9 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
 
 
 def preserved(master: Master) -> Path:
-    while master.store.preserve(set(master.kept)):
-        pass
+    lacking = master.store.lacking(set(master.kept))
+    while lacking:
+        master.store.preserve(lacking)
     return master.store.tree.folder / "pristine"
 
 
@@ -168,13 +171,61 @@ def test_a_copy_that_a_crash_has_spoilt_is_not_used(master: Master) -> None:
     assert not copy.exists()
 
 
-def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_a_power_cut_has_torn_is_made_again(master: Master) -> None:
+    master.deploy({"a": "good", "b": "well"})
+    for copy in preserved(master).iterdir():
+        copy.write_text("go")
+    master.store = TreeStore(master.store.tree)
+    assert sorted(copy.read_text() for copy in preserved(master).iterdir()) == ["good", "well"]
+
+
+@pytest.mark.parametrize("why", ["closed", "gone"])
+def test_a_file_that_cannot_be_read_ends_no_copying(
+    master: Master, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     master.deploy(FILES)
-    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", 0)
-    assert master.store.preserve(set())
-    monkeypatch.undo()
-    assert not master.store.preserve(set())
-    assert len([*preserved(master).iterdir()]) == len(FILES)
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if str(path).endswith("/versions/" + master.kept[-1].hex() + "/b/3"):
+            raise (PermissionError if why == "closed" else FileNotFoundError)(path)
+        return opened(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    texts = {copy.read_text() for copy in preserved(master).iterdir()}
+    assert texts == {*FILES.values()} - {"b3\n"}
+
+
+def test_the_copying_of_a_large_file_is_given_up_when_it_is_to_be(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saltext_ha.trees.pristine._cloned", lambda *_: False)
+    monkeypatch.setattr("saltext_ha.trees.pristine.BLOCK", 1)
+    master.deploy({"a": "large"})
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise HaError("it stops")
+
+    master.store = TreeStore(master.store.tree, stop)
+    with pytest.raises(HaError, match="it stops"):
+        preserved(master)
+    assert not [*(master.store.tree.folder / "pristine").iterdir()]
+
+
+def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to find out what is lacking, each step copies something."""
+    master.deploy(FILES)
+    monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", -1)
+    lacking = master.store.lacking(set())
+    for number in range(1, len(FILES) + 1):
+        master.store.preserve(lacking)
+        assert len([*(master.store.tree.folder / "pristine").iterdir()]) == number
+    assert not lacking
+    assert not master.store.lacking(set())
 
 
 def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
@@ -199,6 +250,65 @@ def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
     with pytest.raises(OSError, match="are free"):
         master.begun({"a": "12345678"})
     assert not copy.exists()
+
+
+def test_of_the_copies_no_more_give_way_than_must(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.deploy({"a": "1", "b": "333", "c": "55555"})
+    folder, statvfs = preserved(master), os.statvfs
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        room = 13 - sum(copy.stat().st_size for copy in folder.iterdir())
+        return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    master.begun({"new": "88888888"})
+    assert sorted(copy.read_text() for copy in folder.iterdir()) == ["1", "333"]
+
+
+def test_an_undeployed_version_gives_way_before_the_copies(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging, found, undeployed = master.begun({"large": "large"})
+    for digest, paths in staging.missing.items():
+        staging.copy(digest, found.folder / paths[0])
+        assert staging.settle(digest)
+    master.store.finish(undeployed, staging)
+    there, statvfs = master.store.path_of(undeployed), os.statvfs
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        return SimpleNamespace(f_bavail=0 if there.exists() else 4, f_frsize=1, f_blocks=1)
+
+    master.kept = [undeployed]
+    folder = preserved(master)
+    monkeypatch.setattr(os, "statvfs", small)
+    master.begun({"new": "new"}, [])
+    assert not there.exists()
+    assert [copy.read_text() for copy in folder.iterdir()] == ["large"]
+
+
+def test_there_is_room_before_a_copy_is_used(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.deploy({"a": "good"})
+    (copy,) = preserved(master).iterdir()
+    (master.root / "live" / "a").write_text("by hand")
+    statvfs, free = os.statvfs, 3
+
+    def small(path: Path) -> Any:
+        statvfs(path)
+        return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=1)
+
+    monkeypatch.setattr(os, "statvfs", small)
+    with pytest.raises(OSError, match="are free"):
+        master.begun({"a": "good"})
+    assert copy.read_text() == "good", "it may be the last of its kind"
+    free = 4
+    staging, _, _ = master.begun({"a": "good"})
+    assert not staging.missing
 
 
 def test_what_was_fetched_and_is_another_content_is_thrown_away(master: Master) -> None:
@@ -341,11 +451,10 @@ def test_a_version_that_was_never_deployed_gives_way(
         return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
 
     monkeypatch.setattr(os, "statvfs", small)
-    tidied, master.store = master.store, TreeStore(master.store.tree)
-    with pytest.raises(OSError, match="are free"):  # before it is told what to keep, it keeps all
-        master.begun({**FILES, "new": "new"})
-    master.store = tidied
-    master.begun({**FILES, "new": "new"})
+    for in_use in (None, [large]):
+        with pytest.raises(OSError, match="are free"):
+            master.begun({**FILES, "new": "new"}, in_use)
+    master.begun({**FILES, "new": "new"}, [])
     assert set(master.store.versions()) == {*master.kept, edited}
 
 

@@ -129,7 +129,7 @@ class StoreMachine(RuleBasedStateMachine):
             if adopt or not foreign:
                 self.store.switch(version, adopt)
             self.store.keep(set())
-            self.store.preserve(set())
+            self.store.preserve(self.store.lacking(set()))
         self.versions[version] = files
         self.store = TreeStore(self.tree)
         if self.expected is None and self.store.live()[0] != LINKED:
@@ -163,7 +163,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(some=st.integers(0, 3))
     def copy_contents(self, some: int) -> None:
-        self.store.preserve(set(self.store.versions()[:some]))
+        self.store.preserve(self.store.lacking(set(self.store.versions()[:some])))
 
     @rule()
     def start_anew(self) -> None:
@@ -274,4 +274,4 @@ def _deployed(store: TreeStore, files: Files) -> None:
         store.finish(version, staging)
     store.switch(version, adopt=True)
     store.keep(set())
-    store.preserve(set())
+    store.preserve(store.lacking(set()))
