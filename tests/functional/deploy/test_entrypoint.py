@@ -58,7 +58,7 @@ class Container:
         # Salt takes half a second to load, for each of these tests.
         self._program(
             "python",
-            '#!/bin/sh\ncase $2 in */etc/master) echo http://127.0.0.1:4531 ;;'
+            "#!/bin/sh\ncase $2 in */etc/master) echo http://127.0.0.1:4531 ;;"
             f' *) exec {sys.executable} "$@" ;; esac\n',
         )
         # Seconds are short.
