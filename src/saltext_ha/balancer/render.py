@@ -131,7 +131,7 @@ def _server(master: Server, wanted: Wishes) -> str:
         return f"server {api.netloc} max_fails=1 fail_timeout=30s;  # {master.name}"
     words = ["server", master.name, api.netloc, "check"]
     if status:
-        words += ["addr", status.host] if status.host != api.host else []
+        words += ["addr", status.bracketed] if status.host != api.host else []
         words += ["port", str(status.port), "check-ssl" if status.tls else "no-check-ssl"]
     words += ["ssl"] if api.tls else []
     if api.tls or (status and status.tls):

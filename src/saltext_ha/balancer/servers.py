@@ -30,9 +30,14 @@ class Address:
     tls: bool
 
     @property
+    def bracketed(self) -> str:
+        """The host, with brackets around an IPv6 address."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
     def netloc(self) -> str:
         """``host:port``, with brackets around an IPv6 address."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{self.bracketed}:{self.port}"
 
     @property
     def is_ip(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -89,6 +88,9 @@ class Summary:
                 "conflicts": core.replica.conflicts()[:MAX_SHOWN],
                 "held": core.replica.held.count,
                 "dirty": len(core.replica.dirty()),
+                # With a signing key, minions accept masters with any key.
+                "master_key": "" if self._opts.get("master_sign_pubkey") else self._master_key,
+                "master_key_in_files": master_key.public_fingerprint(self._opts),
             }
 
         numbers, busy, slow = await self._known(read)
@@ -104,11 +106,6 @@ class Summary:
         )
         return {
             **self._hello.describe(),
-            # With a signing key, minions accept masters with any key.
-            "master_key": "" if self._opts.get("master_sign_pubkey") else self._master_key,
-            "master_key_in_files": await asyncio.to_thread(
-                master_key.public_fingerprint, self._opts
-            ),
             **numbers,
             "busy": busy,
             "bound": await self._bound(),

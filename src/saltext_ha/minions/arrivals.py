@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import salt.cache
 
+from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.salt_bus.intake import FROM_MINION
 
@@ -56,9 +56,9 @@ class Arrivals:
         self,
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
         updated: Updated,
-        clock: Callable[[], float] = time.time,
+        clock: FileClock | None = None,
     ) -> None:
-        self._publish, self._updated, self._clock = publish, updated, clock
+        self._publish, self._cached, self._clock = publish, updated, clock or FileClock()
         self._loop = asyncio.get_running_loop()
         self._came: OrderedDict[str, _Asked] = OrderedDict()
         self._asked: dict[str, _Asked] = {}
@@ -112,7 +112,7 @@ class Arrivals:
         """See which minions have refreshed, and ask the next."""
         now = self._clock()
         await self._look_at_late(now)
-        written = await asyncio.to_thread(self._updated, tuple(self._asked))
+        written = await self._updated(self._asked)
         for minion_id, asked in list(self._asked.items()):
             if written.get(minion_id, 0.0) >= int(asked.since):
                 self.refreshed += 1
@@ -126,12 +126,17 @@ class Arrivals:
         self._silent = {name: at for name, at in self._silent.items() if now - at <= TOLD}
         await self._ask_next()
 
+    async def _updated(self, ids: Iterable[str]) -> dict[str, float]:
+        """When the caches of *ids* were written, by this clock; 0: never, or nobody knows when."""
+        written = await asyncio.to_thread(self._cached, tuple(ids))
+        return {minion_id: self._clock.dated(at) for minion_id, at in written.items()}
+
     async def _look_at_late(self, now: float) -> None:
         """See which minions have refreshed after all: a pillar may take long to render."""
         if not self._silent or now - self._looked < PATIENCE:
             return
         self._looked = now
-        written = await asyncio.to_thread(self._updated, tuple(self._silent))
+        written = await self._updated(self._silent)
         for minion_id, at in list(self._silent.items()):
             if written.get(minion_id, 0.0) >= int(at - PATIENCE):
                 self.refreshed += 1
@@ -142,7 +147,7 @@ class Arrivals:
         while self._came and len(chosen) < AT_ONCE - len(self._asked):
             minion_id, came = self._came.popitem(last=False)
             chosen[minion_id] = came
-        written = await asyncio.to_thread(self._updated, tuple(chosen))
+        written = await self._updated(chosen)
         old = {
             minion_id: came
             for minion_id, came in chosen.items()

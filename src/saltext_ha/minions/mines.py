@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from saltext_ha.common.batches import BATCH, batches
+from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Updated, arrived
@@ -99,9 +99,9 @@ class Mines:
         *,
         busy: Callable[[str], bool],
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
-        clock: Callable[[], float] = time.time,
+        clock: FileClock | None = None,
     ) -> None:
-        self._links, self._written, self._clock = links, written, clock
+        self._links, self._written, self._clock = links, written, clock or FileClock()
         self._busy, self._publish = busy, publish
         self._loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()  # if the cache hangs, only one thread hangs with it
@@ -197,7 +197,7 @@ class Mines:
 
     async def _look(self, ids: Iterable[str]) -> dict[str, float]:
         """
-        When the mines of *ids* were written here.
+        When the mines of *ids* were written here, by this clock; 0: never, or nobody knows when.
 
         :raises StoreError: the cache does not answer, or cannot be read.
         """
@@ -211,7 +211,7 @@ class Mines:
                 found |= await asyncio.to_thread(self._written, batch)
             finally:
                 self._looking.release()
-        return found
+        return {minion_id: self._clock.dated(at) for minion_id, at in found.items()}
 
     def _settle(self, minion_id: str, came: _Came) -> None:
         """Forget a minion whose mine is as it should be, unless it came anew meanwhile."""

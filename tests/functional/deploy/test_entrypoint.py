@@ -56,7 +56,11 @@ class Container:
         # As salt, whoever runs the tests.
         self._program("id", '#!/bin/sh\n[ "$1" = -un ] && echo salt || echo 450\n')
         # Salt takes half a second to load, for each of these tests.
-        self._program("python", "#!/bin/sh\necho http://127.0.0.1:4531\n")
+        self._program(
+            "python",
+            "#!/bin/sh\ncase $2 in */etc/master) echo http://127.0.0.1:4531 ;;"
+            f' *) exec {sys.executable} "$@" ;; esac\n',
+        )
         # Seconds are short.
         self._program("sleep", f"#!/bin/sh\nexec {shutil.which('sleep')} 0.05\n")
         self.ends("salt-ha", 0)
@@ -266,6 +270,65 @@ def test_more_of_ha_and_drop_ins_of_ones_own(container: Container) -> None:
     own.unlink()
     container.drop_in(settings)
     assert not linked.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nhealth:\n  interval: 7\n",
+        "# more\n---\nhealth:\n  interval: 7\n...\n",
+        "{health: {interval: 7}}\n",
+        "  health:\n    interval: 7\n",
+        "\ufeffhealth:\r\n  interval: 7\r\n",
+    ],
+    ids=["document", "comment first", "flow", "indented", "of Windows"],
+)
+def test_more_of_ha_in_every_style_of_yaml(container: Container, text: str) -> None:
+    more = container.root / "ha.yaml"
+    more.write_text(text, "utf-8")
+    found = container.drop_in({"SALT_HA_SETTINGS_FILE": str(more)})["ha"]
+    assert (found["health"], found["name"]) == ({"interval": 7}, "m1")
+
+
+def test_what_more_of_ha_means_stays(container: Container) -> None:
+    meant = {"a": "on", "b": "0123", "c": "a: b # c\nd", "d": "zwölf", "e": [1.5, None, {}], 7: "x"}
+    more = container.root / "ha.yaml"
+    more.write_text(yaml.safe_dump(meant, allow_unicode=True), "utf-8")
+    found = container.drop_in({"SALT_HA_SETTINGS_FILE": str(more)})["ha"]
+    assert {key: found.get(key) for key in meant} == meant
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "{}\n"])
+def test_there_may_be_no_more_of_ha_yet(container: Container, text: str) -> None:
+    more = container.root / "ha.yaml"
+    more.write_text(text)
+    assert container.drop_in({"SALT_HA_SETTINGS_FILE": str(more)}) == container.drop_in()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"- health\n", "takes a YAML file with more keys of ha; it has no keys"),
+        (b"health\n", "takes a YAML file with more keys of ha; it has no keys"),
+        (b"a: 1\nhealth: {\n", "line 3 is no YAML"),
+        (b"a: 1\nb: !!python/name:os.system hidden\n", "line 2 is no YAML"),
+        (b"a: 1\n---\nb: hidden\n", "line 2 is no YAML"),
+        (b"a: hidden\xff\n", "it is no YAML"),
+        (b"a: 2026-13-45\n", "it is no YAML"),
+    ],
+)
+def test_what_cannot_be_more_of_ha_is_said_before_anything_starts(
+    container: Container, text: bytes, said: str
+) -> None:
+    more = container.root / "ha.yaml"
+    more.write_bytes(text)
+    code, printed = container.run({"SALT_HA_SETTINGS_FILE": str(more)})
+    assert (code, container.came()) == (64, [])
+    assert printed.startswith(f"entrypoint: SALT_HA_SETTINGS_FILE={more}: ")
+    assert said in printed
+    assert len(printed.splitlines()) == 1
+    assert "hidden" not in printed
+    assert not list((container.etc / "master.d").iterdir())
 
 
 def test_the_local_minion_is_there_as_long_as_it_is_asked_for(container: Container) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lab import key_folders
 from lab.engines import Place, befriend, free_port
+from saltext_ha.common import master_key
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.web import pages, snapshot
@@ -320,6 +322,40 @@ def test_a_peer_that_hangs_makes_it_old_but_not_slow(
                     await asyncio.sleep(0.05)
             go.set()
             await eventually(m1, "/status.json", lambda s: s["at"] > first["at"], "it is new")
+
+    asyncio.run(scene())
+
+
+def test_a_pki_folder_that_hangs_makes_it_busy_and_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads of the master's own key hang, as reads of all keys beside it do."""
+    m1, m2 = (watched(tmp_path, name, peer_timeout=2) for name in ("m1", "m2"))
+    real, hangs, go = master_key.read, threading.Event(), threading.Event()
+    waiting: list[str] = []
+
+    def read(opts: Any, name: str) -> bytes | None:
+        if hangs.is_set() and opts["id"] == m1.opts["id"]:
+            waiting.append(name)
+            go.wait()
+        return real(opts, name)
+
+    monkeypatch.setattr(master_key, "read", read)
+
+    async def scene() -> None:
+        async with met(m1, m2):
+            key = (await run(m1, "status"))["masters"][0]
+            hangs.set()
+            try:
+                for _ in range(2):
+                    for asked in (m1, m2):
+                        found = await asyncio.wait_for(run(asked, "status"), 20)
+                        (row,) = (row for row in found["masters"] if row["name"] == "m1")
+                        assert (row["state"], row["accepted"]) == ("running", key["accepted"])
+                        assert "busy with its keys" in row["note"]
+                assert len(waiting) == 1, "only the thread of the keeper waits"
+            finally:
+                go.set()
 
     asyncio.run(scene())
 

@@ -186,6 +186,8 @@ def test_who_has_no_ready_is_named_and_asked_for_a_connection() -> None:
 def test_ipv6_has_brackets() -> None:
     master = Server("m1", Address("fd00::1", 8000, False), Address("fd00::1", 4531, False))
     assert "[fd00::1]:8000" in server(text(master), "m1")
+    elsewhere = Server("m1", master.api, Address("fd00::9", 4531, False))
+    assert "check addr [fd00::9] port 4531" in server(text(elsewhere), "m1")
 
 
 # -- nginx

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import salt.cache
 
+from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions import arrivals
 from saltext_ha.minions.arrivals import AT_ONCE, PATIENCE, TRIES, Arrivals
@@ -22,18 +23,24 @@ class Site:
     """A master's cache, and minions that refresh at once unless they are deaf."""
 
     def __init__(self) -> None:
-        self.now = NOW
+        self.now, self.back = NOW, 0.0
         self.cache: dict[str, float] = {}
         self.asked: list[tuple[str, ...]] = []
         self.deaf: set[str] = set()
         self.error = ""
-        self.arrivals = Arrivals(self._publish, self._updated, lambda: self.now)
+        self.arrivals = Arrivals(
+            self._publish, self._updated, FileClock(self.wall, lambda: self.now)
+        )
+
+    def wall(self) -> float:
+        """The clock of the master, which somebody may set back."""
+        return self.now - self.back
 
     async def _publish(self, ids: tuple[str, ...]) -> None:
         if self.error:
             raise HaError(self.error)
         self.asked.append(ids)
-        self.cache |= {minion_id: self.now for minion_id in ids if minion_id not in self.deaf}
+        self.cache |= {minion_id: self.wall() for minion_id in ids if minion_id not in self.deaf}
 
     def _updated(self, ids: Iterable[str]) -> dict[str, float]:
         return {minion_id: self.cache.get(minion_id, 0.0) for minion_id in ids}
@@ -159,6 +166,49 @@ def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
         await site.arrivals.step()
         assert list(site.arrivals.notes()) == []
         assert sorted(map(len, site.asked)) == [1, *[AT_ONCE] * TRIES]
+
+    scene(play)
+
+
+def test_others_are_asked_though_the_clock_was_set_back() -> None:
+    async def play(site: Site) -> None:
+        site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
+        site.cache = dict.fromkeys(site.deaf, NOW - 1800)
+        await site.starts(*site.deaf)
+        site.back = 3600.0
+        await site.starts("web1")
+        await site.pass_time(TRIES + 1)
+        assert [ids.count("web1") for ids in site.asked] == [0, 1, 0]
+        assert site.arrivals.refreshed == 1
+        (note,) = site.arrivals.notes()
+        assert f"{AT_ONCE} minions" in note
+        site.now += arrivals.TOLD + 1
+        await site.arrivals.step()
+        assert list(site.arrivals.notes()) == []
+
+    scene(play)
+
+
+def test_who_refreshes_after_the_clock_was_set_back_has_refreshed() -> None:
+    async def play(site: Site) -> None:
+        site.deaf, site.cache["web1"] = {"web1"}, NOW - 1800
+        await site.starts("web1")
+        site.back = 3600.0
+        site.now += 2
+        site.cache["web1"] = site.wall()
+        site.now += 5
+        await site.arrivals.step()
+        assert (site.arrivals.refreshed, site.asked) == (1, [("web1",)])
+
+    scene(play)
+
+
+def test_what_was_cached_before_the_clock_was_set_back_is_not_fresh() -> None:
+    async def play(site: Site) -> None:
+        site.cache["web1"] = NOW - 1800
+        site.back = 3600.0
+        await site.starts("web1")
+        assert site.asked == [("web1",)]
 
     scene(play)
 

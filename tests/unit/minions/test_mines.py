@@ -14,6 +14,7 @@ import pytest
 import salt.cache
 
 from saltext_ha.commands.status import _mines
+from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
@@ -44,6 +45,8 @@ class Master:
         self.up: bool | None = True
         self.old, self.hangs, self.says = False, False, dict[str, Any]()
         self.refreshes = self.unpublished = False
+        self.back = 0.0
+        """By so much its clock was set back."""
         folder = site.root / name
         self._opts = {
             "cachedir": str(folder),
@@ -59,11 +62,11 @@ class Master:
             mine_cache(self._opts),
             busy=self.busy.__contains__,
             publish=self._publish,
-            clock=self.clock,
+            clock=FileClock(self.clock, lambda: self.site.now),
         )
 
     def clock(self) -> float:
-        return self.site.now + (0 if self.name == "m1" else AHEAD)
+        return self.site.now - self.back + (0 if self.name == "m1" else AHEAD)
 
     async def _publish(self, ids: tuple[str, ...]) -> None:
         if self.unpublished:
@@ -210,6 +213,36 @@ def test_what_is_written_elsewhere_after_it_came_does_not_count(scene: Scene) ->
         site.m2.mined("gone")
         await site.later(EVERY)
         assert site.m1.counts() == (0, 0)
+
+    scene(play)
+
+
+def test_minions_are_looked_at_though_the_clock_was_set_back(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        for name in ("fresh", "old"):
+            site.m1.mined(name, ago=7200)
+            site.m2.mined(name, ago=20)
+        await site.m1.comes("fresh", "old")
+        site.m1.back = 3600.0
+        site.now += 2
+        site.m1.mined("fresh")
+        await site.later()
+        assert site.m1.counts() == (1, 0)
+        assert "old (m2: 32 s old" in site.m1.notes()[0]
+
+    scene(play)
+
+
+def test_a_mine_from_before_the_clock_was_set_back_is_as_good_as_none(scene: Scene) -> None:
+    async def play(site: Site) -> None:
+        site.m1.mined("web1", ago=1800)
+        site.m2.mined("web1", ago=20)
+        site.m1.back = 3600.0
+        await site.m1.comes("web1")
+        await site.later()
+        assert "web1 (m2: 30 s old, here: none)" in site.m1.notes()[0]
+        answer = await site.m1.mines.for_peers()["mine_ages"](PEER, {"ids": ["web1"]})
+        assert answer == {"ages": {}}
 
     scene(play)
 
