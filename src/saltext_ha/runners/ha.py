@@ -927,13 +927,14 @@ def drain(
         Seconds in which those of one batch have to be heard on their new master.
     force
         Drain it although no other master is ready, so that the group serves nobody afterwards.
+        Then minions also go to masters that are not ready, except drained ones.
 
     Minions that are bound to several masters at once are left alone: they go on with the others,
     if these hear them. A minion that was moved stays where it is until that master fails, or until
     ``ha.rebalance``: the watchdog does not move it back. The command may be repeated.
 
     Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why,
-    ``goes_on``: whether another master, which is not drained, hears it just now; None: unknown),
+    ``goes_on``: whether another master, which is ready, hears it just now; None: unknown),
     ``unknown`` (masters that could not be asked), ``notes``. Exit code 1 if a minion did not move,
     or stays and is not known to go on, so that it would be lost when that master is stopped; or if
     it is the last master that is ready, which takes ``force``; 2 if a master could not be asked.
@@ -951,8 +952,9 @@ def drain(
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
     """
-    Spread the failover minions evenly over the masters that work, by as few moves as possible:
-    after ``ha.drain`` and the work on that master, or after a failover.
+    Spread the failover minions evenly over the masters that are ready, by as few moves as possible:
+    after ``ha.drain`` and the work on that master, or after a failover. Nobody is moved to or from
+    a master that is not ready.
 
     test
         Only say which minions would go where. The minions are asked.
@@ -962,6 +964,7 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
         Seconds in which those of one batch have to be heard on their new master.
 
     Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``.
+    ``notes`` name masters that are not ready; then the exit code is 1 at least.
 
     CLI Example:
 

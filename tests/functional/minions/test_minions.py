@@ -25,6 +25,8 @@ from saltext_ha.common.errors import (
     PeerUnreachable,
     PublishingTimedOut,
 )
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.config.health import HealthSettings
 from saltext_ha.minions import own_jobs, presence, returns
 from saltext_ha.minions.job_specs import (
     FUNCTIONS,
@@ -158,11 +160,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
-    """Two masters that have met, with accepted minions."""
+async def world(root: Path, masters: int = 2, **minions: Minion) -> AsyncIterator[World]:
+    """Masters that have met, with accepted minions."""
     places = [
-        Place(root, name, QUICK, {"interface": f"127.0.0.{number}"})
-        for number, name in ((2, "m1"), (3, "m2"))
+        Place(root, f"m{number}", QUICK, {"interface": f"127.0.0.{number + 1}"})
+        for number in range(1, masters + 1)
     ]
     befriend(*places)
     for number, name in enumerate(minions):
@@ -172,8 +174,8 @@ async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
     async with running(*places) as engines:
         made = World({engine.place.name: engine for engine in engines})
         made.minions = minions
-        await engines[0].meets(engines[1])
-        await engines[1].meets(engines[0])
+        for engine in engines:
+            await engine.meets(*(other for other in engines if other is not engine))
         cores = [engine.parts.core for engine in engines]
         await until(
             lambda: all(
@@ -1367,6 +1369,66 @@ def test_nobody_is_moved_to_a_master_that_was_drained_before(
             await run(m1(there), "rebalance")
             again = await run(m1(there), "drain", "m2", timeout=5)
             assert {row["to"] for row in again["moves"]} == {"m1"}
+
+    asyncio.run(act())
+
+
+def does_not_serve(engine: Engine) -> None:
+    health = engine.parts.health
+    health._settings = HealthSettings()
+    health.state = Health(False, True, 0, 0, "event bus: timed out")
+
+
+def test_nobody_is_moved_to_a_master_that_does_not_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+
+    async def act() -> None:
+        minions = {f"web{n}": failover("m1") for n in range(4)}
+        async with world(tmp_path, 3, **minions, hot=hot("m1", "m3"), db=failover("m2")) as there:
+            does_not_serve(there.engines["m3"])
+            plan = await run(m1(there), "rebalance", test=True)
+            assert {row["to"] for row in plan["moves"]} == {"m2"}
+            assert plan["retcode"] == 1, "nobody is moved to m3"
+            spread = await run(m1(there), "rebalance", timeout=5)
+            assert {row["to"] for row in spread["moves"]} == {"m2"}
+            assert spread["notes"] == ["m3 is left out: it is not ready: event bus: timed out"]
+            assert spread["spread"]["m3"] == {"before": 0, "after": 0}
+            assert spread["retcode"] == 1
+
+            done = await run(m1(there), "drain", "m1", timeout=5)
+            assert {(row["to"], row["moved"]) for row in done["moves"]} == {("m2", True)}
+            assert [(row["id"], row["goes_on"]) for row in done["stay"]] == [("hot", False)]
+            assert done["retcode"] == 1
+            # Whoever insists is obeyed, but a drained master stays empty.
+            forced = await run(m1(there), "drain", "m2", force=True, timeout=5)
+            assert {(row["to"], row["moved"]) for row in forced["moves"]} == {("m3", True)}
+            assert (forced["retcode"], len(forced["notes"])) == (1, 1)
+            # m3 still does not serve, and who is there stays there.
+            after = await run(m1(there), "rebalance", timeout=5)
+            assert (after["moves"], after["retcode"]) == ([], 1)
+
+    asyncio.run(act())
+
+
+def test_a_plan_to_rebalance_counts_on_drained_masters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To rebalance ends that they are drained."""
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m2"), web2=failover("m2")) as there:
+            there.engines["m1"].parts.health.draining = True
+            plan = await run(m1(there), "rebalance", test=True)
+            assert [row["to"] for row in plan["moves"]] == ["m1"]
+            assert (plan["retcode"], plan["notes"]) == (0, [])
+            does_not_serve(there.engines["m1"])
+            plan = await run(m1(there), "rebalance", test=True)
+            assert (plan["moves"], plan["retcode"]) == ([], 1)
 
     asyncio.run(act())
 
