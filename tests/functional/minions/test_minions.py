@@ -1207,6 +1207,23 @@ def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+@pytest.mark.parametrize("batch", [0, 1, "50%"])
+@pytest.mark.parametrize("listed", [["fo1", "fo2", "typo"], "fo1,fo2,typo,"], ids=["list", "text"])
+def test_a_listed_id_without_a_key_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str] | str, batch: int | str
+) -> None:
+    monkeypatch.setattr(own_jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, fo1=failover("m1"), fo2=failover("m2")) as there:
+            asked = {"tgt_type": "list", "timeout": SECONDS, "batch": batch}
+            ran = await run(m1(there), "cmd", listed, "test.arg", **asked)
+            assert set(ran["returned"]) == {"fo1", "fo2"}
+            assert (ran["unreachable"], ran["retcode"]) == (["typo"], 1)
+
+    asyncio.run(act())
+
+
 def test_a_master_is_drained_and_filled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
