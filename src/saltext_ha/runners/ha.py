@@ -759,6 +759,7 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
         salt-run ha.where 'web*'
         salt-run ha.where live=True
     """
+    tgt = _as_text(tgt)
     target: dict[str, Any] = {"ids": tgt} if isinstance(tgt, list) else {"glob": tgt}
     return _ask("where", work=timeout, live=live, timeout=timeout, **target)
 
@@ -818,7 +819,7 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     given = {name: value for name, value in kwargs.items() if not name.startswith("__")}
     options = {name: given.pop(name) for name in cmd_batches.OPTIONS if name in given}
     given |= options.pop("kwarg", None) or {}
-    by = engine_client.caller(globals().get("__user__"))
+    by, tgt = engine_client.caller(globals().get("__user__")), _as_text(tgt)
 
     def work(settings: mapping.HaConfig) -> Answer:
         def ask(name: str, payload: Answer) -> Answer:
@@ -1312,9 +1313,16 @@ def install_minions(
 
         wheel = own_wheel.make()
         how = {"force": bool(force), "restart": bool(restart), "test": bool(test)}
-        return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
+        return install.run(ask, wheel, _as_text(tgt), tgt_type, batch, timeout, **how)
 
     return _answer(work)
+
+
+def _as_text(tgt: Any) -> Any:
+    """*tgt* with numbers as text: Salt reads an id such as 123 on the command line as a number."""
+    if isinstance(tgt, list):
+        return [_as_text(each) for each in tgt]
+    return str(tgt) if isinstance(tgt, (int, float)) and not isinstance(tgt, bool) else tgt
 
 
 def _refuse(why: str) -> Answer:

@@ -1224,6 +1224,27 @@ def test_a_listed_id_without_a_key_is_told(
     asyncio.run(act())
 
 
+def test_a_minion_whose_id_is_a_number_is_found(tmp_path: Path) -> None:
+    """Salt makes a number of it on the command line."""
+
+    async def act() -> None:
+        minions: dict[str, Any] = {"123": failover("m1"), "1.5": failover("m1")}
+        async with world(tmp_path, **minions) as there:
+            for given in (123, [123], 1.5, [1.5]):
+                reached = await run(m1(there), "where", given)
+                assert (reached["count"], reached["retcode"]) == (1, 0)
+                ran = await run(m1(there), "cmd", given, "test.arg", timeout=SECONDS)
+                assert (len(ran["returned"]), ran["retcode"]) == (1, 0)
+            for wrong in (True, None, [True], [None]):
+                for refused in (
+                    await run(m1(there), "where", wrong),
+                    await run(m1(there), "cmd", wrong, "test.arg"),
+                ):
+                    assert (refused["kind"], refused["retcode"]) == ("error", 2), wrong
+
+    asyncio.run(act())
+
+
 def test_a_master_is_drained_and_filled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
