@@ -15,6 +15,8 @@ from saltext_ha.common.errors import HaError
 
 Answer = dict[str, Any]
 Ask = Callable[[str, Answer], Answer]
+Target = tuple[str | list[str], str]
+"""``tgt`` and ``tgt_type``."""
 TIMEOUT = 60.0
 EACH = 1.0
 """Seconds between two questions for progress."""
@@ -52,15 +54,44 @@ def run(
     if tgt_type == "glob" and isinstance(tgt, list):
         tgt_type = "list"
     job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": bool(test)}
-    targets: list[tuple[str | list[str], str]] = [(tgt, tgt_type)]
+    targets: list[Target] = [(tgt, tgt_type)]
+    absent: list[str] = []
     if batch:
-        if tgt_type not in ("glob", "list"):
-            raise HaError(f"batch={batch}: takes a glob or a list of ids, not tgt_type={tgt_type}")
-        ids = tgt.split(",") if tgt_type == "list" and isinstance(tgt, str) else tgt
-        asked = {"glob": tgt} if tgt_type == "glob" else {"ids": ids}
-        found = ask("where", {**asked, "all": True})["ids"]
-        size = batch_size(batch, len(found))
-        targets = [(found[i : i + size], "list") for i in range(0, len(found), size)] or targets
+        targets, absent = _divided(ask, tgt, tgt_type, batch)
+    whole = _in_turn(ask, job, targets, bool(batch), progress)
+    if absent:
+        whole["unreachable"] = sorted({*whole["unreachable"], *absent})
+        whole["retcode"] = whole["retcode"] or int(not test)
+    return whole
+
+
+def _divided(
+    ask: Ask, tgt: str | list[str], tgt_type: str, batch: int | str
+) -> tuple[list[Target], list[str]]:
+    """
+    The target of each batch, and the listed ids without an accepted key, which are in none of them.
+
+    :raises HaError: *tgt_type* is neither a glob nor a list, or *batch* is wrong.
+    """
+    if tgt_type not in ("glob", "list"):
+        raise HaError(f"batch={batch}: takes a glob or a list of ids, not tgt_type={tgt_type}")
+    listed = tgt_type == "list"
+    if listed and isinstance(tgt, str):
+        tgt = [each for each in tgt.split(",") if each]
+    told = ask("where", {"ids" if listed else "glob": tgt, "all": True})
+    found = told["ids"]
+    size = batch_size(batch, len(found))
+    targets: list[Target] = [(found[i : i + size], "list") for i in range(0, len(found), size)]
+    return targets or [(tgt, tgt_type)], told.get("absent", []) if listed else []
+
+
+def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress: bool) -> Answer:
+    """
+    Run *job* for one target after the other; see :func:`run`.
+
+    :param batch: these are batches of one target.
+    """
+    timeout, test = job["timeout"], job["test"]
     whole: Answer = {}
     for number, (part, kind) in enumerate(targets, 1):
         wanted = {**job, "tgt": part, "tgt_type": kind}

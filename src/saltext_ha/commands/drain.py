@@ -35,7 +35,9 @@ POLL = 0.5
 BATCH = 50
 LARGEST = 500
 LAST = "no other master than {0} is ready: without it the group serves nobody"
-NOT_HEARD = "hot-hot, and no other master that stays in service has heard from it just now"
+NOT_HEARD = "hot-hot, and no other master that is ready has heard from it just now"
+DRAINED = "drained until salt-run ha.rebalance, or a restart of salt-master there"
+LEFT_OUT = "{0} is left out: it is {1}"
 
 
 class Staying(NamedTuple):
@@ -103,7 +105,7 @@ class Drain:
                 )
             if not test:
                 await self._mark(source, True)
-            out = {name for name, each in healths.items() if each.get("draining") is True}
+            out = _out(answers, healths, insisting=bool(last))
             steps, stay = await self._leaving(source, answers, out)
             done = await self._carry_out(steps, batch, seconds, test)
         reasons = {i: each.why for i, each in stay.items()}
@@ -123,13 +125,13 @@ class Drain:
         return name
 
     async def _leaving(
-        self, source: str, answers: Mapping[str, Answers], out: Collection[str]
+        self, source: str, answers: Mapping[str, Answers], out: Mapping[str, str]
     ) -> tuple[list[RebalanceStep], dict[str, Staying]]:
         """
         Where the minions of *source* go, and those that stay.
 
-        :param out: masters that are drained already. Such a master is empty on purpose, and would
-            look like the one with the most room.
+        :param out: masters that get no minions → why. Such a master is often empty, and would look
+            like the one with the most room.
         """
         everyone = _everyone(answers)
         working = {n: each for n, each in answers.items() if n != source and not each.error}
@@ -137,14 +139,15 @@ class Drain:
             name: sum(each.on == name and not each.stays for each in everyone.values())
             for name in working
         }
-        drained = {name: load.pop(name) for name in out & load.keys()}
+        closed = {name: out[name] for name in out.keys() & load.keys()}
+        load = {name: count for name, count in load.items() if name not in closed}
         here = {i: each for i, each in everyone.items() if each.on == source}
         # *everyone* has a hot-hot minion on one of its masters only.
         here.update(
             (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
         )
-        steps, reasons = rebalance_planner.drain(here, self._names(everyone), load, drained)
-        others = {n: each for n, each in answers.items() if n != source and n not in drained}
+        steps, reasons = rebalance_planner.drain(here, self._names(everyone), load, closed)
+        others = {n: each for n, each in answers.items() if n != source and n not in closed}
         stay = {i: Staying(why, _fate(here[i], i, others)) for i, why in reasons.items()}
         for minion_id, each in stay.items():
             if here[minion_id].type == rebalance_planner.HOT and not each.goes_on:
@@ -158,10 +161,13 @@ class Drain:
         async with self._alone():
             if not payload.get("test"):
                 await self._mark("", False)
+            healths = await self._healths()
             answers = await self._where()
             everyone = _everyone(answers)
             working = [name for name, told in answers.items() if not told.error]
-            steps = rebalance_planner.level(everyone, self._names(everyone), working)
+            out = _out(working, {name: _released(each) for name, each in healths.items()})
+            ready = [name for name in working if name not in out]
+            steps = rebalance_planner.level(everyone, self._names(everyone), ready)
             stay = {i: each.stays for i, each in everyone.items() if each.stays}
             before = Counter(each.on for each in everyone.values() if not each.stays)
             done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
@@ -173,7 +179,11 @@ class Drain:
         spreading = {
             name: {"before": before[name], "after": after[name]} for name in sorted(working)
         }
-        return self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+        answer = self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+        answer["notes"] = [LEFT_OUT.format(*each) for each in sorted(out.items())]
+        if out:
+            answer["retcode"] = answer["retcode"] or 1
+        return answer
 
     async def _where(self) -> dict[str, Answers]:
         many = len(await self._bound.accepted("*"))
@@ -299,6 +309,33 @@ def _last_ready(source: str, healths: Mapping[str, Mapping[str, Any]]) -> str:
     """That no master but *source* is ready; empty when another one is."""
     ready = {name for name, each in healths.items() if each.get("ready") is True}
     return "" if ready - {source} else LAST.format(source)
+
+
+def _out(
+    masters: Collection[str], healths: Mapping[str, Mapping[str, Any]], insisting: bool = False
+) -> dict[str, str]:
+    """
+    Those of *masters* that get no minions → why, to be read after "it is".
+
+    :param insisting: a master that is not ready gets some all the same, unless it is drained: there
+        is no better one.
+    """
+    found = {}
+    for name in masters:
+        health = healths.get(name, {})
+        if health.get("draining") is True:
+            found[name] = DRAINED
+        elif health.get("ready") is not True and not insisting:
+            found[name] = f"not ready: {health.get('reason') or 'it does not say that it is'}"
+    return found
+
+
+def _released(health: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The *health* of a master as it is once the master is not drained any more."""
+    if health.get("draining") is not True:
+        return health
+    serves = health.get("healthy") is not False
+    return {**health, "draining": False, "ready": serves, "reason": health.get("problem")}
 
 
 def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:

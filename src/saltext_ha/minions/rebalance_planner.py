@@ -114,13 +114,13 @@ def drain(
     minions: Mapping[str, BoundMinion],
     names: Mapping[str, str],
     load: Mapping[str, int],
-    drained: Collection[str] = (),
+    closed: Mapping[str, str] | None = None,
 ) -> tuple[list[RebalanceStep], dict[str, str]]:
     """
     Where the *minions* of one master go: each to the one with the fewest minions at that point.
 
     :param load: possible target → how many minions it has.
-    :param drained: masters that work, but get no minions.
+    :param closed: master that works, but gets no minions → why: ``drained``, ``not ready``.
     :return: the steps, and minion → why it stays.
     """
     have, steps, stay = Counter(load), [], {}
@@ -133,11 +133,9 @@ def drain(
             target = min(there, key=lambda name: (have[name], name))
             steps.append(RebalanceStep(minion_id, minion.on, target, there[target]))
             have[target] += 1
-        elif empty := ways(minion, names, drained):
-            stay[minion_id] = (
-                f"it could only go to {', '.join(sorted(empty))}, drained until salt-run "
-                "ha.rebalance, or a restart of salt-master there"
-            )
+        elif shut := ways(minion, names, closed or {}):
+            each = (f"{name}, {(closed or {})[name]}" for name in sorted(shut))
+            stay[minion_id] = f"it could only go to {'; or to '.join(each)}"
         else:
             written = ", ".join(minion.entries)
             stay[minion_id] = f"none of its masters ({written}) is known as another of the group"

@@ -759,6 +759,7 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
         salt-run ha.where 'web*'
         salt-run ha.where live=True
     """
+    tgt = _as_text(tgt)
     target: dict[str, Any] = {"ids": tgt} if isinstance(tgt, list) else {"glob": tgt}
     return _ask("where", work=timeout, live=live, timeout=timeout, **target)
 
@@ -818,7 +819,7 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     given = {name: value for name, value in kwargs.items() if not name.startswith("__")}
     options = {name: given.pop(name) for name in cmd_batches.OPTIONS if name in given}
     given |= options.pop("kwarg", None) or {}
-    by = engine_client.caller(globals().get("__user__"))
+    by, tgt = engine_client.caller(globals().get("__user__")), _as_text(tgt)
 
     def work(settings: mapping.HaConfig) -> Answer:
         def ask(name: str, payload: Answer) -> Answer:
@@ -927,13 +928,14 @@ def drain(
         Seconds in which those of one batch have to be heard on their new master.
     force
         Drain it although no other master is ready, so that the group serves nobody afterwards.
+        Then minions also go to masters that are not ready, except drained ones.
 
     Minions that are bound to several masters at once are left alone: they go on with the others,
     if these hear them. A minion that was moved stays where it is until that master fails, or until
     ``ha.rebalance``: the watchdog does not move it back. The command may be repeated.
 
     Returns a dict: ``moves`` (id, from, to, ``moved``, ``planned``, ``note``), ``stay`` (id, why,
-    ``goes_on``: whether another master, which is not drained, hears it just now; None: unknown),
+    ``goes_on``: whether another master, which is ready, hears it just now; None: unknown),
     ``unknown`` (masters that could not be asked), ``notes``. Exit code 1 if a minion did not move,
     or stays and is not known to go on, so that it would be lost when that master is stopped; or if
     it is the last master that is ready, which takes ``force``; 2 if a master could not be asked.
@@ -951,8 +953,9 @@ def drain(
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
     """
-    Spread the failover minions evenly over the masters that work, by as few moves as possible:
-    after ``ha.drain`` and the work on that master, or after a failover.
+    Spread the failover minions evenly over the masters that are ready, by as few moves as possible:
+    after ``ha.drain`` and the work on that master, or after a failover. Nobody is moved to or from
+    a master that is not ready.
 
     test
         Only say which minions would go where. The minions are asked.
@@ -962,6 +965,7 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
         Seconds in which those of one batch have to be heard on their new master.
 
     Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``.
+    ``notes`` name masters that are not ready; then the exit code is 1 at least.
 
     CLI Example:
 
@@ -1309,9 +1313,16 @@ def install_minions(
 
         wheel = own_wheel.make()
         how = {"force": bool(force), "restart": bool(restart), "test": bool(test)}
-        return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
+        return install.run(ask, wheel, _as_text(tgt), tgt_type, batch, timeout, **how)
 
     return _answer(work)
+
+
+def _as_text(tgt: Any) -> Any:
+    """*tgt* with numbers as text: Salt reads an id such as 123 on the command line as a number."""
+    if isinstance(tgt, list):
+        return [_as_text(each) for each in tgt]
+    return str(tgt) if isinstance(tgt, (int, float)) and not isinstance(tgt, bool) else tgt
 
 
 def _refuse(why: str) -> Answer:

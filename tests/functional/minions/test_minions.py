@@ -25,6 +25,8 @@ from saltext_ha.common.errors import (
     PeerUnreachable,
     PublishingTimedOut,
 )
+from saltext_ha.common.hysteresis import Health
+from saltext_ha.config.health import HealthSettings
 from saltext_ha.minions import own_jobs, presence, returns
 from saltext_ha.minions.job_specs import (
     FUNCTIONS,
@@ -158,11 +160,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
-    """Two masters that have met, with accepted minions."""
+async def world(root: Path, masters: int = 2, **minions: Minion) -> AsyncIterator[World]:
+    """Masters that have met, with accepted minions."""
     places = [
-        Place(root, name, QUICK, {"interface": f"127.0.0.{number}"})
-        for number, name in ((2, "m1"), (3, "m2"))
+        Place(root, f"m{number}", QUICK, {"interface": f"127.0.0.{number + 1}"})
+        for number in range(1, masters + 1)
     ]
     befriend(*places)
     for number, name in enumerate(minions):
@@ -172,8 +174,8 @@ async def world(root: Path, **minions: Minion) -> AsyncIterator[World]:
     async with running(*places) as engines:
         made = World({engine.place.name: engine for engine in engines})
         made.minions = minions
-        await engines[0].meets(engines[1])
-        await engines[1].meets(engines[0])
+        for engine in engines:
+            await engine.meets(*(other for other in engines if other is not engine))
         cores = [engine.parts.core for engine in engines]
         await until(
             lambda: all(
@@ -1205,6 +1207,44 @@ def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) -> None:
     asyncio.run(act())
 
 
+@pytest.mark.parametrize("batch", [0, 1, "50%"])
+@pytest.mark.parametrize("listed", [["fo1", "fo2", "typo"], "fo1,fo2,typo,"], ids=["list", "text"])
+def test_a_listed_id_without_a_key_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str] | str, batch: int | str
+) -> None:
+    monkeypatch.setattr(own_jobs, "FINDING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, fo1=failover("m1"), fo2=failover("m2")) as there:
+            asked = {"tgt_type": "list", "timeout": SECONDS, "batch": batch}
+            ran = await run(m1(there), "cmd", listed, "test.arg", **asked)
+            assert set(ran["returned"]) == {"fo1", "fo2"}
+            assert (ran["unreachable"], ran["retcode"]) == (["typo"], 1)
+
+    asyncio.run(act())
+
+
+def test_a_minion_whose_id_is_a_number_is_found(tmp_path: Path) -> None:
+    """Salt makes a number of it on the command line."""
+
+    async def act() -> None:
+        minions: dict[str, Any] = {"123": failover("m1"), "1.5": failover("m1")}
+        async with world(tmp_path, **minions) as there:
+            for given in (123, [123], 1.5, [1.5]):
+                reached = await run(m1(there), "where", given)
+                assert (reached["count"], reached["retcode"]) == (1, 0)
+                ran = await run(m1(there), "cmd", given, "test.arg", timeout=SECONDS)
+                assert (len(ran["returned"]), ran["retcode"]) == (1, 0)
+            for wrong in (True, None, [True], [None]):
+                for refused in (
+                    await run(m1(there), "where", wrong),
+                    await run(m1(there), "cmd", wrong, "test.arg"),
+                ):
+                    assert (refused["kind"], refused["retcode"]) == ("error", 2), wrong
+
+    asyncio.run(act())
+
+
 def test_a_master_is_drained_and_filled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1367,6 +1407,66 @@ def test_nobody_is_moved_to_a_master_that_was_drained_before(
             await run(m1(there), "rebalance")
             again = await run(m1(there), "drain", "m2", timeout=5)
             assert {row["to"] for row in again["moves"]} == {"m1"}
+
+    asyncio.run(act())
+
+
+def does_not_serve(engine: Engine) -> None:
+    health = engine.parts.health
+    health._settings = HealthSettings()
+    health.state = Health(False, True, 0, 0, "event bus: timed out")
+
+
+def test_nobody_is_moved_to_a_master_that_does_not_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+
+    async def act() -> None:
+        minions = {f"web{n}": failover("m1") for n in range(4)}
+        async with world(tmp_path, 3, **minions, hot=hot("m1", "m3"), db=failover("m2")) as there:
+            does_not_serve(there.engines["m3"])
+            plan = await run(m1(there), "rebalance", test=True)
+            assert {row["to"] for row in plan["moves"]} == {"m2"}
+            assert plan["retcode"] == 1, "nobody is moved to m3"
+            spread = await run(m1(there), "rebalance", timeout=5)
+            assert {row["to"] for row in spread["moves"]} == {"m2"}
+            assert spread["notes"] == ["m3 is left out: it is not ready: event bus: timed out"]
+            assert spread["spread"]["m3"] == {"before": 0, "after": 0}
+            assert spread["retcode"] == 1
+
+            done = await run(m1(there), "drain", "m1", timeout=5)
+            assert {(row["to"], row["moved"]) for row in done["moves"]} == {("m2", True)}
+            assert [(row["id"], row["goes_on"]) for row in done["stay"]] == [("hot", False)]
+            assert done["retcode"] == 1
+            # Whoever insists is obeyed, but a drained master stays empty.
+            forced = await run(m1(there), "drain", "m2", force=True, timeout=5)
+            assert {(row["to"], row["moved"]) for row in forced["moves"]} == {("m3", True)}
+            assert (forced["retcode"], len(forced["notes"])) == (1, 1)
+            # m3 still does not serve, and who is there stays there.
+            after = await run(m1(there), "rebalance", timeout=5)
+            assert (after["moves"], after["retcode"]) == ([], 1)
+
+    asyncio.run(act())
+
+
+def test_a_plan_to_rebalance_counts_on_drained_masters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To rebalance ends that they are drained."""
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+
+    async def act() -> None:
+        async with world(tmp_path, web1=failover("m2"), web2=failover("m2")) as there:
+            there.engines["m1"].parts.health.draining = True
+            plan = await run(m1(there), "rebalance", test=True)
+            assert [row["to"] for row in plan["moves"]] == ["m1"]
+            assert (plan["retcode"], plan["notes"]) == (0, [])
+            does_not_serve(there.engines["m1"])
+            plan = await run(m1(there), "rebalance", test=True)
+            assert (plan["moves"], plan["retcode"]) == ([], 1)
 
     asyncio.run(act())
 

@@ -142,12 +142,18 @@ def test_nobody_goes_where_it_cannot() -> None:
 
 def test_nobody_goes_to_a_master_that_is_drained_too() -> None:
     here = {**minions(m1=2), "two": BoundMinion("m1", ("10.0.0.1", "10.0.0.2"))}
-    steps, stay = drain(here, NAMES, {"m3": 0}, drained={"m2": 0})
+    steps, stay = drain(here, NAMES, {"m3": 0}, closed={"m2": "drained until a restart"})
     assert after(here, steps) == {"m1": 1, "m3": 2}
-    assert stay == {
-        "two": "it could only go to m2, drained until salt-run ha.rebalance, or a restart of "
-        "salt-master there"
-    }
+    assert stay == {"two": "it could only go to m2, drained until a restart"}
+
+
+def test_each_master_that_gets_no_minions_is_named_with_its_reason() -> None:
+    here, closed = minions(m1=1), {"m3": "not ready: event bus: timed out", "m2": "drained"}
+    steps, stay = drain(here, NAMES, {}, closed=closed)
+    assert steps == []
+    assert list(stay.values()) == [
+        "it could only go to m2, drained; or to m3, not ready: event bus: timed out"
+    ]
 
 
 @pytest.mark.parametrize(
