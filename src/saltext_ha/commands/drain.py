@@ -224,7 +224,10 @@ class Drain:
     async def _move(
         self, steps: list[RebalanceStep], seconds: float, test: bool
     ) -> list[dict[str, Any]]:
-        """Have one batch move, and wait until its minions are heard where they went."""
+        """
+        Have one batch move, and wait until its minions are heard where they went. Those that say no
+        are asked to go to the next master that they may go to.
+        """
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
         # The first minion may have arrived before the last one has answered.
@@ -244,9 +247,12 @@ class Drain:
         leaving = {row["id"]: row for row in rows if row["leaves"]}
         if leaving:
             await self._await_arrival(leaving, began, seconds)
+        refused = {row["id"] for row in rows if row.pop("refused")}
         for row in rows:
             del row["leaves"]
-        return rows
+        again = [next_one for s in steps if s.minion in refused and (next_one := s.instead())]
+        later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
+        return [later.get(row["id"], row) for row in rows]
 
     async def _await_arrival(
         self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
@@ -365,12 +371,14 @@ def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> d
         "planned": False,
         "note": "",
         "leaves": False,
+        "refused": False,
     }
     if problem:
         return row | {"note": problem}
     if not isinstance(answer, Mapping):
         return row | {"note": "did not answer"}
     said = str(answer.get("comment") or answer.get("error") or "")
+    row["refused"] = answer.get("result") is False
     if test:
         # None: it could; False: it says why not.
         able = "result" in answer and answer["result"] is None

@@ -37,12 +37,23 @@ class BoundMinion:
 
 @dataclass(frozen=True)
 class RebalanceStep:
-    """Move ``minion`` from master ``source`` to ``target``, which it knows as ``entry``."""
+    """
+    Move ``minion`` from master ``source`` to ``target``, which it knows as ``entry``. ``others``:
+    where it may go instead, the best first, each a master and its entry.
+    """
 
     minion: str
     source: str
     target: str
     entry: str
+    others: tuple[tuple[str, str], ...] = ()
+
+    def instead(self) -> RebalanceStep | None:
+        """The step to the next of the others; None if there is none."""
+        if not self.others:
+            return None
+        (target, entry), *rest = self.others
+        return RebalanceStep(self.minion, self.source, target, entry, tuple(rest))
 
 
 def found(on: str, answer: Any) -> BoundMinion:
@@ -130,8 +141,8 @@ def drain(
             continue
         there = ways(minion, names, load)
         if there:
-            target = min(there, key=lambda name: (have[name], name))
-            steps.append(RebalanceStep(minion_id, minion.on, target, there[target]))
+            (target, entry), *others = sorted(there.items(), key=lambda way: (have[way[0]], way))
+            steps.append(RebalanceStep(minion_id, minion.on, target, entry, tuple(others)))
             have[target] += 1
         elif shut := ways(minion, names, closed or {}):
             each = (f"{name}, {(closed or {})[name]}" for name in sorted(shut))

@@ -1452,6 +1452,38 @@ def test_nobody_is_moved_to_a_master_that_does_not_serve(
     asyncio.run(act())
 
 
+@pytest.mark.parametrize("test", [True, False])
+def test_who_is_refused_by_the_emptiest_master_goes_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: bool
+) -> None:
+    """As where its key is not accepted yet."""
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+
+    async def act() -> None:
+        minions = {f"web{n}": failover("m1") for n in range(2)}
+        others = {f"db{n}": failover("m2") for n in range(3)}
+        async with world(tmp_path, 3, **minions, **others, shut=failover("m1")) as there:
+            does, refusing = there._does, {there.address("m3")}
+
+            def refuse(minion_id: str, *rest: Any) -> Any:
+                where = rest[3][0]["to"] if rest[2] == "ha.failover" else ""
+                if where in refusing or (where and minion_id == "shut"):
+                    return {"result": False, "comment": f"{where} does not answer"}
+                return does(minion_id, *rest)
+
+            monkeypatch.setattr(there, "_does", refuse)
+            done = await run(m1(there), "drain", "m1", timeout=5, test=test)
+            rows = {row["id"]: (row["to"], row["moved"] or row["planned"]) for row in done["moves"]}
+            assert rows == {"web0": ("m2", True), "web1": ("m2", True), "shut": ("m2", False)}
+            notes = {row["id"]: row["note"] for row in done["moves"]}
+            assert notes["shut"] == f"{there.address('m2')} does not answer"
+            assert done["retcode"] == 1
+
+    asyncio.run(act())
+
+
 def test_a_plan_to_rebalance_counts_on_drained_masters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

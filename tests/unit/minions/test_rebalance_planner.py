@@ -123,6 +123,14 @@ def test_a_drained_master_is_left_for_the_emptiest() -> None:
     assert after(here, steps) == {"m2": 1, "m3": 4}
 
 
+def test_a_step_knows_the_other_masters_emptiest_first() -> None:
+    (step,), _ = drain(minions(m1=1), NAMES, {"m2": 4, "m3": 1})
+    assert (step.target, step.entry) == ("m3", "10.0.0.3")
+    other = step.instead()
+    assert other == RebalanceStep("m1-0", "m1", "m2", "10.0.0.2")
+    assert other.instead() is None
+
+
 def test_nobody_goes_where_it_cannot() -> None:
     here = {
         "two": BoundMinion("m1", ("10.0.0.1", "10.0.0.2")),
