@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from saltext_ha.trees import store
+from saltext_ha.trees import live_path, store
 
 # All calls that change something on a disk, except writing into a file.
 STEPS = (
@@ -40,7 +40,9 @@ def watched(before: Callable[[str], None]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in STEPS:
             stack.enter_context(patch.object(os, name, stepping(name, getattr(os, name))))
-        stack.enter_context(patch.object(store, "exchange", stepping("exchange", store.exchange)))
+        exchange = stepping("exchange", live_path.exchange)
+        for module in (live_path, store):
+            stack.enter_context(patch.object(module, "exchange", exchange))
         yield
 
 

@@ -27,9 +27,9 @@ from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.source import take
 from saltext_ha.trees.stager import Stager
-from saltext_ha.trees.store import FOREIGN
 from saltext_ha.trees.trees import Trees, conflict
 
 LONGEST = 200  # characters of a message

@@ -11,8 +11,8 @@ from saltext_ha.commands.tree_states import States, TreeStates
 from saltext_ha.common.errors import HaError
 from saltext_ha.replication.deployment import Register
 from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.stager import FAILED, STAGED, Stager
-from saltext_ha.trees.store import FOREIGN
 from saltext_ha.trees.trees import Trees
 
 PAUSE = 0.05  # seconds between two questions to a peer that stages

@@ -13,8 +13,8 @@ from saltext_ha.consistency.tree import environments
 from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import SLOW, Group, read_each
 from saltext_ha.transport import wire
+from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.stager import Stager
-from saltext_ha.trees.store import FOREIGN
 
 OPTIONS = ("file_roots", "pillar_roots")
 

@@ -18,11 +18,12 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Call, Content
+from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.staging import Staging
-from saltext_ha.trees.store import FOREIGN, TreeStore
+from saltext_ha.trees.store import TreeStore
 
 LISTED = 20
 SHOWN = 5  # paths that a check has changed
@@ -177,7 +178,7 @@ class Stager:
         :raises HaError: the version could not be fetched, or put together, or could not be served.
         """
         async with self._staging(name) as store:
-            await asyncio.to_thread(store.check_place)
+            await asyncio.to_thread(store.place.check)
             if not await asyncio.to_thread(_is_sound, store, version):
                 await self._fetch(store, version, first, progress)
             self._note(name, version)
@@ -237,7 +238,7 @@ class Stager:
         store = self.stores[name]
 
         def work() -> None:
-            store.check_place()
+            store.place.check()
             if _is_sound(store, version):
                 return
             staging = store.begin(version, source.manifest, in_use)
@@ -314,7 +315,7 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
     return {
         "live": live,
         "version": version or b"",
-        "foreign": store.foreign() if live == FOREIGN else "",
+        "foreign": store.place.foreign() if live == FOREIGN else "",
         "obstacle": obstacle(store.tree),
         "edited": len(paths),
         "edits": [*map(as_text, paths[:LISTED])],

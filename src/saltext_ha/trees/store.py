@@ -1,7 +1,7 @@
 """
 The versions of one tree on this disk, beside the folder that is served::
 
-    /srv/salt -> .salt.ha/versions/<id>     the served version: a link, exchanged by one rename
+    /srv/salt -> .salt.ha/versions/<id>     the served version: a link (live_path.py)
     /srv/.salt.ha/versions/<id>/            a version, whole and verified
     /srv/.salt.ha/versions/<id>.manifest    its manifest
     /srv/.salt.ha/versions/<id>.marks       inode, time and size that its files had when verified
@@ -19,7 +19,6 @@ of a version that is no longer kept. The next deployment then only exchanges wha
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import os
@@ -39,19 +38,14 @@ from saltext_ha.config.trees import Tree
 from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Mark, Marks
+from saltext_ha.trees.live_path import NEXT, VERSIONS, LivePath, exchange
 from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
-from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.pristine import Pristine
 from saltext_ha.trees.staging import Parts, Staging
 
-NEXT = "next"
 ENDS = (".manifest", ".marks")
 SPARE = ".spare"
 AT_A_TIME = 0.2
-LINKED, FREE, FOREIGN = "linked", "free", "foreign"
-
-# fcntl.h and linux/fs.h
-_HERE, _RENAME_EXCHANGE = -100, 2
 _HEX = re.compile("[0-9a-f]{64}")
 
 
@@ -67,7 +61,8 @@ class TreeStore:
         self.tree = tree
         self._stop = stop
         self._mode = 0o700 if tree.secret else 0o755
-        self._versions = tree.folder / "versions"
+        self.place = LivePath(tree)
+        self._versions = tree.folder / VERSIONS
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
         self._pristine = Pristine(tree.folder / "pristine", stop)
@@ -111,22 +106,8 @@ class TreeStore:
         return found
 
     def live(self) -> tuple[str, bytes | None]:
-        """
-        What is at the live path: ``linked`` and the version (None: its folder is gone), ``free``
-        (nothing, or an empty folder), or ``foreign``: a folder or a link of somebody else.
-        """
-        try:
-            target = str(self.tree.live.readlink())
-        except FileNotFoundError:
-            return FREE, None
-        except OSError:
-            return FREE if _is_empty(self.tree.live) else FOREIGN, None
-        folder, name = os.path.split(target)
-        if folder == f"{self.tree.folder.name}/versions":
-            with contextlib.suppress(ValueError):
-                version = bytes.fromhex(name)
-                return LINKED, version if self.path_of(version).is_dir() else None
-        return FOREIGN, None
+        """See :meth:`.LivePath.look`."""
+        return self.place.look()
 
     def edits(self, version: bytes) -> Changes:
         """The changes by hand in a version since it was put there."""
@@ -320,54 +301,13 @@ class TreeStore:
 
     def switch(self, version: bytes, adopt: bool = False) -> Path | None:
         """
-        Serve *version*, from one instant to the next.
+        Serve *version*; see :meth:`.LivePath.switch`.
 
-        :param adopt: whether to move away a foreign folder or link at the live path.
-        :return: where that is now, if there was one.
-        :raises HaError: nothing can be put there, or something foreign is there, and *adopt* is not
-            set.
+        :raises HaError: also if the version is gone.
         """
-        self.check_place()
-        live = self.live()[0]
-        if live == FOREIGN and not adopt:
-            raise HaError(self.foreign())
         if self.manifest(version) is None:
             raise HaError(f"a version of tree {self.tree.name} is gone from {self._versions}")
-        new = self.tree.folder / NEXT
-        if new.is_symlink():
-            new.unlink()
-        elif new.exists():  # a crash came after the exchange, before the old folder got its name
-            new.rename(self._kept_name())
-        new.symlink_to(f"{self.tree.folder.name}/versions/{version.hex()}")
-        point("tree.switch")
-        kept = None
-        if live != LINKED and os.path.lexists(self.tree.live):
-            exchange(new, self.tree.live)
-            if live == FREE:
-                new.rmdir()
-            else:
-                kept = self._kept_name()
-                new.rename(kept)
-        else:
-            new.replace(self.tree.live)
-        sync_dir(self.tree.live.parent)
-        point("tree.switched")
-        return kept
-
-    def check_place(self) -> None:
-        """:raises HaError: no version can be served at the live path; says why, and what to do."""
-        if why := obstacle(self.tree):
-            raise HaError(why)
-
-    def _kept_name(self) -> Path:
-        return self.tree.folder / f"before-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
-
-    def foreign(self) -> str:
-        """What to do about something foreign at the live path."""
-        return (
-            f"{self.tree.live} is a folder or a link that was there before; ha.deploy and "
-            f"ha.rollback with adopt=True keep it as {self.tree.folder}/before-…"
-        )
+        return self.place.switch(version, adopt)
 
     def keep(self, versions: set[bytes]) -> list[str]:
         """
@@ -493,31 +433,6 @@ class TreeStore:
             return False
         mark = self._marks(version).get(path)
         return node is not None and entries.is_as_put(node, status, mark, top, path)
-
-
-def exchange(one: Path, other: Path) -> None:
-    """
-    Let two paths change places. It is atomic where the system can do that (renameat2(2), Linux 3.15
-    and most file systems); otherwise nothing is at *other* for an instant.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        done = libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE)
-    except AttributeError:  # a C library without it
-        done = -1
-    if done != 0:
-        aside = one.with_name(f"{one.name}.aside")
-        other.rename(aside)
-        one.rename(other)
-        aside.rename(one)
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether *path* is a folder without anything in it."""
-    try:
-        return not any(path.iterdir())
-    except OSError:
-        return False
 
 
 def _megabytes(size: int) -> str:

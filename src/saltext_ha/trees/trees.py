@@ -26,8 +26,8 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import register_rows
+from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.stager import Stager
-from saltext_ha.trees.store import FOREIGN, LINKED
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +293,7 @@ class Trees:
             return
         try:
             if store.live()[0] == FOREIGN and not adopt:
-                raise HaError(store.foreign())
+                raise HaError(store.place.foreign())
             verified = current.version in self._stager.verified(name)
             if not verified or not store.manifest(current.version):
                 await self._stager.stage(name, current.version)

@@ -40,8 +40,9 @@ from saltext_ha.transport import identity, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
+from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.stager import Stager
-from saltext_ha.trees.store import LINKED, TreeStore
+from saltext_ha.trees.store import TreeStore
 from saltext_ha.trees.trees import Trees
 from tests.disk_steps import Crash, Files, read, watched
 from tests.unit.replication.model import Fuse, MemoryStore

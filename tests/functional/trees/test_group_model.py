@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.replication.deployment import KEPT
-from saltext_ha.trees.store import FOREIGN, LINKED
+from saltext_ha.trees.live_path import FOREIGN, LINKED
 from tests.disk_steps import Crash, Files
 from tests.functional.trees.model import KINDS, NAMES, TREE, Engine, Group, Job, Master, Stroke
 

@@ -19,9 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Node
 from saltext_ha.trees.staging import Staging
-from saltext_ha.trees.store import FOREIGN, LINKED, TreeStore
+from saltext_ha.trees.store import TreeStore
 from tests.disk_steps import Files, crashing, read
 
 # Few, so that histories come back to one that was edited; they share files, by path and across.
