@@ -759,7 +759,8 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
         salt-run ha.where 'web*'
         salt-run ha.where live=True
     """
-    tgt = _as_text(tgt)
+    if why := _misread(tgt):
+        return _answer(lambda _: _refuse(why))
     target: dict[str, Any] = {"ids": tgt} if isinstance(tgt, list) else {"glob": tgt}
     return _ask("where", work=timeout, live=live, timeout=timeout, **target)
 
@@ -819,7 +820,9 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     given = {name: value for name, value in kwargs.items() if not name.startswith("__")}
     options = {name: given.pop(name) for name in cmd_batches.OPTIONS if name in given}
     given |= options.pop("kwarg", None) or {}
-    by, tgt = engine_client.caller(globals().get("__user__")), _as_text(tgt)
+    if why := _misread(tgt):
+        return _answer(lambda _: _refuse(why))
+    by = engine_client.caller(globals().get("__user__"))
 
     def work(settings: mapping.HaConfig) -> Answer:
         def ask(name: str, payload: Answer) -> Answer:
@@ -1304,6 +1307,8 @@ def install_minions(
         salt-run ha.install_minions 'web*' test=True
         salt-run ha.install_minions 'os:Debian' tgt_type=grain batch=10%
     """
+    if why := _misread(tgt):
+        return _answer(lambda _: _refuse(why))
     by = engine_client.caller(globals().get("__user__"))
 
     def work(settings: mapping.HaConfig) -> Answer:
@@ -1313,16 +1318,20 @@ def install_minions(
 
         wheel = own_wheel.make()
         how = {"force": bool(force), "restart": bool(restart), "test": bool(test)}
-        return install.run(ask, wheel, _as_text(tgt), tgt_type, batch, timeout, **how)
+        return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
 
     return _answer(work)
 
 
-def _as_text(tgt: Any) -> Any:
-    """*tgt* with numbers as text: Salt reads an id such as 123 on the command line as a number."""
-    if isinstance(tgt, list):
-        return [_as_text(each) for each in tgt]
-    return str(tgt) if isinstance(tgt, (int, float)) and not isinstance(tgt, bool) else tgt
+def _misread(tgt: Any) -> str:
+    """
+    Why *tgt* is not what was typed, empty if it is: Salt reads ids such as 0123, 1.10 or
+    52:54:00:12:34:56 as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008).
+    """
+    for each in tgt if isinstance(tgt, list) else [tgt]:
+        if isinstance(each, (int, float)) and not isinstance(each, bool):
+            return f"tgt: Salt has made a number, {each}, of a minion id: quote it twice, '\"123\"'"
+    return ""
 
 
 def _refuse(why: str) -> Answer:

@@ -157,26 +157,6 @@ def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.Mo
     assert waited[0] > SLOW + pings + published + 3 * 5.0
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [(123, "123"), ([123, "web1", 1.5], ["123", "web1", "1.5"]), ("123", "123"), (True, True)],
-)
-def test_minions_whose_ids_are_numbers_are_meant(
-    monkeypatch: pytest.MonkeyPatch, given: Any, meant: Any
-) -> None:
-    """On the command line Salt makes numbers of them."""
-    asked: list[Any] = []
-    monkeypatch.setattr(mapping, "parse", lambda opts: SimpleNamespace(peer_timeout=5.0))
-    monkeypatch.setattr(runner, "__opts__", {}, raising=False)
-    monkeypatch.setattr(runner, "__context__", {}, raising=False)
-    monkeypatch.setattr(runner.own_wheel, "make", lambda: None)
-    for module in (cmd_batches, runner.install):
-        monkeypatch.setattr(module, "run", lambda *args, **_: asked.append(args[1:]) or ANSWER)
-    runner.cmd(given, "test.ping")
-    runner.install_minions(given)
-    assert (asked[0][0], asked[1][1]) == (meant, meant)
-
-
 def answered(
     tgt: Any, tgt_type: str, targeted: list[str], reached: dict[str, list[str]] | None = None
 ) -> dict[str, Any]:
