@@ -8,6 +8,7 @@ import hmac
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError, reason_of
@@ -176,15 +177,17 @@ def accept(
 
 
 def _pin_all(trust: Trust, members: list[Peer]) -> None:
-    """Pin *members*; if one cannot be pinned, unpin those that were not pinned before."""
-    new = [member.name for member in members if member.name not in trust.pinned()]
+    """Pin *members*; if one cannot be pinned, unpin those of which there was no file before."""
+    there = {*trust.pinned(), *(Path(file).stem for file in trust.problems())}
+    new = [member.name for member in members if member.name not in there]
     try:
         for member in members:
             point("join.pin")
             trust.pin(member)
     except (OSError, TrustError):
         for name in new:
-            trust.unpin(name)
+            with contextlib.suppress(OSError):
+                trust.unpin(name)
         raise
 
 

@@ -28,7 +28,7 @@ from saltext_ha.membership.token import decode, mac_key, request_mac
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import Peer, make_peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.trust import PEERS_DIR, Trust
 from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
 
@@ -425,6 +425,25 @@ def test_a_disk_that_is_full_halfway_leaves_no_half_of_the_group(
 
     asyncio.run(main())
     assert set(m3.trust.peers()) == ({"m1"} if known else set())
+
+
+def test_a_join_that_fails_removes_no_damaged_file_of_a_member(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    """An operator is told to restore it from a backup, and may mend it."""
+    befriend(m1, m2)
+    m3.trust.pin(m2.peer)
+    file = m3.state_dir / PEERS_DIR / "m2.json"
+    file.write_text(file.read_text()[:-20])
+
+    async def main() -> None:
+        async with m1.running():
+            with pytest.raises(TrustError, match="m2"):
+                await let_join(m3, token_of(m1))
+
+    asyncio.run(main())
+    assert file.exists()
+    assert set(m3.trust.peers()) == set()
 
 
 def join_request(master: Master, server: Master, token: str, **changes: object) -> bytes:
