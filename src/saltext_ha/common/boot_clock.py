@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 AHEAD = 60.0
-"""Seconds by which the clock of a file server may be ahead of this machine's."""
+"""Seconds by which the clock of a file server may be ahead of one here that nobody has set."""
 
 
 def boot_clock() -> float:
@@ -39,7 +39,8 @@ class FileClock:
         :return: 0 also for a file of the future: the clock was set back after it was written, and
             nobody knows when that was.
         """
-        wall = self._wall()
-        if not written or written > wall + AHEAD:
+        wall, now = self._wall(), self()
+        ahead = AHEAD if abs(now - wall) < 1 else 0.0
+        if not written or written > wall + ahead:
             return 0.0
-        return written + round(self() - wall)
+        return written + round(now - wall)

@@ -203,10 +203,11 @@ def test_who_refreshes_after_the_clock_was_set_back_has_refreshed() -> None:
     scene(play)
 
 
-def test_what_was_cached_before_the_clock_was_set_back_is_not_fresh() -> None:
+@pytest.mark.parametrize(("age", "back"), [(1800, 3600.0), (101, 150.0)])
+def test_what_was_cached_before_the_clock_was_set_back_is_not_fresh(age: int, back: float) -> None:
     async def play(site: Site) -> None:
-        site.cache["web1"] = NOW - 1800
-        site.back = 3600.0
+        site.cache["web1"] = NOW - age
+        site.back = back
         await site.starts("web1")
         assert site.asked == [("web1",)]
 
