@@ -731,6 +731,7 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("app_tokens: [s3cr3t-one, s3cr3t-two]", "app_tokens: []"),
         ("gitfs_remotes: ['https://s3cr3t@git.example/r.git']", "gitfs_remotes: []"),
+        ("schedule: {dump: {args: [dump -ps3cr3t]}}", "schedule: {dump: {args: [other]}}"),
     ],
 )
 def test_what_was_replaced_is_not_shown_when_it_may_be_secret(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from saltext_ha.consistency.options import RULES
 from saltext_ha.consistency.values import is_secret_key, is_secret_value
 from saltext_ha.lint.cited import MASTER_INCLUDES, CitedLine
 from saltext_ha.lint.model import (
@@ -73,7 +74,10 @@ def replaced(facts: HostFacts) -> Hits:
             continue
         holds = facts.merged.get(option)
         if _alike(setting.value, holds):
-            lost = ", ".join(_lost(setting.value, holds, is_secret_key(option)))
+            # In a list, such as engines, texts are names.
+            named = isinstance(setting.value, list) or option not in RULES
+            arguments = not named and RULES[option].secret
+            lost = ", ".join(_lost(setting.value, holds, is_secret_key(option), arguments))
             if lost:
                 where = f"{over.place.file}:{over.place.line}"
                 yield Hit(option, f"{where} replaces it; lost: {lost}", place=setting.place)
@@ -84,26 +88,30 @@ def _alike(value: object, holds: object) -> bool:
     return any(isinstance(value, kind) and isinstance(holds, kind) for kind in (list, dict))
 
 
-def _lost(value: object, holds: object, secret: bool) -> Iterator[str]:
+def _lost(value: object, holds: object, secret: bool, arguments: bool) -> Iterator[str]:
     """
     The entries of a list or mapping, at any depth, that no longer count: ``pam: alice``. A single
     value under a name that has another one now is no entry: it was meant to be replaced.
+
+    :param secret: entries of lists are counted, not shown. :param arguments: so are texts in lists,
+        in which anything may stand: of ``schedule`` and ``beacons``.
     """
     if isinstance(value, list):
         still = holds if isinstance(holds, list) else [holds]
         new = [item for item in still if item not in value]
         gone = [item for item in value if item not in still and not _has_another(item, new)]
-        if secret and gone:
-            yield "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
-        else:
-            yield from map(_name, gone)
+        shown = [each for each in gone if not secret and (isinstance(each, dict) or not arguments)]
+        yield from map(_name, shown)
+        if hidden := len(gone) - len(shown):
+            yield "1 entry" if hidden == 1 else f"{hidden} entries"
     elif isinstance(value, dict):
         for key, item in value.items():
             name, hidden = _shown(key), secret or is_secret_key(str(key))
             if not isinstance(holds, dict) or key not in holds:
                 yield name
             else:
-                yield from (f"{name}: {each}" for each in _lost(item, holds[key], hidden))
+                below = _lost(item, holds[key], hidden, arguments)
+                yield from (f"{name}: {each}" for each in below)
 
 
 def _has_another(item: object, new: list[object]) -> bool:
