@@ -252,7 +252,7 @@ class Drain:
             del row["leaves"]
         again = [next_one for s in steps if s.minion in refused and (next_one := s.instead())]
         later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
-        return [later.get(row["id"], row) for row in rows]
+        return [_joined(row, later.get(row["id"])) for row in rows]
 
     async def _await_arrival(
         self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
@@ -360,6 +360,14 @@ def _found(minion_id: str, on: str, value: Any) -> BoundMinion:
         why = "its id has a comma, so that Salt cannot name it in a list"
         return replace(rebalance_planner.found(on, value), stays=why)
     return rebalance_planner.found(on, value)
+
+
+def _joined(refused: dict[str, Any], later: dict[str, Any] | None) -> dict[str, Any]:
+    """The row of a minion that was refused by one master, and then asked to go to another."""
+    if later is None or later["moved"] or later["planned"]:
+        return later or refused
+    notes = dict.fromkeys(f"{row['to']}: {row['note']}" for row in (refused, later))
+    return later | {"note": "; ".join(notes)}
 
 
 def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:

@@ -1224,17 +1224,23 @@ def test_a_listed_id_without_a_key_is_told(
     asyncio.run(act())
 
 
-def test_a_minion_whose_id_is_a_number_is_found(tmp_path: Path) -> None:
-    """Salt makes a number of it on the command line."""
+def test_an_id_that_salt_has_made_a_number_of_is_refused(tmp_path: Path) -> None:
+    """It may have been 0123, and 123 is another minion."""
 
     async def act() -> None:
-        minions: dict[str, Any] = {"123": failover("m1"), "1.5": failover("m1")}
-        async with world(tmp_path, **minions) as there:
-            for given in (123, [123], 1.5, [1.5]):
-                reached = await run(m1(there), "where", given)
-                assert (reached["count"], reached["retcode"]) == (1, 0)
-                ran = await run(m1(there), "cmd", given, "test.arg", timeout=SECONDS)
-                assert (len(ran["returned"]), ran["retcode"]) == (1, 0)
+        async with world(tmp_path, **{"123": failover("m1")}) as there:
+            for number in (123, [123], 1.5, ["web1", 1.5]):
+                for refused in (
+                    await run(m1(there), "where", number),
+                    await run(m1(there), "cmd", number, "test.arg"),
+                    await run(m1(there), "install_minions", number),
+                ):
+                    assert (refused["kind"], refused["retcode"]) == ("error", 2)
+                    assert "quote it twice" in refused["error"]
+            for quoted in ("123", ["123"]):
+                assert (await run(m1(there), "where", quoted))["retcode"] == 0
+                ran = await run(m1(there), "cmd", quoted, "test.arg", timeout=SECONDS)
+                assert ran["returned"].keys() == {"123"}
             for wrong in (True, None, [True], [None]):
                 for refused in (
                     await run(m1(there), "where", wrong),
@@ -1478,7 +1484,8 @@ def test_who_is_refused_by_the_emptiest_master_goes_to_the_next(
             rows = {row["id"]: (row["to"], row["moved"] or row["planned"]) for row in done["moves"]}
             assert rows == {"web0": ("m2", True), "web1": ("m2", True), "shut": ("m2", False)}
             notes = {row["id"]: row["note"] for row in done["moves"]}
-            assert notes["shut"] == f"{there.address('m2')} does not answer"
+            each = [f"{name}: {there.address(name)} does not answer" for name in ("m3", "m2")]
+            assert notes["shut"] == "; ".join(each)
             assert done["retcode"] == 1
 
     asyncio.run(act())
