@@ -8,6 +8,7 @@ masters. Then it also removes this master's known secrets from the whole text.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import re
 import secrets
@@ -30,6 +31,13 @@ READ = 4 * 1024 * 1024  # bytes at its end
 SHORTEST = 6  # characters; a shorter text is no secret, and occurs everywhere
 HIDDEN = "(not shown)"
 SECRET_FILES = ("secret_file", "password_file", "token_file")
+# They may hold passwords, and are mostly words that occur everywhere.
+MIXED = ("schedule", "engines", "beacons")
+# "master1", "ha.check_consistency", "salt-master"; not "s3cret", as letters after digits are rare
+# in words, and not in tokens.
+_WORD = re.compile(r"[A-Za-z]+\d*(?:[._-][A-Za-z]*\d*)*")
+# An IPv4 address, a date or a time, too.
+_NUMBER = re.compile(r"[\d.:\s+-]+")
 # Loggers of this package, as Salt's default format and most others have them.
 _OURS = re.compile(r"\[(saltext_ha|salt\.loaded\.ext\.\w+\.ha)\b|\bsaltext_ha\.")
 # The log may hold a peer's words: no control characters for the terminal.
@@ -83,8 +91,14 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
 def without(text: str, known: Iterable[str]) -> str:
     """*text* without the secrets *known*, and without anything that has the form of a secret."""
     for secret in sorted({*known}, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
+        text = re.sub(_pattern(secret), HIDDEN, text)
     return _SECRETS.sub(HIDDEN, text)
+
+
+def _pattern(secret: str) -> str:
+    """Where *secret* is one: wherever it stands, but a number not within a longer number."""
+    found = re.escape(secret)
+    return rf"(?<!\d)(?<!\d\.){found}(?!\.?\d)" if _NUMBER.fullmatch(secret) else found
 
 
 def _configuration(opts: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[str]:
@@ -101,13 +115,24 @@ def _configuration(opts: Mapping[str, Any], named: Mapping[str, Any]) -> Iterato
     nonce = secrets.token_bytes(32)
     leaves: dict[str, Any] = {}
     for rule in (*options.compared(named), EqualityRule("ha")):
-        if rule.option in named:
+        if rule.option == "engines" and rule.option in named:
+            leaves[rule.option] = _engines(named[rule.option])
+        elif rule.option in named:
             leaves.update(leaves_of(rule, named, nonce))
     for path, value in sorted(leaves.items()):
         yield f"{path}: {_shown(value)}"
     shown = {path.partition(":")[0] for path in leaves}
     if others := sorted(named.keys() - shown):
         yield f"# also set, and not shown: {', '.join(others)}"
+
+
+def _engines(value: Any) -> list[str]:
+    """The names of the engines, without their settings."""
+    if isinstance(value, Mapping):
+        return [str(name) for name in value]
+    if isinstance(value, (list, tuple)):
+        return [name for item in value for name in _engines(item)]
+    return [] if value is None else [str(value)]
 
 
 def _shown(value: Any) -> str:
@@ -125,7 +150,14 @@ def _known(named: Mapping[str, Any]) -> Iterator[str]:
     refuses its configuration.
     """
     rules = {rule.option: rule for rule in options.compared(named)}
-    found = [each for each in _strings(named, rules) if not _is_a_path(each)]
+    # Names and addresses of masters stay.
+    leaves = leaves_of(EqualityRule("ha"), named, b"").values()
+    ours = " ".join([str(named.get("id", "")), *map(_shown, leaves)])
+    found = [
+        each
+        for each, kind in _values(named, rules)
+        if not _is_a_path(each) and (kind is _Kind.SECRET or each not in ours)
+    ]
     found.append(os.environ.get(VARIABLE, ""))
     for path in _paths(named.get("ha")):
         with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -143,18 +175,38 @@ def _paths(value: Any) -> Iterator[str]:
                 yield from _paths(item)
 
 
-def _strings(value: Any, rules: Mapping[str, EqualityRule], hide: bool = False) -> Iterator[str]:
-    """The texts and numbers under keys that are secret by *rules* or by their names."""
+class _Kind(enum.IntEnum):
+    """What a value is by the names above it."""
+
+    SHOWN = 0
+    MIXED = 1  # an ordinary word, or a secret
+    HIDDEN = 2  # of an option that may hold a secret
+    SECRET = 3  # under a name such as password
+
+
+def _kind(key: str, rules: Mapping[str, EqualityRule]) -> _Kind:
+    if is_secret_key(key):
+        return _Kind.SECRET
+    if key not in rules or not rules[key].secret:
+        return _Kind.SHOWN
+    return _Kind.MIXED if key in MIXED else _Kind.HIDDEN
+
+
+def _values(
+    value: Any, rules: Mapping[str, EqualityRule], kind: _Kind = _Kind.SHOWN
+) -> Iterator[tuple[str, _Kind]]:
+    """The texts and numbers that are secret by *rules* or by the names above them."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            rule = rules.get(str(key))
-            inner = hide or is_secret_key(str(key)) or (rule is not None and rule.secret)
-            yield from _strings(item, rules, inner)
+            yield from _values(item, rules, max(kind, _kind(str(key), rules)))
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _strings(item, rules, hide)
-    elif hide and isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        yield str(value).strip()
+            yield from _values(item, rules, kind)
+    elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        found = str(value).strip()
+        ordinary = _WORD.fullmatch(found) or _NUMBER.fullmatch(found)
+        if kind > _Kind.MIXED or (kind is _Kind.MIXED and not ordinary):
+            yield found, kind
 
 
 def _is_a_path(value: str) -> bool:

@@ -48,6 +48,7 @@ LOG = f"""\
 Traceback (most recent call last):
   ValueError: {GROUP} and hunter2hunter2 and mysql-s3cret and etcd-ha-s3cret and own-s3cret
   KeyError: 12345678 at https://hooks.example.com/T0/hook-s3cret
+  OSError: mysqldump -pjob-s3cret db, feed --password beacon-s3cret
 2026-11-25 03:00:03,001 [saltext_ha.join:7   ][WARNING ][1] {TOKEN} {KEY}
 2026-11-25 03:00:04,001 [saltext_ha.git:7   ][WARNING ][1] https://a:git-s3cret@git.example.com/x
 2026-11-25 03:00:05,001 [salt.loaded.int  :1   ][INFO    ][1] of Salt's, again
@@ -118,7 +119,7 @@ def test_it_tells_what_a_bug_report_needs_and_no_secret(tmp_path: Path) -> None:
         "mysql.pass: (not shown)",
         "our_own_thing:anything: (not shown)",
         "schedule:dump:args: (not shown)",
-        "engines: (not shown)",
+        "engines: [ha, webhook]",
         # An engine that does not run is part of what is reported.
         "## Status\n\n```\nerror: ",
         "peer=m2 state=away",
@@ -268,6 +269,87 @@ def test_secrets_go_wherever_they_stand_and_the_longest_first(tmp_path: Path) ->
     )
     assert f"\n{left}\n" in text
     assert "\nSalt: 3008\n" in text
+
+
+def test_ordinary_words_stay(tmp_path: Path) -> None:
+    """What engines, jobs and beacons are set to are mostly words that occur everywhere."""
+    more = {
+        "id": "k8s-master1",
+        "engines": [
+            {"ha": {}},
+            {"fluent": {"host": "localhost", "tag": "saltext", "bind": "10.0.0.1"}},
+            {"slack": {"role": "master", "from": "k8s-master1", "to": "k8s-master2"}},
+        ],
+        "schedule": {
+            "look": {
+                "function": "ha.check_consistency",
+                "args": ["master1", "2026-11-25", 604800],
+                "kwargs": {"saltenv": "production", "hook": "aZm9v1YmFy", "password": "geheim"},
+            }
+        },
+        "beacons": {"service": [{"services": {"salt-master": {"delay": 600000}}}]},
+        "our.host": "10.0.0.2",
+    }
+    folder = make(tmp_path, **more)
+    config = yaml.safe_load((folder / "master").read_text())
+    config["ha"]["masters"] = ["https://10.0.0.2:4530", "https://k8s-master2"]
+    (folder / "master").write_text(yaml.safe_dump(config))
+    said = (
+        "localhost, master, production, master1, 604800, 600000, ha.check_consistency, "
+        "k8s-master1, k8s-master2, 10.0.0.1, 10.0.0.2, saltext"
+    )
+    opts = master_config(str(folder / "master"))
+    text = report_command.text(opts, lambda: f"{said}\naZm9v1YmFy, geheim", ["Salt: 3008"])
+    for told in (
+        "It has names and addresses of masters, ",
+        "\nsaltext-ha: ",
+        "[saltext_ha.sync.link:7   ]",
+        "\nengines: [ha, fluent, slack]\n",
+        "\nschedule:look:args: (not shown)\n",
+        "\nha:masters: [https://10.0.0.2:4530, https://k8s-master2]\n",
+        f"\n{said}\n{HIDDEN}, {HIDDEN}\n",
+        "\n2026-11-25 03:00:02,001 ",
+    ):
+        assert told in text, told
+
+
+@pytest.mark.parametrize(
+    ("engines", "shown"),
+    [
+        (["ha", {"http": {"url": "https://h/geheim-1x"}}], "[ha, http]"),
+        ({"ha": {}, "http": {"url": "https://h/geheim-1x"}}, "[ha, http]"),
+        # Indented wrongly, as it happens.
+        ([{"ha": None, "http": None, "url": "https://h/geheim-1x"}], "[ha, http, url]"),
+        ([], "[]"),
+        ("ha", "[ha]"),
+    ],
+)
+def test_engines_are_named(tmp_path: Path, engines: Any, shown: str) -> None:
+    opts = master_config(str(make(tmp_path, engines=engines) / "master"))
+    text = report_command.text(opts, str, ())
+    assert f"\nengines: {shown}\n" in text
+    assert "engines:" not in text.replace("\nengines: ", "")
+    assert "geheim" not in text
+
+
+@pytest.mark.parametrize(
+    ("secret", "goes", "stays"),
+    [
+        # A number where it stands alone.
+        ("604800", ["604800", "-p604800", "604800s", "at 604800."], ["1604800", "604800.5"]),
+        ("10.0.0.1", ["10.0.0.1", "10.0.0.1:4530"], ["10.0.0.12", "110.0.0.1", "10.0.0.1.5"]),
+        # All else also within a word.
+        ("geheim", ["geheim", "-pgeheim", "u:geheim@h"], []),
+        ("some-s3cret", ["some-s3cret", "-psome-s3cret", "some-s3cret_x", "a.some-s3cret"], []),
+        ("a5e1f5e1f", ["xa5e1f5e1fx"], []),
+    ],
+)
+def test_where_a_secret_is_taken_out(secret: str, goes: list[str], stays: list[str]) -> None:
+    for said in goes:
+        expected = said.replace(secret, HIDDEN)
+        assert report_command.without(f"one {said} two", [secret]) == f"one {expected} two"
+    for said in stays:
+        assert report_command.without(f"one {said} two", [secret]) == f"one {said} two"
 
 
 def test_of_a_long_log_the_last_lines_are_reported(
