@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import salt.utils.yaml
 import yaml
 
 from lab import wait_for
@@ -298,6 +299,62 @@ def test_what_more_of_ha_means_stays(container: Container) -> None:
     assert {key: found.get(key) for key in meant} == meant
 
 
+# What Salt and PyYAML read differently, and what a dump could change on the way.
+AS_SALT_READS_IT = r"""
+zeros: [010, 0600, 0600.5, 00, 08, "010", 0o17, 0x1F, 0b11, -010, 1_000]
+truths: [on, off, yes, no, true, null, ~, "on", "null"]
+times: [12:30, 09:30, 2026-11-25, 2026-13-45, 2026-11-25 12:30:00, "12:30"]
+numbers: [1e3, 1.5e+3, .5, .inf, 7.0, "1.5"]
+literal: |
+  first # no comment
+    second: 010
+
+  last
+folded: >-
+  one
+  two
+
+  three
+words: ["zwölf", "\u2028x", "\x85", "\t", " a ", "a: b", "- a", "%a", "a\\b\n\n c", "'", ""]
+"ключ 😀": "😀"
+empty: [{}, [], {a: {}, b: []}]
+base: &base {interval: 010}
+merged: {<<: *base, timeout: 1}
+again: *base
+7: seven
+010: ten
+on: true
+? a key of more than 128 signs 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789
+  0123456789 0123456789 0123456789
+: x
+"""
+
+
+def test_more_of_ha_has_the_values_that_salt_reads_in_it(container: Container) -> None:
+    more = container.root / "ha.yaml"
+    long = f"plain: {'word ' * 100}\nquoted: '{'word  ' * 100}: ü'\nsolid: {'x' * 500}\n"
+    more.write_text(AS_SALT_READS_IT + long, "utf-8")
+    meant = salt.utils.yaml.safe_load(more.read_text("utf-8"))
+    assert meant["zeros"][:2] == [10, 600]
+    container.drop_in({"SALT_HA_SETTINGS_FILE": str(more)})
+    written = (container.etc / "master.d" / "00-entrypoint.conf").read_text("ascii")
+    found = salt.utils.yaml.safe_load(written)["ha"]
+    assert repr({key: found.get(key) for key in meant}) == repr(meant)
+
+
+def test_more_of_ha_is_stronger_where_no_variable_says_it(container: Container) -> None:
+    more = container.root / "ha.yaml"
+    more.write_text("restart: false\nshare_master_key: false\n")
+    settings = {"SALT_HA_SETTINGS_FILE": str(more)}
+    container.drop_in(settings)
+    written = (container.etc / "master.d" / "00-entrypoint.conf").read_text()
+    found = salt.utils.yaml.safe_load(written)["ha"]
+    assert (found["restart"], found["share_master_key"]) == (False, False)
+    more.write_text("restart: false\n")
+    found = container.drop_in(settings)["ha"]
+    assert (found["restart"], found["share_master_key"]) == (False, True)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "{}\n"])
 def test_there_may_be_no_more_of_ha_yet(container: Container, text: str) -> None:
     more = container.root / "ha.yaml"
@@ -314,7 +371,18 @@ def test_there_may_be_no_more_of_ha_yet(container: Container, text: str) -> None
         (b"a: 1\nb: !!python/name:os.system hidden\n", "line 2 is no YAML"),
         (b"a: 1\n---\nb: hidden\n", "line 2 is no YAML"),
         (b"a: hidden\xff\n", "it is no YAML"),
-        (b"a: 2026-13-45\n", "it is no YAML"),
+        (b"a: 1\nb:\n  c: hidden\n  c: 2\n", "line 4 has a key that is there already"),
+        (b"a: 1\nhidden: 1\nhidden: 2\n", "line 3 has a key that is there already"),
+        (b"name: hidden\n", "not name (set SALT_MASTER_ID)"),
+        (b"address: hidden\n", "not address (set SALT_HA_ADDRESS)"),
+        (b"port: 5000\n", "not port (set SALT_HA_PORT)"),
+        (b"masters: [hidden]\n", "not masters (set SALT_HA_MASTERS)"),
+        (b"secret_file: /hidden\n", "not secret_file (set SALT_HA_SECRET_FILE)"),
+        (
+            b"port: 1\nmode: observe\nname: m1\n",
+            "not name (set SALT_MASTER_ID), port (set SALT_HA_PORT)",
+        ),
+        (b"ha:\n  mode: hidden\n", "not ha (write what is below it, without ha: above)"),
     ],
 )
 def test_what_cannot_be_more_of_ha_is_said_before_anything_starts(
