@@ -98,7 +98,14 @@ def test_who_moves_it_has_a_moment_to_note_it(
     watch = salt.watch(tmp_path)
     assert turns(watch, 1) == [M1]
     asked = RecordedMove(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
-    without_pauses(monkeypatch, lambda seconds: watch.journal.add(asked))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if 1 <= sum(pauses) and watch.journal.last() != asked:
+            watch.journal.add(asked)  # its machine is busy
+
+    without_pauses(monkeypatch, pause)
     salt.here = M2
     assert turns(watch) == [M1, M2]
     assert watch.journal.last() == asked

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 TAG = "salt/ha/minion/{id}/failover"
 # Seconds after a move in which Salt may still load its modules and schedule its jobs.
 TIDY_FOR = 30.0
-NOTED_WITHIN = 0.5  # seconds; several times move.POLL
+# The process of ha.failover notes a move within so many looks at the journal, on a busy machine too.
+NOTED_WITHIN, POLL = 15, 0.2  # looks, seconds
 
 
 @dataclass(frozen=True)
@@ -180,9 +181,10 @@ class Watch:
         if first or last is None:
             self._note(RecordedMove(time.time(), None, look.current, journal.STARTED))
             return False
-        if last.target != look.current:
-            # The process of ha.failover notes the arrival itself a moment later.
-            time.sleep(NOTED_WITHIN)
+        for _ in range(NOTED_WITHIN):
+            if last.target == look.current:
+                break
+            time.sleep(POLL)
             last = self.journal.last() or last
         if last.why == journal.ASKED and last.order:
             self.place.mover.order = orders.kept(last.order, self.place.masters)
