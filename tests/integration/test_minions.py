@@ -241,17 +241,17 @@ def test_a_master_is_drained_and_filled_again(site: Site) -> None:
     )
     assert where(moved)["web1"] == where(moved)["web2"] == ("bound", ["m2"])
     assert where(moved)["hot"] == ("bound", ["m1", "m2"])
+
     # web2 prefers m1, which answers; but an operator has moved it.
     def journals() -> dict[str, list[tuple[str, str]]]:
         return {each.name: [(x.why, x.target) for x in history(each)] for each in site.failover}
 
     # The process that moves a minion writes it down a moment after the arrival.
-    asked = (ASKED, site.m2.address)
-    before = wait_for(
-        lambda: (found := journals()) and all(each[-1] == asked for each in found.values()) and found,
-        SOON,
-        "both moves are written down",
-    )
+    def noted() -> bool:
+        return all(each[-1] == (ASKED, site.m2.address) for each in journals().values())
+
+    wait_for(noted, SOON, "both moves are written down")
+    before = journals()
     time.sleep(5)
     assert journals() == before
 

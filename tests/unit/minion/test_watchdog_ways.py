@@ -102,7 +102,7 @@ def test_who_moves_it_has_a_moment_to_note_it(
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if 1 <= sum(pauses) and watch.journal.last() != asked:
+        if sum(pauses) >= 1 and watch.journal.last() != asked:
             watch.journal.add(asked)  # its machine is busy
 
     without_pauses(monkeypatch, pause)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 TAG = "salt/ha/minion/{id}/failover"
 # Seconds after a move in which Salt may still load its modules and schedule its jobs.
 TIDY_FOR = 30.0
-# The process of ha.failover notes a move within so many looks at the journal, on a busy machine too.
+# On a busy machine, too, the process of ha.failover notes a move within so many looks for it.
 NOTED_WITHIN, POLL = 15, 0.2  # looks, seconds
 
 
