@@ -167,7 +167,7 @@ class Applier:
                 if there and there.slot in shown.extra and there.key not in keys:
                     # It stood beside the entry that counted, and no record knows it: it is news.
                     after = Stored(denied=there.denied)
-                elif not as_meant:
+                elif not as_meant and not _was_taken_back(there, waiting.stored, after):
                     # An operator acted at the same time: the move stays in the journal, so the next
                     # look records that act as made without knowing our move.
                     continue
@@ -204,3 +204,13 @@ class Applier:
         self._withdrawn.update((move.minion_id, move.waiting) for move in moves)
         with contextlib.suppress(ReplicaError):
             self.recover()
+
+
+def _was_taken_back(there: Stored | None, before: Stored, after: Stored) -> bool:
+    """
+    Whether an operator undid a move from *before* to *after* once it was made: the store shows
+    *there*, without the entry that we had put there. This is no interrupted move, to be finished.
+    """
+    if not (there and before.slot and after.slot):
+        return False
+    return there.slot == before.slot and after.slot not in there.entries

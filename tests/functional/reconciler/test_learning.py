@@ -564,6 +564,51 @@ def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
     assert m2.revoked == 1
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [(ACCEPTED, REJECTED), (PENDING, ACCEPTED), (REJECTED, ACCEPTED)]
+)
+def test_who_takes_a_move_back_at_once_is_heard(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch, before: str, after: str
+) -> None:
+    """The key stood in its new folder, but replica.db did not say so yet."""
+    m1.knock("web1", 0, before)
+    exchange(m1, m2)
+    m1.move("web1", before, after)
+    m1.scan()
+
+    def strike(name: str) -> None:
+        if name == "apply.store":
+            monkeypatch.undo()
+            m2.move("web1", after, before)
+
+    monkeypatch.setattr(applier, "point", strike)
+    m2.learn(m1.records())
+    m2.settle()
+    exchange(m1, m2)
+    exchange(m2, m1)
+    assert m1.files() == m2.files() == {(before, "web1"): KEYS[0]}
+    assert m1.replica.conflicts() == []
+
+
+def test_a_deleted_key_that_comes_back_at_once_is_deleted_again(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Salt 3006 does that, too; nobody can tell it from a deletion that was interrupted."""
+    shared(m1, m2, "web1")
+    m1.remove("web1")
+    m1.scan()
+
+    def strike(name: str) -> None:
+        if name == "apply.store":
+            monkeypatch.undo()
+            m2.knock("web1", 0, ACCEPTED)
+
+    monkeypatch.setattr(applier, "point", strike)
+    m2.learn(m1.records())
+    m2.settle()
+    assert m2.files() == {}
+
+
 @pytest.mark.parametrize("beside", [JUNK, KEYS[1]])
 def test_what_stood_beside_a_key_that_goes_counts_then(m1: Master, m2: Master, beside: str) -> None:
     shared(m1, m2, "web1")
