@@ -283,7 +283,8 @@ def both_up(*engines: Engine) -> bool:
 
 
 def test_ha_renew_while_both_run(tmp_path: Path) -> None:
-    p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
+    patient = HA | {"peer_timeout": 20.0}  # on a busy machine
+    p1, p2 = Place(tmp_path, "m1", patient), Place(tmp_path, "m2", patient)
 
     async def main() -> None:
         async with running(p1, p2) as (one, two):
