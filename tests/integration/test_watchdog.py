@@ -249,6 +249,7 @@ def test_a_master_that_hangs_right_after_a_failback(site: Site) -> None:
         master.plant("minions", back.name, back.pub)
     back.start()
     try:
+        answering(m1, [back], SOON)  # one that hangs during the start is another matter
         wait_for(lambda: where(back) == m1.address, SOON, "it is on m1")
         m1.suspend()
         # On a busy machine m2 may seem dead at first, too, and is asked again after a while.
