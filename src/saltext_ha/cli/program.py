@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="salt-ha",
         description="Call a function of the ha runner, also before the first start of salt-master.",
-        epilog="salt-run -d ha  shows all functions.",
+        epilog="salt-run -d ha  shows all functions; only here: watch, report, lock, completion.",
     )
     parser.add_argument(
         "-c",

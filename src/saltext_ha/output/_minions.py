@@ -102,6 +102,8 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if absent:
         more = f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
         lines.append(f"no accepted key: {', '.join(absent[:LISTED])}{more}")
+    if not (data.get("count") or absent):
+        return [*lines, "no accepted minion matches"]
     masters = clean(", ".join(data.get("masters") or []))
     return [*lines, f"{count(rest, 'minion')} reached by any of {masters}"]
 
