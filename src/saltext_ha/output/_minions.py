@@ -122,7 +122,7 @@ def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
             said = f"still running on {clean(master)} (job {clean(running[minion])})"
         lines.append(f"{clean(minion)}: {said}")
     for minion in data.get("unreachable") or []:
-        lines.append(f"{clean(minion)}: no master reaches it")
+        lines.append(f"{clean(minion)}: no master reaches it, or it has no accepted key")
     for minion in data.get("unsure") or []:
         lines.append(f"{clean(minion)}: may have run it: what came of its batch is not known")
     later = [clean(minion) for minion in data.get("not_begun") or []]
