@@ -17,6 +17,7 @@ from saltext_ha.output._text import (
     number_or,
     shorten,
     table,
+    with_notes,
 )
 
 LISTED = 200  # minions; all of them are in the JSON
@@ -175,12 +176,14 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answers of ``ha.drain`` and ``ha.rebalance``."""
     lines = not_asked(data, screen)
     found = data.get("moves") or []
+    moves = sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
     rows = [
         [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row)]
-        for row in sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
+        for row in moves
     ]
     if rows:
-        lines += table(screen, ["Minion", "From", "To", ""], rows[:LISTED])
+        columns = ["Minion", "From", "To", "Result"]
+        lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED], [])
         lines += left_out(len(rows) - LISTED, "minion")
     lines += _stay(data, screen)
     lines += [screen.paint(clean(note), "degraded") for note in data.get("notes") or []]
@@ -222,7 +225,7 @@ def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def _moved(row: Mapping[str, Any]) -> str:
     if row.get("moved"):
         return "moved"
-    return "would move" if row.get("planned") else shorten(clean(row.get("note")), LONGEST)
+    return "would move" if row.get("planned") else "failed"
 
 
 def _cell(row: Mapping[str, Any], master: str) -> str:

@@ -755,7 +755,8 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
     if none does. ``silent`` are those of them that were pinged and did not answer: they count where
     they were heard last. ``absent`` are ids in ``tgt`` without an accepted key. ``self`` is this
     master, ``unknown`` says which could not be asked, and why. Exit code 2 if a master could not be
-    asked, 1 if no master reaches a minion, or one is silent or absent, else 0.
+    asked, 1 if no accepted minion matches, no master reaches one, or one is silent or absent, else
+    0.
 
     CLI Example:
 
@@ -906,7 +907,8 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     not ask, and why) and ``partial``: whether there are such.
 
     Exit code 0 if all minions hear the masters that they should, 1 if one is deaf, silent, or
-    astray (answers another master), 2 if something is unknown.
+    astray (answers another master), or if no accepted minion matches ``tgt``, 2 if something is
+    unknown.
 
     CLI Example:
 

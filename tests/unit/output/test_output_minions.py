@@ -188,8 +188,8 @@ def test_moves() -> None:
             ],
         },
         """
-        Minion  From  To
-        web2    m1    m2  did not answer
+        Minion  From  To  Result  Note
+        web2    m1    m2  failed  did not answer
         web1    m1    m2  moved
         1 minion would be lost with m1 · it knows no other
           one
@@ -208,7 +208,7 @@ def test_moves() -> None:
             "spread": {"m1": {"before": 3, "after": 2}, "m2": {"before": 1, "after": 2}},
         },
         """
-        Minion  From  To
+        Minion  From  To  Result
         web1    m1    m2  would move
         1 minion left alone · hot-hot
           hot
@@ -217,6 +217,20 @@ def test_moves() -> None:
         1 minion would move
         """,
     )  # fmt: skip
+
+
+def test_why_a_minion_did_not_move_is_shown_in_full() -> None:
+    why = "m2: the key of web1 is pending there, and Salt would wait for it for ever; m3: timed out"
+    one = {"id": "web1", "from": "m1", "to": "m2", "moved": False, "planned": False, "note": why}
+    shows(
+        {"kind": "drain", "master": "m1", "test": False, "moves": [one], "unknown": {}},
+        f"""
+        Minion  From  To  Result
+        web1    m1    m2  failed
+          web1: {why}
+        0 minions moved · 1 did not
+        """,
+    )
 
 
 BOUND = {
