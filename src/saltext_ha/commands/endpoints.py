@@ -140,10 +140,8 @@ class Endpoints:
         found = [here, *read_each(answers, errors, from_wire).values()]
         for name, peer in self._group.peers.items():
             if name in errors:
-                host, ports = (
-                    str(urlsplit(peer.url).hostname),
-                    (here.request_port, here.publish_port),
-                )
+                host = str(urlsplit(peer.url).hostname)
+                ports = here.request_port, here.publish_port
                 found.append(MinionEndpoint(name, host, *ports, reached=False))
         return sorted(found, key=lambda endpoint: endpoint.name), errors
 
