@@ -301,12 +301,12 @@ def test_all_masters_of_a_minion_are_one_line() -> None:
         {**rows[1], "connected": None, "ping": bad, "note": "it hangs", "publishes": None},
     ]
     shows({"web1": pinged, "web2": [one | good, two | bad]}, """
-        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown, does not answer, (it hangs), (no answer within 3 s)
-        web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer, (no answer within 3 s)
+        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown, does not answer (it hangs) (no answer within 3 s)
+        web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer (no answer within 3 s)
     """)  # noqa: E501  # fmt: skip
     unknown = {"answers": None, "milliseconds": None, "note": "its name does not resolve"}
     shows({"web1": [two | unknown]}, """
-        web1: m2.example = 10.0.0.2 answers: unknown, (its name does not resolve)
+        web1: m2.example = 10.0.0.2 answers: unknown (its name does not resolve)
     """)  # fmt: skip
 
 
