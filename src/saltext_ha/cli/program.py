@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.function in ("lock", "ha.lock"):
         return _guarded(lambda: own.lock(parser, options, given[end + 1 :]))
     if options.wait is not None or end < len(given):
-        parser.error("--wait and -- are for lock")
+        parser.error("--wait and -- are for lock; join takes wait=SECONDS")
     name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
     if name == "ha.join":
         for argument in [one for one in options.arguments if one.startswith("token_file=")]:
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="salt-ha",
         description="Call a function of the ha runner, also before the first start of salt-master.",
-        epilog="salt-run -d ha  shows all functions.",
+        epilog="salt-run -d ha  shows all functions; only here: watch, report, lock, completion.",
     )
     parser.add_argument(
         "-c",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from saltext_ha.commands.engine_client import UNKNOWN
+from saltext_ha.commands.engine_client import UNKNOWN, switch
 from saltext_ha.common.errors import HaError
 
 Answer = dict[str, Any]
@@ -53,7 +53,8 @@ def run(
     """
     if tgt_type == "glob" and isinstance(tgt, list):
         tgt_type = "list"
-    job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": bool(test)}
+    test, progress = switch("test", test), switch("progress", progress)
+    job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": test}
     targets: list[Target] = [(tgt, tgt_type)]
     absent: list[str] = []
     if batch:

@@ -23,6 +23,7 @@ CONFIRM = (
     "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
     "masters: salt-run ha.release deletes={count}"
 )
+WELL = "nothing is held on {}: its key store is as it should be"
 
 
 class Held(NamedTuple):
@@ -61,7 +62,8 @@ class Decisions:
             )
         right = minion_key.find(accepted, str(payload.get("fingerprint")))
         states = {key: ACCEPTED if key == right else DELETED for key in accepted}
-        return await self._decide(minion_id, records, states, payload, "ha.resolve")
+        done = await self._decide(minion_id, records, states, payload, "ha.resolve")
+        return await self._answer(*done, payload)
 
     async def restore(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.restore``: deleted or rejected keys are accepted again, everywhere."""
@@ -69,9 +71,12 @@ class Decisions:
         minion = str(payload.get("minion"))
         if is_glob(minion):
             return await self._restore_many(minion, payload)
+        if payload.get("since"):
+            raise HaError(f"since= is for a glob, and {minion!r} is none: leave it out")
         records = await core.run(core.replica.get, minion)
         key = _revoked_key(minion, records, str(payload.get("fingerprint") or ""))
-        return await self._decide(minion, records, {key: ACCEPTED}, payload, "ha.restore")
+        done = await self._decide(minion, records, {key: ACCEPTED}, payload, "ha.restore")
+        return await self._answer(*done, payload)
 
     async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Restore all ids that match and were revoked within ``since``, except doubtful ones."""
@@ -86,6 +91,11 @@ class Decisions:
             if max(value.at for value in record.values) >= since:
                 recent.setdefault(record.minion_id, []).append(record.fingerprint)
         plans, notes = [], []
+        if not recent:
+            notes.append(
+                f"no key of an id that matches {glob!r} was deleted or rejected within "
+                f"{payload['since']}; salt-run ha.history {glob!r} shows when"
+            )
         for minion_id, keys in recent.items():
             records = await core.run(core.replica.get, minion_id)
             wanted = minion_key.show(keys[0], short=False) if len(keys) == 1 else ""
@@ -95,19 +105,15 @@ class Decisions:
             except HaError as exc:
                 notes.append(f"left as it is: {exc}")
         changes: list[dict[str, Any]] = []
-        answer: dict[str, Any] = self._answer([], payload)
-        failed = bool(notes)
         for done, (minion_id, records, states) in enumerate(plans):
             try:
-                answer = await self._decide(minion_id, records, states, payload, "ha.restore")
+                made, left = await self._decide(minion_id, records, states, payload, "ha.restore")
             except HaError as exc:
                 notes.append(f"{len(plans) - done} ids from {minion_id} on are left: {exc}")
-                failed = True
                 break
-            failed = failed or bool(answer["retcode"])
-            changes += answer["changes"]
-            notes += [note for note in answer["notes"] if note not in notes]
-        return {**answer, "changes": changes, "notes": notes, "retcode": 1 if failed else 0}
+            changes += made
+            notes += left
+        return await self._answer(changes, notes, payload)
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.release``: believe what the key store shows, although it was held."""
@@ -118,6 +124,8 @@ class Decisions:
         held, elsewhere, errors = await self._all_held()
         if elsewhere:
             raise HaError(elsewhere)
+        if wish and not held and not self._core.mode.doubt:
+            raise HaError(WELL.format(here))
         deletes = sum(each.deletes for each in held)
         confirmed = CONFIRM.format(number=counted(deletes), count=deletes)
         by = author(payload, "ha.release")
@@ -125,10 +133,10 @@ class Decisions:
             raise HaError(f"nothing was done. {confirmed}")
         if not payload.get("test") and not await self._released(held, by):
             raise HaError(f"nothing was done: what is held on {here} changed meanwhile. Look again")
-        answer = self._answer(
-            [change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held],
-            payload,
-        )
+        rows = [
+            change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held
+        ]
+        answer = await self._answer(rows, [], payload)
         if deletes and payload.get("test"):
             answer["notes"].append(confirmed)
         unreachable = {**answer["unreachable"], **errors}
@@ -154,8 +162,7 @@ class Decisions:
         core, here = self._core, self._group.name
         held, elsewhere, _ = await self._all_held()
         if not held and not core.mode.doubt:
-            well = f"nothing is held on {here}: its key store is as it should be"
-            raise HaError(elsewhere or well)
+            raise HaError(elsewhere or WELL.format(here))
         if not payload.get("test"):
             if core.mode.never:
                 raise HaError(
@@ -164,7 +171,7 @@ class Decisions:
                 )
             await core.order(core.keeper.adopt)
         rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
-        return self._answer(rows, payload, only=here)
+        return await self._answer(rows, [], payload, only=here)
 
     def _check_whole(self) -> None:
         """:raises HaError: this master lost its replica, and has not yet pulled all from peers."""
@@ -220,7 +227,8 @@ class Decisions:
         states: Mapping[bytes, str],
         payload: Mapping[str, Any],
         command: str,
-    ) -> dict[str, Any]:
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Decide about keys of an id; returns the changes, and notes about what was not done."""
         overruled = set()
         if not payload.get("test"):
             core, by = self._core, author(payload, command)
@@ -231,33 +239,35 @@ class Decisions:
             for key, state in states.items()
             if records[key].state != state and key not in overruled
         ]
-        answer = self._answer(changes, payload)
-        if overruled:
-            answer["notes"].append(
-                f"{minion_id}: another decision arrived at the same moment, and holds instead of "
-                f"this one; salt-run ha.history {minion_id} shows it. If this one is right, run "
-                "the command again"
-            )
-            answer["retcode"] = 1
-        return answer
+        notes = [
+            f"{minion_id}: another decision arrived at the same moment, and holds instead of this "
+            f"one; salt-run ha.history {minion_id} shows it. If this one is right, run the command "
+            "again"
+        ]
+        return changes, notes if overruled else []
 
-    def _answer(
-        self, changes: list[dict[str, Any]], payload: Mapping[str, Any], only: str = ""
+    async def _answer(
+        self,
+        changes: list[dict[str, Any]],
+        left: list[str],
+        payload: Mapping[str, Any],
+        only: str = "",
     ) -> dict[str, Any]:
         """
-        The answer to a decision. Its ``retcode`` is 1 if there are changes that no master writes.
+        The answer to decisions. Its ``retcode`` is 1 if something is *left*, or if there are
+        changes that no master writes.
 
+        :param left: notes about what was not done.
         :param only: the one master whose key store changes; empty: all.
         """
         test = bool(payload.get("test"))
-        modes = {self._group.name: self._core.mode.name}
-        modes |= {n: str(link.info.get("mode")) for n, link in self._group.links.items() if link.up}
+        modes, unreachable = await self._group.modes()
         modes = {only: modes[only]} if only else modes
         idle = {name: mode for name, mode in sorted(modes.items()) if mode != "enforce"}
         written = len(idle) < len(modes)
-        notes = []
+        notes = list(left)
         if changes and not test:
-            notes = [f"{name}: not changed: its mode is {mode}" for name, mode in idle.items()]
+            notes += [f"{name}: not changed: its mode is {mode}" for name, mode in idle.items()]
         return {
             "kind": "sync",
             "test": test,
@@ -265,8 +275,8 @@ class Decisions:
             "written": written and not test,
             "conflicts": [],
             "notes": notes,
-            "unreachable": {n: link.error for n, link in self._group.links.items() if not link.up},
-            "retcode": 1 if changes and not test and not written else 0,
+            "unreachable": unreachable,
+            "retcode": 1 if left or (changes and not test and not written) else 0,
         }
 
 

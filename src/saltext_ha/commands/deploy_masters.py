@@ -64,9 +64,13 @@ class Masters:
             def own(done: int, of: int, name: str = name) -> None:
                 job.text = f"staging {name} here: {done} of {of} new files"
 
-            if each.source is not None:
-                await self._stager.stage_from(name, each.version, each.source, own)
-            await self._stager.check(name, each.version)
+            try:
+                if each.source is not None:
+                    await self._stager.stage_from(name, each.version, each.source, own)
+                await self._stager.check(name, each.version)
+            except HaError as exc:
+                here = f"{self._group.name}: {name}"
+                raise HaError(f"nothing was switched: {here}: {exc}") from None
         said: dict[str, str] = {}
         others = sorted(set(masters) - {self._group.name})
         found = await asyncio.gather(

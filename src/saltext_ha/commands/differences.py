@@ -73,9 +73,9 @@ class Differences:
         left = {(change["master"], change["id"]) for change in still}
         made = [change for change in planned if (change["master"], change["id"]) not in left]
         notes = []
+        modes, _ = await self._group.modes() if left else ({}, {})
         for name, count in sorted(Counter(master for master, _ in left).items()):
-            link = self._group.links.get(name)
-            mode = link.info.get("mode") if link else self._core.mode.name
+            mode = modes.get(name, "enforce")
             why = f"its mode is {mode}" if mode != "enforce" else "see salt-run ha.status"
             notes.append(f"{name}: {count} not changed: {why}")
         return made, notes

@@ -28,7 +28,8 @@ class MinionEndpoint:
 
     ``finger`` is the fingerprint of its key, ``sign_finger`` of its signing key; empty: it has
     none. ``workers`` and ``open_files`` are its resources for minions, ``max_minions`` is how many
-    minions it accepts (0: any number). If it was not ``reached``, only its address is known.
+    minions it accepts (0: any number). If it was not ``reached``, only its address is known, and
+    its ports are taken to be those of this master.
     """
 
     name: str
@@ -135,11 +136,13 @@ class Endpoints:
     async def all(self) -> tuple[list[MinionEndpoint], dict[str, str]]:
         """All masters by name, and why some could not be asked."""
         answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
-        found = [await asyncio.to_thread(self._own)]
-        found += read_each(answers, errors, from_wire).values()
+        here = await asyncio.to_thread(self._own)
+        found = [here, *read_each(answers, errors, from_wire).values()]
         for name, peer in self._group.peers.items():
             if name in errors:
-                found.append(MinionEndpoint(name, str(urlsplit(peer.url).hostname), reached=False))
+                host = str(urlsplit(peer.url).hostname)
+                ports = here.request_port, here.publish_port
+                found.append(MinionEndpoint(name, host, *ports, reached=False))
         return sorted(found, key=lambda endpoint: endpoint.name), errors
 
     def _own(self) -> MinionEndpoint:

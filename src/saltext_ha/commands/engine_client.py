@@ -51,6 +51,21 @@ def caller(user: Any) -> str:
     return str(salt.utils.user.get_specific_user())
 
 
+def switch(name: str, value: Any) -> bool:
+    """
+    The argument *name* of a runner function, which is on or off; text, as a form of salt-api has.
+
+    :raises HaError: it is neither. Any text but an empty one would count as on, so a mistyped
+        ``force=flase`` would do what it is to prevent.
+    """
+    read = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+    if read not in (True, False):
+        plain = isinstance(value, (int, float, str)) or value is None
+        given = repr(value)[:80] if plain else type(value).__name__
+        raise HaError(f"{name}={given}: takes True or False")
+    return bool(read)
+
+
 def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Answer:
     """
     The answer of *work*, with its outputter and exit code; an error as text, without a traceback.

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.commands import arguments
+from saltext_ha.commands import arguments, engine_client
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.master_key import SIGN
 from saltext_ha.config.mapping import HaConfig
@@ -40,14 +40,21 @@ def make(
     :raises HaError: *expires* is wrong, or there is no key that could be shared.
     """
     lifetime = _lifetime(expires)
+    share_master_key = engine_client.switch("share_master_key", share_master_key)
+    share_signing_key = engine_client.switch("share_signing_key", share_signing_key)
     if share_master_key:
         handover.refuse_in_cluster(opts)
     elif share_signing_key:
         handover.take(opts, (SIGN,))  # better now than when a master joins
     ours = identity.load_or_create(settings.state_dir, settings.name)
-    shares = bool(share_master_key), bool(share_signing_key)
     token = invites.make_token(
-        settings.state_dir, ours, (settings.url,), settings.group, lifetime, *shares
+        settings.state_dir,
+        ours,
+        (settings.url,),
+        settings.group,
+        lifetime,
+        share_master_key,
+        share_signing_key,
     )
     return invites.invitation(token, ours, lifetime)
 

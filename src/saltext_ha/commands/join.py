@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import join_plan
+from saltext_ha.commands import engine_client, join_plan
 from saltext_ha.commands.invite import JOIN
 from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.config import secret
@@ -131,6 +131,10 @@ def join(
     """
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
+    force, test, probe = (
+        engine_client.switch(name, value)
+        for name, value in (("force", force), ("test", test), ("probe", probe))
+    )
     state_owner.check(settings, test)
     # Where this master listens, or will listen when its engine runs.
     reach = Reach(settings.listen_host, settings.port, required=probe)

@@ -54,16 +54,11 @@ def answer(
     known = [each for each in masters if each.reached]
     kind = payload.get("type", drop_in.FAILOVER)
     signed = _signed(known, kind)
-    # A master that is down is assumed to have the port of the others: a note says so.
-    port = known[0].request_port
     transports = {each.transport for each in known}
     if len(transports) > 1:
         raise HaError(f"the masters speak different transports: {_shown(known, 'transport')}")
     watchdog = payload.get("watchdog", False)
-    entries = [
-        drop_in.joined(each.address, each.request_port if each.reached else port)
-        for each in masters
-    ]
+    entries = [drop_in.joined(each.address, each.request_port) for each in masters]
     wish = drop_in.wanted(
         entries,
         kind,

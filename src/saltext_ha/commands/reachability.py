@@ -49,7 +49,10 @@ class Reachability:
             # Is it a failover minion, or does it not hear? Minions with saltext-ha can say.
             await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
             kinds = await self._kinds(glob, ids)
-        return answer(ids, answers, strays, kinds, seconds)
+        found = answer(ids, answers, strays, kinds, seconds)
+        if glob != "*" and not ids:  # a caller that names minions expects some
+            found["retcode"] = found["retcode"] or 1
+        return found
 
     async def _kinds(self, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Minion → its type and number of masters, if any master knows them."""

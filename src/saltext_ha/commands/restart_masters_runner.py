@@ -15,13 +15,15 @@ from saltext_ha.health.fitness import unfit
 POLL = 0.5
 
 
-def run(settings: HaConfig, test: bool, timeout: float) -> Answer:
+def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
     """
     Restart them one by one, as long as each comes back and catches up; progress goes to stderr.
 
-    :param timeout: seconds that one may take.
+    :param timeout: seconds that one may take, as the user gave them.
     :raises HaError: nothing was restarted; says why.
     """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise HaError(f"timeout={timeout!r:.80}: takes seconds, more than 0")
     rows = _rows(settings)
     order = [*sorted(rows.keys() - {settings.name}), settings.name]
     states, problems = {}, {name: why for name in order if (why := unfit(rows[name]))}

@@ -45,15 +45,16 @@ class Where:
             found = await self._bound.accepted(glob_of(payload))
             question: dict[str, Any] = {"glob": glob_of(payload)}
             named = [] if is_glob(glob_of(payload)) else [glob_of(payload)]
+            nobody = glob_of(payload) != "*" and not found
         else:
             found = await self._accepted_of(payload["ids"])
-            named = payload["ids"]
+            named, nobody = payload["ids"], False
             question = {"ids": found} if len(found) <= PAGE else {"glob": "*"}
         live = bool(payload.get("live"))
         minions, silent, unknown = await self.of(found, question, seconds, live)
         masters = self._jobs.masters  # also those that could not be asked, which reach none
         absent = sorted({*named} - minions.keys())
-        wrong = silent or absent or [] in minions.values()
+        wrong = silent or absent or nobody or [] in minions.values()
         return {
             "kind": "where",
             "self": self._jobs.own,

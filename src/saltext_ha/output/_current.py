@@ -52,8 +52,9 @@ def masters(
     for row in rows:
         inner = row.get("ping")
         ping: Mapping[str, Any] = inner if isinstance(inner, Mapping) else row
-        said = list(_of_master(row, ping if "answers" in ping else {}))
-        parts.append(" ".join([_master(row, names), ", ".join(said)]).strip())
+        ping = ping if "answers" in ping else {}
+        said = [_master(row, names), ", ".join(_of_master(row, ping)), *_notes(row, ping)]
+        parts.append(" ".join(filter(None, said)))
         lost = row.get("current") is True and row.get("connected") is False
         odd = odd or lost or ping.get("answers") is False or row.get("publishes") is False
     head = screen.paint(clean(minion), "degraded" if odd else "running")
@@ -72,8 +73,11 @@ def _of_master(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]
         yield "does not answer" if ping.get("answers") is False else "answers: unknown"
     if row.get("publishes") is False:
         yield "its publisher does not"
-    for note in {str(each["note"]): 0 for each in (row, ping) if each.get("note")}:
-        yield f"({shorten(clean(note), LONGEST)})"
+
+
+def _notes(row: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
+    found = dict.fromkeys(str(each["note"]) for each in (row, ping) if each.get("note"))
+    return [f"({shorten(clean(note), LONGEST)})" for note in found]
 
 
 def moved(

@@ -57,10 +57,17 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
     columns = ["Id", "Fingerprint", *map(clean, masters)]
     lines = with_notes(screen, columns, rows, entries, []) + not_asked(data, screen)
-    differ = sum(not key.get("same") for key in keys)
+    apart = [set((key.get("states") or {}).values()) for key in keys if not key.get("same")]
+    differ = sum(len(states - {"unknown"}) > 1 for states in apart)
+    unknown = len(apart) - differ
     conflicts = len({key.get("id") for key in keys if key.get("conflict")})
     summary = [count(len(keys), "key")]
-    summary.append(f"{number(differ)} not the same everywhere" if differ else "all the same")
+    if differ:
+        summary.append(f"{number(differ)} not the same everywhere")
+    if unknown:
+        summary.append(f"{number(unknown)} not known to be the same everywhere")
+    if not apart:
+        summary.append("all the same")
     if conflicts:
         summary.append(screen.paint(count(conflicts, "conflict"), "conflict"))
     lines.append(" · ".join(summary))

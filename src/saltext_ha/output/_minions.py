@@ -17,6 +17,7 @@ from saltext_ha.output._text import (
     number_or,
     shorten,
     table,
+    with_notes,
 )
 
 LISTED = 200  # minions; all of them are in the JSON
@@ -102,6 +103,8 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if absent:
         more = f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""
         lines.append(f"no accepted key: {', '.join(absent[:LISTED])}{more}")
+    if not (data.get("count") or absent):
+        return [*lines, "no accepted minion matches"]
     masters = clean(", ".join(data.get("masters") or []))
     return [*lines, f"{count(rest, 'minion')} reached by any of {masters}"]
 
@@ -120,7 +123,7 @@ def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
             said = f"still running on {clean(master)} (job {clean(running[minion])})"
         lines.append(f"{clean(minion)}: {said}")
     for minion in data.get("unreachable") or []:
-        lines.append(f"{clean(minion)}: no master reaches it")
+        lines.append(f"{clean(minion)}: no master reaches it, or it has no accepted key")
     for minion in data.get("unsure") or []:
         lines.append(f"{clean(minion)}: may have run it: what came of its batch is not known")
     later = [clean(minion) for minion in data.get("not_begun") or []]
@@ -173,12 +176,14 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answers of ``ha.drain`` and ``ha.rebalance``."""
     lines = not_asked(data, screen)
     found = data.get("moves") or []
+    moves = sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
     rows = [
         [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row)]
-        for row in sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
+        for row in moves
     ]
     if rows:
-        lines += table(screen, ["Minion", "From", "To", ""], rows[:LISTED])
+        columns = ["Minion", "From", "To", "Result"]
+        lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED], [])
         lines += left_out(len(rows) - LISTED, "minion")
     lines += _stay(data, screen)
     lines += [screen.paint(clean(note), "degraded") for note in data.get("notes") or []]
@@ -220,7 +225,7 @@ def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def _moved(row: Mapping[str, Any]) -> str:
     if row.get("moved"):
         return "moved"
-    return "would move" if row.get("planned") else shorten(clean(row.get("note")), LONGEST)
+    return "would move" if row.get("planned") else "failed"
 
 
 def _cell(row: Mapping[str, Any], master: str) -> str:

@@ -14,6 +14,7 @@ from saltext_ha.output._text import (
     not_asked,
     shorten,
     table,
+    with_notes,
     yes_no,
 )
 
@@ -55,12 +56,11 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
             f"{row.get('name')}{' *' if row.get('name') == data.get('leader') else ''}",
             yes_no(row.get("leads"), "?"),
             str(row.get("follows") or ("?" if row.get("leads") is None else "nobody")),
-            shorten(clean(row.get("note") or ""), LONGEST),
         ]
         for row in data.get("masters") or []
     ]
-    whole = ["Master", "Leads", "Knows as leader"]
-    lines += table(screen, ["Master", "Leads", "Knows as leader", "Note"], rows, whole=whole)
+    columns = ["Master", "Leads", "Knows as leader"]
+    lines += with_notes(screen, columns, rows, data.get("masters") or [], [])
     leading = data.get("leading") or []
     if len(leading) > 1:
         lines.append(

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, table, yes_no
+from saltext_ha.output._text import Screen, clean, with_notes, yes_no
 
 
 def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    masters = data.get("masters") or []
     rows = [
         [
             clean(row.get("name")),
             yes_no(row.get("restarted")),
             "-" if row.get("seconds") is None else f"{row['seconds']:g} s",
-            clean(row.get("problem") or row.get("command")),
+            clean(row.get("command") or "?"),
         ]
-        for row in data.get("masters") or []
+        for row in masters
     ]
-    lines = table(screen, ["Master", "Restarted", "Took", "Command, or what is wrong"], rows)
+    entries = [{**row, "note": row.get("problem")} for row in masters]
+    lines = with_notes(screen, ["Master", "Restarted", "Took", "Command"], rows, entries, [])
     if data.get("test"):
         lines.append("planned, in this order; nothing was restarted (test=True)")
     elif data.get("retcode"):

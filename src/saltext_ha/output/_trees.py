@@ -98,6 +98,7 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
                 lines += [line, f"      {': '.join(map(clean, told))}"]
         else:
             lines.append("  nothing was deployed yet: salt-run ha.deploy test=True")
+        lines += _elsewhere(tree) if rows else ()
         if tree.get("conflict"):
             lines.append(f"  {screen.paint('conflict')}: {clean(tree['conflict'])}")
         lines += [
@@ -105,6 +106,16 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
             for line in _edits(tree)
         ]
     return lines + not_asked(data, screen)
+
+
+def _elsewhere(tree: Mapping[str, Any]) -> Iterator[str]:
+    """Masters that serve none of the deployments, which the table cannot show."""
+    for master, what in sorted((tree.get("masters") or {}).items()):
+        if what == "not configured":
+            where = f"ha: trees: has no {clean(tree.get('tree'))} there"
+            yield f"  {clean(master)} lacks it: {where}, or salt-master was not restarted"
+        elif isinstance(what, str) and what != "unknown":
+            yield f"  {clean(master)} serves {clean(what)}: its note in salt-run ha.status says why"
 
 
 def _edits(tree: Mapping[str, Any]) -> Iterator[str]:

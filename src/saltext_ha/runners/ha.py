@@ -27,6 +27,11 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
+# What the engine is told by these names: minion ids, and what is on or off.
+_IDS = frozenset({"glob", "ids", "minion"})
+_SWITCHES = frozenset(
+    {"test", "all", "live", "undo", "force", "adopt", "failback", "watchdog", "tls"}
+)
 
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
@@ -164,7 +169,7 @@ def minion_config(
         if format not in ("yaml", "sls"):
             raise HaError(f"format={format!r}: takes yaml or sls")
         wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
-        found = engine_client.engine(settings, "minion_config", wish)
+        found = engine_client.engine(settings, "minion_config", _checked(wish))
         return {**found, "text": found["sls"]} if format == "sls" else found
 
     return _answer(work)
@@ -199,7 +204,7 @@ def failover_safe(master: str = "", minions: str = "*") -> Answer:
         salt-run ha.failover_safe m1 minions='web*'
     """
     # Slow minions are waited for as long as reports keep coming.
-    return _ask("failover_safe", 40, master=str(master), glob=str(minions))
+    return _ask("failover_safe", 40, master=str(master), glob=minions)
 
 
 def keys_(match: str = "*") -> Answer:
@@ -220,7 +225,7 @@ def keys_(match: str = "*") -> Answer:
         salt-run ha.keys
         salt-run ha.keys 'web*'
     """
-    return _ask("keys", glob=str(match))
+    return _ask("keys", glob=match)
 
 
 def sync(test: bool = False) -> Answer:
@@ -240,7 +245,7 @@ def sync(test: bool = False) -> Answer:
         salt-run ha.sync test=True
         salt-run ha.sync
     """
-    return _ask("sync", test=bool(test))
+    return _ask("sync", test=test)
 
 
 def refill(test: bool = False) -> Answer:
@@ -262,7 +267,7 @@ def refill(test: bool = False) -> Answer:
         salt-run ha.refill test=True
         salt-run ha.refill
     """
-    return _ask("refill", test=bool(test))
+    return _ask("refill", test=test)
 
 
 def release(test: bool = False, deletes: int | None = None) -> Answer:
@@ -289,7 +294,7 @@ def release(test: bool = False, deletes: int | None = None) -> Answer:
         salt-run ha.release test=True
         salt-run ha.release deletes=30
     """
-    return _ask("release", test=bool(test), deletes=deletes)
+    return _ask("release", test=test, deletes=deletes)
 
 
 def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
@@ -317,7 +322,7 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
 
         salt-run ha.resolve db02 3a:9f:77
     """
-    return _ask("resolve", minion=str(minion), fingerprint=str(fingerprint), test=bool(test))
+    return _ask("resolve", minion=minion, fingerprint=str(fingerprint), test=test)
 
 
 def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = False) -> Answer:
@@ -346,10 +351,10 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     """
     return _ask(
         "restore",
-        minion=str(minion),
+        minion=minion,
         fingerprint=str(fingerprint),
         since=str(since),
-        test=bool(test),
+        test=test,
     )
 
 
@@ -375,7 +380,7 @@ def rewrite(minion: str, test: bool = False) -> Answer:
         salt-run ha.rewrite '*' test=True
         salt-run ha.rewrite web07
     """
-    return _ask("rewrite", LONG, minion=str(minion), test=bool(test))
+    return _ask("rewrite", LONG, minion=minion, test=test)
 
 
 def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -> Answer:
@@ -422,9 +427,7 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
         salt-run ha.history web07
         salt-run ha.history since=2h by=alice
     """
-    return _ask(
-        "history", glob=str(match), limit=limit, since=str(since or ""), by_whom=str(by or "")
-    )
+    return _ask("history", glob=match, limit=limit, since=str(since or ""), by_whom=str(by or ""))
 
 
 def pause(all: bool = False) -> Answer:
@@ -443,7 +446,7 @@ def pause(all: bool = False) -> Answer:
         salt-run ha.pause
         salt-run ha.pause all=True
     """
-    return _ask("pause", all=bool(all))
+    return _ask("pause", all=all)
 
 
 def resume(all: bool = False) -> Answer:
@@ -461,7 +464,7 @@ def resume(all: bool = False) -> Answer:
 
         salt-run ha.resume
     """
-    return _ask("resume", all=bool(all))
+    return _ask("resume", all=all)
 
 
 def leave(test: bool = False) -> Answer:
@@ -480,7 +483,7 @@ def leave(test: bool = False) -> Answer:
 
         salt-run ha.leave
     """
-    return _ask("leave", test=bool(test))
+    return _ask("leave", test=test)
 
 
 def renew(test: bool = False) -> Answer:
@@ -504,7 +507,7 @@ def renew(test: bool = False) -> Answer:
         salt-run ha.renew test=True
         salt-run ha.renew
     """
-    return _ask("renew", test=bool(test))
+    return _ask("renew", test=test)
 
 
 def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = False) -> Answer:
@@ -548,8 +551,8 @@ def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = Fal
         LONG,
         name=str(name),
         since=str(since or ""),
-        undo=bool(undo),
-        test=bool(test),
+        undo=undo,
+        test=test,
     )
 
 
@@ -627,8 +630,11 @@ def withdraw(invitation: str = "", test: bool = False) -> Answer:
     """
     from saltext_ha.commands import invite as command
 
-    wish = str(invitation or ""), bool(test)
-    return _answer(lambda settings: command.withdraw(settings, *wish))
+    return _answer(
+        lambda settings: command.withdraw(
+            settings, str(invitation or ""), engine_client.switch("test", test)
+        )
+    )
 
 
 def join(
@@ -692,8 +698,7 @@ def join(
             raise command.refused(str(token))
         given = command.token_in(str(token_file)) if token_file else ""
         settings = mapping.parse(__opts__)
-        options = bool(force), bool(test), bool(probe)
-        return command.join(__opts__, settings, given, wait, *options, tell=command.aloud)
+        return command.join(__opts__, settings, given, wait, force, test, probe, tell=command.aloud)
 
     return engine_client.shaped(work, __context__)
 
@@ -729,7 +734,7 @@ def minions(tgt: str = "*", live: bool = False, timeout: float = 5) -> Answer:
         salt-run ha.minions
         salt-run ha.minions 'web*' live=True
     """
-    return _ask("minions", timeout, glob=str(tgt), live=bool(live), timeout=timeout)
+    return _ask("minions", timeout, glob=tgt, live=live, timeout=timeout)
 
 
 def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) -> Answer:
@@ -750,7 +755,8 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
     if none does. ``silent`` are those of them that were pinged and did not answer: they count where
     they were heard last. ``absent`` are ids in ``tgt`` without an accepted key. ``self`` is this
     master, ``unknown`` says which could not be asked, and why. Exit code 2 if a master could not be
-    asked, 1 if no master reaches a minion, or one is silent or absent, else 0.
+    asked, 1 if no accepted minion matches, no master reaches one, or one is silent or absent, else
+    0.
 
     CLI Example:
 
@@ -759,8 +765,6 @@ def where(tgt: str | list[str] = "*", live: bool = False, timeout: float = 2) ->
         salt-run ha.where 'web*'
         salt-run ha.where live=True
     """
-    if why := _misread(tgt):
-        return _answer(lambda _: _refuse(why))
     target: dict[str, Any] = {"ids": tgt} if isinstance(tgt, list) else {"glob": tgt}
     return _ask("where", work=timeout, live=live, timeout=timeout, **target)
 
@@ -903,7 +907,8 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
     not ask, and why) and ``partial``: whether there are such.
 
     Exit code 0 if all minions hear the masters that they should, 1 if one is deaf, silent, or
-    astray (answers another master), 2 if something is unknown.
+    astray (answers another master), or if no accepted minion matches ``tgt``, 2 if something is
+    unknown.
 
     CLI Example:
 
@@ -912,7 +917,7 @@ def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
         salt-run ha.reachability
         salt-run ha.reachability 'web*' timeout=20
     """
-    return _ask("reachability", timeout, glob=str(tgt), timeout=timeout)
+    return _ask("reachability", timeout, glob=tgt, timeout=timeout)
 
 
 def drain(
@@ -950,7 +955,7 @@ def drain(
         salt-run ha.drain m1 test=True
         salt-run ha.drain m1
     """
-    asked: dict[str, Any] = {"name": str(master), "test": bool(test), "force": bool(force)}
+    asked: dict[str, Any] = {"name": str(master), "test": test, "force": force}
     return _ask("drain", LONG, batch=batch, timeout=timeout, **asked)
 
 
@@ -977,7 +982,7 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
         salt-run ha.rebalance test=True
         salt-run ha.rebalance
     """
-    return _ask("rebalance", LONG, test=bool(test), batch=batch, timeout=timeout)
+    return _ask("rebalance", LONG, test=test, batch=batch, timeout=timeout)
 
 
 def proxy_config(
@@ -1245,7 +1250,9 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
     """
     try:
         return _answer(
-            lambda settings: restart_masters_runner.run(settings, bool(test), float(timeout))
+            lambda settings: restart_masters_runner.run(
+                settings, engine_client.switch("test", test), timeout
+            )
         )
     finally:
         _forget_bus()
@@ -1316,8 +1323,9 @@ def install_minions(
             more = cmd_batches.BESIDE + 4 * settings.peer_timeout
             return engine_client.engine(settings, name, {**payload, "by": by}, timeout, more)
 
+        how = {"force": force, "restart": restart, "test": test}
+        how = {name: engine_client.switch(name, value) for name, value in how.items()}
         wheel = own_wheel.make()
-        how = {"force": bool(force), "restart": bool(restart), "test": bool(test)}
         return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
 
     return _answer(work)
@@ -1326,11 +1334,11 @@ def install_minions(
 def _misread(tgt: Any) -> str:
     """
     Why *tgt* is not what was typed, empty if it is: Salt reads ids such as 0123, 1.10 or
-    52:54:00:12:34:56 as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008).
+    52:54:00:12:34:56 as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
     """
     for each in tgt if isinstance(tgt, list) else [tgt]:
-        if isinstance(each, (int, float)) and not isinstance(each, bool):
-            return f"tgt: Salt has made a number, {each}, of a minion id: quote it twice, '\"123\"'"
+        if not isinstance(each, str):
+            return f"Salt has made {each!r:.80} of a minion id: quote it twice, '\"0123\"'"
     return ""
 
 
@@ -1340,13 +1348,24 @@ def _refuse(why: str) -> Answer:
 
 def _deploy(command: str, payload: Answer) -> Answer:
     payload["by"] = engine_client.caller(globals().get("__user__"))
-    return _answer(lambda settings: deploy_runner.run(settings, command, payload))
+    return _answer(lambda settings: deploy_runner.run(settings, command, _checked(payload)))
 
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
     """Ask the engine to carry out *command*; *work*: seconds that it may work on it."""
     payload["by"] = engine_client.caller(globals().get("__user__"))
-    return _answer(lambda settings: engine_client.engine(settings, command, payload, work))
+    return _answer(
+        lambda settings: engine_client.engine(settings, command, _checked(payload), work)
+    )
+
+
+def _checked(payload: Answer) -> Answer:
+    for name in _IDS & payload.keys():
+        if why := _misread(payload[name]):
+            raise HaError(why)
+    return payload | {
+        name: engine_client.switch(name, payload[name]) for name in _SWITCHES & payload.keys()
+    }
 
 
 def _answer(work: Callable[[mapping.HaConfig], Answer]) -> Answer:

@@ -108,6 +108,12 @@ class Group:
             errors[name] = JUST_JOINED
         return answers, errors
 
+    async def modes(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Each master → its write mode now; and why some do not answer."""
+        answers, errors = await self.ask("summary", {}, self.timeout)
+        theirs = {name: str(answer.get("mode")) for name, answer in sorted(answers.items())}
+        return {self.name: self._core.mode.name, **theirs}, errors
+
     async def shown_everywhere(
         self, question: dict[str, Any]
     ) -> tuple[dict[str, dict[str, Stored]], dict[str, str]]:

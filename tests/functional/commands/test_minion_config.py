@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from lab.engines import Place
+from saltext_ha.commands.endpoints import Endpoints
 from saltext_ha.common import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
@@ -53,6 +54,25 @@ def test_two_masters(pair: list[Place]) -> None:
             assert yaml.safe_load(away["text"])["master"] == ["127.0.0.1", "127.0.0.2"]
             assert (away["retcode"], set(away["unknown"])) == (2, {"m2"})
             assert "# m2 could not be asked" in _failover.config(away, Screen(80, {}))[-1]
+
+    asyncio.run(check())
+
+
+def test_a_master_that_is_away_is_taken_to_have_the_ports_of_this_one(tmp_path: Path) -> None:
+    """Otherwise ha.failover_safe calls what minions are configured with no master of the group."""
+    one, two = places(tmp_path, "m1", "m2", interface="127.0.0.1", ret_port=4516, publish_port=4515)
+    for place in (one, two):
+        keyed(place, 1)
+
+    async def check() -> None:
+        async with met(one, two) as (m1, m2):
+            await m2.stop()
+            found, away = await Endpoints(m1.parts.group, one.opts, "127.0.0.1").all()
+            assert set(away) == {"m2"}
+            ports = [(each.name, each.request_port, each.publish_port) for each in found]
+            assert ports == [("m1", 4516, 4515), ("m2", 4516, 4515)]
+            (row,) = (await run(one, "failover_safe", "m2"))["masters"]
+            assert not any("no master of the group" in reason["text"] for reason in row["reasons"])
 
     asyncio.run(check())
 

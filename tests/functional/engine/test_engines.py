@@ -765,8 +765,6 @@ def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
             await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
             for engine in (m1, m2):
                 engine.parts.core.mode.shared = "its key store is shared"
-            for engine, other in ((m1, m2), (m2, m1)):
-                engine.link(other).info = {**engine.link(other).info, "mode": "observe"}
             left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
             done = await run(one, "resolve", "web1", right)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
@@ -777,6 +775,30 @@ def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
             assert m1.parts.core.replica.held.count == 1
             done = await run(one, "release", deletes=1)
             assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+
+    asyncio.run(act())
+
+
+def test_a_decision_says_who_writes_it_now_and_not_who_did_when_they_met(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+
+    async def act() -> None:
+        for minion_id in ("web1", "web2"):
+            accept(one, minion_id)
+        async with met(one, two) as (m1, _):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            for minion_id in ("web1", "web2"):
+                await delete(m1, minion_id)
+            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+            assert (await run(one, "pause", all=True))["retcode"] == 0
+            left = [f"{name}: not changed: its mode is paused" for name in ("m1", "m2")]
+            done = await run(one, "restore", "web1")
+            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+            made = await run(one, "sync")
+            assert made["notes"] == [note.replace("not", "1 not") for note in left]
+            await run(two, "resume")
+            done = await run(one, "restore", "web2")
+            assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
 
     asyncio.run(act())
 
@@ -814,8 +836,8 @@ def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
             for minion_id in ids:
                 await delete(m1, minion_id)
             await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            m1.parts.core.mode.shared = "its key store is shared"
-            m1.link(m2).info = {**m1.link(m2).info, "mode": "observe"}
+            for engine in (m1, m2):
+                engine.parts.core.mode.shared = "its key store is shared"
             many: dict[str, Any] = {"since": "1h"}
             assert (await run(one, "restore", "web0", test=True))["retcode"] == 0
             assert (await run(one, "restore", "web[0]", **many, test=True))["retcode"] == 0
@@ -824,13 +846,16 @@ def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
             ):  # fmt: skip
                 assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
             # One that writes is enough: the other follows when it may.
-            m1.link(m2).info = {**m1.link(m2).info, "mode": "enforce"}
+            m2.parts.core.mode.shared = ""
             for done in (
                 await run(one, "restore", "web3"), await run(one, "restore", "web[45]", **many)
             ):  # fmt: skip
                 assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
             none = await run(one, "restore", "nobody*", **many)
-            assert (none["changes"], none["notes"], none["retcode"]) == ([], [], 0)
+            assert (none["changes"], none["retcode"]) == ([], 1)
+            assert none["notes"][0].startswith(
+                "no key of an id that matches 'nobody*' was deleted or rejected within 1h"
+            )
 
     asyncio.run(act())
 
@@ -853,6 +878,7 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
                 ({"minion": "*"}, "say since when"),
                 ({"minion": "*", "since": "soon"}, "no span of time"),
                 ({"minion": "*", "since": "1h", "fingerprint": "aa"}, "belongs to one minion"),
+                ({"minion": "web1", "since": "1h"}, "since= is for a glob"),
             ):
                 with pytest.raises(HaError, match=message):
                     await decisions(m2).restore(payload)

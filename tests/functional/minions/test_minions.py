@@ -829,6 +829,8 @@ def test_where_a_job_has_to_be_published(tmp_path: Path) -> None:
             told = await run(m1(there), "where", "fo2", timeout=SECONDS)
             assert told["minions"] == {"fo2": ["m1"]}
             assert len(there.published) == asked + 2
+            none = await run(m1(there), "where", "wbe*")
+            assert (none["count"], none["retcode"]) == (0, 1)
             wrong = await run(m1(there), "where", "G@os:x")
             assert wrong["kind"] == "error"
 
@@ -1124,6 +1126,9 @@ def test_who_is_deaf_to_whom(tmp_path: Path) -> None:
             asked = [fun for _, fun, _ in there.published]
             assert asked == ["test.ping"] * 2 + ["ha.current_master"] * 2
             there.published.clear()
+            none = await run(m1(there), "reachability", "wbe*", timeout=SECONDS)
+            assert (none["minions"], none["retcode"]) == ([], 1)
+            there.published.clear()
             only = await run(m1(there), "reachability", "[dfo]*", timeout=SECONDS)
             assert (only["retcode"], [f for _, f, _ in there.published]) == (1, ["test.ping"] * 2)
             fine = await run(m1(there), "reachability", "[fo]*", timeout=SECONDS)
@@ -1232,6 +1237,7 @@ def test_an_id_that_salt_has_made_a_number_of_is_refused(tmp_path: Path) -> None
             for number in (123, [123], 1.5, ["web1", 1.5]):
                 for refused in (
                     await run(m1(there), "where", number),
+                    await run(m1(there), "reachability", number),
                     await run(m1(there), "cmd", number, "test.arg"),
                     await run(m1(there), "install_minions", number),
                 ):

@@ -300,16 +300,17 @@ async def test_an_empty_folder_needs_no_adopting(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["m1", "m2"])
+async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path, where: str) -> None:
     check = "sh -c 'grep -q good top.sls || { echo no good; exit 3; }'"
-    two = places(tmp_path, "m1", "m2", own={"m2": {"check": check}})
+    two = places(tmp_path, "m1", "m2", own={where: {"check": check}})
     put(source(two[0]), {"top.sls": "good"})
     async with met(*two):
         await deployed(two[0])
         put(source(two[0]), {"top.sls": "bad"})
         failed = await run(two[0], "deploy")
         assert failed["retcode"] == 2
-        for words in ("m2", "no good", "exit code 3", "nothing was switched"):
+        for words in (f"{where}: states: check", "no good", "exit code 3", "nothing was switched"):
             assert words in failed["error"]
         assert served(two[0]) == served(two[1]) == {"top.sls": "good"}
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from saltext_ha.commands import engine_client
 from saltext_ha.runners import ha
 
 FUNCTIONS = [
@@ -21,11 +24,60 @@ def test_no_argument_is_by_keyword_only(function: object) -> None:
     assert not [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
 
 
-def test_what_deploy_does_not_take_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     folders = {"pki_dir": "/tmp/pki", "sock_dir": "/tmp/run", "cachedir": "/tmp/c"}
     opts = {**folders, "id": "m1", "interface": "127.0.0.1", "ha": {"name": "m1"}}
     monkeypatch.setattr(ha, "__opts__", opts, raising=False)
     monkeypatch.setattr(ha, "__context__", {}, raising=False)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
+def test_a_mistyped_switch_is_refused(function: Callable[..., Any]) -> None:
+    """``force=flase`` and ``share_master_key=n`` are texts for Salt, and counted as on."""
+    takes = {
+        name: each
+        for name, each in inspect.signature(function).parameters.items()
+        if name not in ("kwargs", "options")
+    }
+    switches = [name for name, each in takes.items() if isinstance(each.default, bool)]
+    if function in (ha.deploy, ha.cmd):
+        switches = {ha.deploy: ["test", "adopt"], ha.cmd: ["test", "progress"]}[function]
+    words = ["web*"] * sum(
+        each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+        for each in takes.values()
+    )
+    for name in switches:
+        for wrong in ("flase", "n", "", None, 2, [True]):
+            answer = function(*words, **{name: wrong})
+            assert answer["retcode"] == 2
+            assert name in answer["error"], (name, wrong, answer)
+            assert "takes true or false" in answer["error"].lower(), (name, wrong, answer)
+
+
+def test_a_switch_of_a_form_is_text() -> None:
+    for text, value in (("True", True), ("false", False), (1, True), (0, False)):
+        assert engine_client.switch("test", text) is value
+
+
+@pytest.mark.parametrize("wrong", [83, 1.1, False])
+def test_an_id_that_is_no_text_any_more_is_refused(wrong: object) -> None:
+    """0123 came as 83, and 1.10 as 1.1: the key of another minion would be restored."""
+    for answer in (
+        ha.restore(wrong), ha.resolve(wrong, "61"), ha.rewrite(wrong), ha.keys_(wrong),
+        ha.history(wrong), ha.minions(wrong), ha.failover_safe("m1", wrong),
+    ):  # fmt: skip
+        assert (answer["kind"], answer["retcode"]) == ("error", 2)
+        assert f"Salt has made {wrong} of a minion id" in answer["error"]
+
+
+@pytest.mark.parametrize("wrong", ["5m", 0, True])
+def test_a_wrong_timeout_restarts_no_master(wrong: object) -> None:
+    answer = ha.restart_masters(timeout=wrong)
+    assert answer["error"] == f"timeout={wrong!r}: takes seconds, more than 0"
+
+
+def test_what_deploy_does_not_take_is_named() -> None:
     answer = ha.deploy("states", tets=True, __pub_user="root")
     assert answer["retcode"] == 2
     assert "tets: takes test, without, message, adopt" in answer["error"]

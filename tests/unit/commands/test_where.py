@@ -274,7 +274,7 @@ def test_ids_without_an_accepted_key_are_not_fine() -> None:
         assert (found["minions"], found["retcode"]) == ({}, 1)
         assert "nosuch" in found["absent"]
     found = Asked(states={}).asked(glob="no*")
-    assert (found["absent"], found["retcode"]) == ([], 0)
+    assert (found["absent"], found["retcode"]) == ([], 1)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_keys():
         web08  3a:9f:12:44:0b:…  accepted  accepted
         db02   3a:9f:12:44:0b:…  accepted  -         conflict
         db03   ?                 denied    ?
-        4 keys · 3 not the same everywhere · 1 conflict
+        4 keys · 2 not the same everywhere · 1 not known to be the same everywhere · 1 conflict
         """,
     )
 
@@ -176,7 +176,7 @@ def test_keys_of_a_master_that_could_not_be_asked():
         Id     Fingerprint       m1        m2
         web07  3a:9f:12:44:0b:…  accepted  ?
         m2 could not be asked: 10.0.0.2:4530 timed out
-        1 key · 1 not the same everywhere
+        1 key · 1 not known to be the same everywhere
         {FP1}
         """,
     )

@@ -188,8 +188,8 @@ def test_moves() -> None:
             ],
         },
         """
-        Minion  From  To
-        web2    m1    m2  did not answer
+        Minion  From  To  Result  Note
+        web2    m1    m2  failed  did not answer
         web1    m1    m2  moved
         1 minion would be lost with m1 · it knows no other
           one
@@ -208,7 +208,7 @@ def test_moves() -> None:
             "spread": {"m1": {"before": 3, "after": 2}, "m2": {"before": 1, "after": 2}},
         },
         """
-        Minion  From  To
+        Minion  From  To  Result
         web1    m1    m2  would move
         1 minion left alone · hot-hot
           hot
@@ -217,6 +217,20 @@ def test_moves() -> None:
         1 minion would move
         """,
     )  # fmt: skip
+
+
+def test_why_a_minion_did_not_move_is_shown_in_full() -> None:
+    why = "m2: the key of web1 is pending there, and Salt would wait for it for ever; m3: timed out"
+    one = {"id": "web1", "from": "m1", "to": "m2", "moved": False, "planned": False, "note": why}
+    shows(
+        {"kind": "drain", "master": "m1", "test": False, "moves": [one], "unknown": {}},
+        f"""
+        Minion  From  To  Result
+        web1    m1    m2  failed
+          web1: {why}
+        0 minions moved · 1 did not
+        """,
+    )
 
 
 BOUND = {
@@ -287,12 +301,12 @@ def test_all_masters_of_a_minion_are_one_line() -> None:
         {**rows[1], "connected": None, "ping": bad, "note": "it hangs", "publishes": None},
     ]
     shows({"web1": pinged, "web2": [one | good, two | bad]}, """
-        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown, does not answer, (it hangs), (no answer within 3 s)
-        web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer, (no answer within 3 s)
+        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown, does not answer (it hangs) (no answer within 3 s)
+        web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer (no answer within 3 s)
     """)  # noqa: E501  # fmt: skip
     unknown = {"answers": None, "milliseconds": None, "note": "its name does not resolve"}
     shows({"web1": [two | unknown]}, """
-        web1: m2.example = 10.0.0.2 answers: unknown, (its name does not resolve)
+        web1: m2.example = 10.0.0.2 answers: unknown (its name does not resolve)
     """)  # fmt: skip
 
 

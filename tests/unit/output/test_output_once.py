@@ -36,7 +36,7 @@ def test_a_leader() -> None:
         leader(),
         """
         m1 leads since 3 m · store group
-        Master  Leads  Knows as leader  Note
+        Master  Leads  Knows as leader
         m1 *    yes    m1
         m2      no     m1
         """,
@@ -48,7 +48,7 @@ def test_nobody_leads() -> None:
         leader(leader=None, leading=[], why="m1: drained", masters=[row("m1", False, None)]),
         """
         nobody leads: m1: drained · store group
-        Master  Leads  Knows as leader  Note
+        Master  Leads  Knows as leader
         m1      no     nobody
         """,
     )
@@ -128,7 +128,7 @@ def test_reactors_that_react_on_the_leader_only() -> None:
         ),
         """
         m1 leads since 3 m · store group
-        Master  Leads  Knows as leader  Note
+        Master  Leads  Knows as leader
         m1 *    yes    m1
         m2      no     m1
         m3      no     m1

@@ -193,6 +193,17 @@ def test_what_is_odd_about_deployments() -> None:
     assert "  edited by hand on m2: 1 file (top.sls): salt-run ha.deploy serves" in text
 
 
+def test_a_master_that_serves_no_deployment_is_named() -> None:
+    """The exit code is 1 because of it."""
+    where = {"m1": 2, "m2": "not configured", "m3": "a folder of its own", "m4": "unknown"}
+    lines = ha.output(deployments(entry(2, ["m1"]), masters=where)).splitlines()
+    assert lines[-2:] == [
+        "  m2 lacks it: ha: trees: has no states there, or salt-master was not restarted",
+        "  m3 serves a folder of its own: its note in salt-run ha.status says why",
+    ]
+    assert "not configured" not in ha.output(deployments(masters={"m2": "not configured"}))
+
+
 def test_owners_of_the_source_are_named_in_a_plan() -> None:
     said = "owned by deploy, 12345 in the source; on the masters by the user of salt-master"
     assert said in ha.output(deploy(tree(owners=["deploy", "12345"]), test=True))
