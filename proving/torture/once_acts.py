@@ -100,10 +100,14 @@ class OnceActs:
         self._hear_of_changes()
         as_promised = not victim and not self.book.changed(since, time.monotonic())
         for half in halves if as_promised else ():
-            flaw = once_book.wrong_runs(name, half, [m for m in ran if m in half], earlier)
+            here = [m for m in ran if m in half]
+            begun = name in self.book.cut_off
+            flaw = once_book.wrong_runs(name, half, here, earlier, begun)
             if flaw:
                 raise Violation(flaw)
         earlier += ran
+        if victim:
+            self.book.cut_off.add(name)
         return bool(ran)
 
     def _hear_of_changes(self) -> None:

@@ -53,6 +53,8 @@ class OnceBook:
     :ivar ended: master → when it ended, or was taken out of the group.
     :ivar due: event → when a reaction was due: all masters that heard it were calm then.
     :ivar ran: name → the masters on which it ran.
+    :ivar cut_off: names of calls during which a master died: it may have been begun there, and does
+        not run again then, though it never ran.
     :ivar troubles: when faults began and were over.
     :ivar changes: when masters told of another leader. In calm, a busy machine causes that.
     """
@@ -63,6 +65,7 @@ class OnceBook:
     due: dict[int, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     ran: dict[str, list[str]] = field(default_factory=dict)
+    cut_off: set[str] = field(default_factory=set)
     troubles: list[tuple[float, float]] = field(default_factory=list)
     changes: list[float] = field(default_factory=list)
 
@@ -116,14 +119,17 @@ def reacting(
     return ""
 
 
-def wrong_runs(name: str, half: Half, ran: Sequence[str], earlier: Iterable[str]) -> str:
+def wrong_runs(
+    name: str, half: Half, ran: Sequence[str], earlier: Iterable[str], begun: bool = False
+) -> str:
     """
     What is wrong with a call of ``ha.once`` on all masters of a calm *half* (L2); empty if nothing.
 
     :param ran: on which masters it ran. :param earlier: where it ran in calls before.
+    :param begun: whether one of these was cut off.
     """
     before = set(earlier)
-    may = {0} if before & half else {0, 1} if before else {1}
+    may = {0} if before & half else {0, 1} if before or begun else {1}
     if len(ran) in may:
         return ""
     where = f"{', '.join(ran) or 'no master'} of {_told([half])}"

@@ -97,6 +97,8 @@ def test_what_was_due_before_they_ended_may_not() -> None:
 def test_what_is_called_everywhere_runs_once_in_each_half() -> None:
     assert wrong_runs("nightly", ONE, ["m1"], []) == ""
     assert "L2 nightly ran on no master" in wrong_runs("nightly", ONE, [], [])
+    assert wrong_runs("nightly", ONE, [], [], begun=True) == ""
+    assert "L2" in wrong_runs("nightly", ONE, ["m1"], ["m1"], begun=True)
     assert "L2" in wrong_runs("nightly", ONE, ["m1", "m2"], [])
     assert wrong_runs("nightly", ONE, [], ["m1"]) == ""
     assert "before: m1" in wrong_runs("nightly", ONE, ["m1"], ["m1"])
