@@ -31,6 +31,9 @@ UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
     "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
 )
+RENAMED = (
+    "set  ha: name: {old}  {where} again, or run ha.leave {where} and join anew under the new name"
+)
 # Seconds after which an unreachable peer may have moved.
 LONG = 120.0
 
@@ -137,16 +140,23 @@ class Status:
         return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
 
     def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
-        """What is odd about a peer (moved, of another group, refuses writes), and what to do."""
-        config = self._config
+        """
+        What is odd about a peer (moved, renamed, of another group, refuses writes), and what to do.
+        """
+        config, known = self._config, link.peer.name
         if answer is None:
             if time.monotonic() - (link.seen or link.since) < LONG:
                 return ""
             return (
                 "not reached for long: if it has another address now, salt-ha invite there "
-                f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: "
-                f"{link.peer.name}, url: https://ADDRESS:PORT}}]  and restart salt-master"
+                f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
+                "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
+        if answer.get("name") != known:
+            return f"it calls itself {answer.get('name')}: {RENAMED.format(old=known, where='there')}"
+        if link.info.get("caller", config.name) != config.name:
+            caller = link.info["caller"]
+            return f"it knows this master as {caller}: {RENAMED.format(old=caller, where='here')}"
         if answer.get("group") != config.group:
             return (
                 f"its configuration says  ha: group: {answer.get('group')}, this master's "
