@@ -72,6 +72,7 @@ class Members:
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.peers``: the masters that this one trusts, and whether each is up."""
+        silent = await self._group.silent()
         rows = []
         for name, peer in sorted(self._group.peers.items()):
             link = self._group.links.get(name)
@@ -83,9 +84,9 @@ class Members:
                     "fingerprint": peer.fingerprint,
                     "introducer": peer.introducer if peer.introducer != "" else self._group.name,
                     "added": peer.added,
-                    "state": "up" if link and link.up else "unknown",
+                    "state": "up" if link and link.up and name not in silent else "unknown",
                     "seen": seen,
-                    "note": link.error if link else "not connected yet",
+                    "note": silent.get(name) or (link.error if link else "not connected yet"),
                 }
             )
         return {

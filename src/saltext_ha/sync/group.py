@@ -76,6 +76,14 @@ class Group:
 
         return await self._core.run(read)
 
+    def _trifle(self) -> dict[str, Any]:
+        """A small question, for the method ``digest``: it needs no work."""
+        return {"tree": RECORDS, "root": self._core.replica.records.root}
+
+    async def silent(self) -> dict[str, str]:
+        """The peers that do not answer a small question now, and why."""
+        return (await self.ask("digest", self._trifle(), self.timeout))[1]
+
     async def ask(
         self, method: str, payload: dict[str, Any], timeout: float
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -86,7 +94,7 @@ class Group:
         unresponsive peer is noticed just as fast.
         """
         links = dict(self.links)  # members may come and go while they are asked
-        trifle = {"tree": RECORDS, "root": self._core.replica.records.root}
+        trifle = self._trifle()
 
         async def ask(link: Link) -> dict[str, Any] | str:
             try:

@@ -28,8 +28,10 @@ from lab.key_folders import FOLDERS, public_keys
 from lab.wait import wait_for
 from saltext_ha.commands.engine_client import shaped
 from saltext_ha.runners import ha as runner
+from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, wrong
 from tests.forked import ForkedEngine
+from tests.processes import Master
 
 SOON = 60.0
 WATCHED = 6.0  # seconds for which lines of a log are counted
@@ -136,6 +138,25 @@ def test_so_it_is_when_its_queue_is_full(engine: LoggingEngine) -> None:
             sock.close()
     assert "does not respond" in answer["error"]
     assert took < 15
+
+
+def test_a_peer_that_is_stopped_in_the_middle_of_an_answer_is_not_up(root: Path) -> None:
+    """A link that waits for a large answer waits for a minute."""
+    m1, m2 = (Master(root, name, {"peer_timeout": 2}) for name in ("m1", "m2"))
+    befriend(m1.place, m2.place)
+    with m1.engine, m2.engine:
+        wait_for(m1.is_fine, SOON, "they have met")
+        with m2.failing("WAIT store.sync"):
+            m1.knock({"web1": next(public_keys(4))})
+            wait_for(lambda: "busy" in m2.note(), SOON, "m2 does not answer about keys")
+            os.kill(m2.engine.pid, signal.SIGSTOP)
+        try:
+            answer = m1.ask("peers")
+        finally:
+            os.kill(m2.engine.pid, signal.SIGCONT)
+        assert (answer["peers"][0]["state"], answer["retcode"]) == ("unknown", 2)
+        assert "timed out" in answer["peers"][0]["note"]
+        wait_for(lambda: m1.ask("peers")["retcode"] == 0, SOON, "it goes on")
 
 
 # -- the state folder
@@ -255,3 +276,24 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
         assert 1 <= len(said) <= 3, said
         assert len(new) < 20, new
         wait_for(lambda: is_fine(place), SOON, "it is written down after all")
+
+
+def test_a_member_that_cannot_be_written_down_is_said(root: Path, engine: LoggingEngine) -> None:
+    """Another member let it in, and this one is full: it would go on without that master."""
+    place, other, new = engine.place, Place(root, "m2", QUICK), Place(root, "m3", QUICK)
+    befriend(place, other)
+    before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        Trust(other.config.state_dir).pin(new.peer)
+        with ForkedEngine(other):
+
+            def said() -> bool:
+                return "peers: cannot be written: File too large" in str(wrong(status(place)))
+
+            wait_for(said, SOON, "its status says that")
+            lines = [line for line in engine.lines() if "cannot be written" in line]
+            assert len(lines) == 1, lines
+    finally:
+        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
+    assert not [line for line in engine.lines() if "failed method=" in line]
