@@ -31,9 +31,7 @@ UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
     "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
 )
-RENAMED = (
-    "set  ha: name: {old}  {where} again, or run ha.leave {where} and join anew under the new name"
-)
+RENAMED = "set  ha: name: {0}  {1} again, or run ha.leave {1} and join anew under the new name"
 # Seconds after which an unreachable peer may have moved.
 LONG = 120.0
 
@@ -152,11 +150,11 @@ class Status:
                 f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
                 "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
-        if answer.get("name") != known:
-            return f"it calls itself {answer.get('name')}: {RENAMED.format(old=known, where='there')}"
-        if link.info.get("caller", config.name) != config.name:
-            caller = link.info["caller"]
-            return f"it knows this master as {caller}: {RENAMED.format(old=caller, where='here')}"
+        name, caller = answer.get("name"), link.info.get("caller", config.name)
+        if name != known:
+            return f"it calls itself {name}: {RENAMED.format(known, 'there')}"
+        if caller != config.name:
+            return f"it knows this master as {caller}: {RENAMED.format(caller, 'here')}"
         if answer.get("group") != config.group:
             return (
                 f"its configuration says  ha: group: {answer.get('group')}, this master's "
