@@ -115,16 +115,22 @@ class Status:
         own, (answers, errors) = await asyncio.gather(
             self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
         )
+        links = dict(self._group.links)
+        asked = sorted(answers.keys() & links.keys())
+        # All at once: a slow one must not hold up the others.
+        found = await asyncio.gather(
+            *(self._behind(links[name], own, answers[name]) for name in asked)
+        )
+        behind = dict(zip(asked, found, strict=True))
         masters = [self._row(self._group.name, own, None, 0, own=True)]
         for name in sorted(self._group.peers):
-            link, answer = self._group.links.get(name), answers.get(name)
+            link, answer = links.get(name), answers.get(name)
             if link is None:
                 masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
                 continue
-            behind = await self._behind(link, own, answer) if answer else None
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
             problem = "; ".join(filter(None, (errors.get(name), self._remark(link, answer))))
-            masters.append(self._row(name, answer, seen, behind, problem))
+            masters.append(self._row(name, answer, seen, behind.get(name), problem))
         self._apis.recall(masters)
         ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
         if own["busy"]:  # this master cannot look up their keys now
