@@ -89,6 +89,7 @@ class Members:
                     "note": silent.get(name) or (link.error if link else "not connected yet"),
                 }
             )
+        unread = self._group.unread
         return {
             "kind": "peers",
             "self": {
@@ -97,7 +98,8 @@ class Members:
                 "fingerprint": self._renewal.identity.fingerprint,
             },
             "peers": rows,
-            "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
+            "notes": unread,
+            "retcode": 2 if unread or any(row["state"] == "unknown" for row in rows) else 0,
         }
 
     async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.control_server import Command
-from saltext_ha.transport.trust import Trust
 
 UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
@@ -52,7 +51,6 @@ class Status:
         config: HaConfig,
         opts: Mapping[str, Any],
         core: Core,
-        trust: Trust,
         *,
         summary: Summary,
         watch: ConsistencyWatch,
@@ -60,7 +58,7 @@ class Status:
         leader: Leader,
     ) -> None:
         self._group, self._config, self._opts = group, config, opts
-        self._core, self._trust = core, trust
+        self._core = core
         self._summary, self._watch = summary, watch
         self._refusals, self._leader = refusals, leader
         self._apis = KnownApis(config.state_dir)
@@ -140,8 +138,8 @@ class Status:
         apart = _master_keys(
             {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
-        unread = list(self._trust.problems().values())
-        return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
+        troubles = [*apart, *self._group.unread]
+        return masters, conflicts, troubles, fitness.unused([own, *answers.values()])
 
     def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
         """

@@ -130,7 +130,6 @@ def make(parts: Parts) -> Answering:
         config,
         opts,
         core,
-        trust,
         summary=summary,
         watch=parts.watch,
         refusals=parts.refusals,

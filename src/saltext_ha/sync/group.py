@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
@@ -50,9 +51,19 @@ class Group:
         return self._trust.peers()
 
     @property
+    def unread(self) -> list[str]:
+        """Why files of peers cannot be read; such a peer is missing from :attr:`peers`."""
+        return list(self._trust.problems().values())
+
+    @property
     def masters(self) -> list[str]:
         """All masters of the group, by name."""
         return sorted({self.name, *self.peers})
+
+    def unasked(self) -> dict[str, str]:
+        """Masters that cannot be asked: they have just joined, or their file cannot be read."""
+        unread = {Path(file).stem: why for file, why in self._trust.problems().items()}
+        return {**unread, **dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)}
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
@@ -112,8 +123,7 @@ class Group:
                 errors[name] = answer
             else:
                 answers[name] = answer
-        for name in self.peers.keys() - links.keys():
-            errors[name] = JUST_JOINED
+        errors |= {name: why for name, why in self.unasked().items() if name not in links}
         return answers, errors
 
     async def shown_everywhere(

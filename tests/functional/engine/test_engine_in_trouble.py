@@ -197,6 +197,20 @@ def test_a_state_folder_that_goes_is_said_everywhere(engine: LoggingEngine, how:
     assert len(engine.lines()) - time_of_lines < 20
 
 
+def test_a_peer_whose_file_is_damaged_is_unknown_to_every_command(engine: LoggingEngine) -> None:
+    place = engine.place
+    befriend(place, Place(place.root, "m2"))
+    wait_for(lambda: len(status(place)["masters"]) == 2, SOON, "it knows m2")
+    file = place.config.state_dir / "peers" / "m2.json"
+    file.write_text("{")
+    assert str(file) in str(wrong(status(place)))
+    peers = engine.control("peers")
+    assert (peers["peers"], peers["retcode"]) == ([], 2)
+    assert str(file) in peers["notes"][0]
+    check = engine.control("check", {"only": "options"})
+    assert (list(check["unknown"]), check["retcode"]) == (["m2"], 2)
+
+
 def test_a_renewed_certificate_is_no_trouble(engine: LoggingEngine) -> None:
     assert engine.control("renew")["retcode"] == 0
     answer = status(engine.place)
