@@ -27,6 +27,7 @@ from lab.engines import EngineProcess, Place, befriend, free_port
 from lab.key_folders import FOLDERS, public_keys
 from lab.wait import wait_for
 from saltext_ha.commands.engine_client import shaped
+from saltext_ha.common.errors import HaError
 from saltext_ha.runners import ha as runner
 from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, wrong
@@ -290,6 +291,21 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
         assert 1 <= len(said) <= 3, said
         assert len(new) < 20, new
         wait_for(lambda: is_fine(place), SOON, "it is written down after all")
+
+
+def test_a_command_says_that_the_disk_is_full(root: Path, engine: LoggingEngine) -> None:
+    befriend(engine.place, Place(root, "m2"))
+    wait_for(lambda: len(status(engine.place)["masters"]) == 2, SOON, "it knows m2")
+    before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        for command in ("renew", "leave", "remove_peer"):
+            with pytest.raises(HaError, match="File too large"):
+                engine.control(command, {"name": "m2"})
+    finally:
+        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
+    assert [row["name"] for row in status(engine.place)["masters"]] == ["m1", "m2"]
+    assert engine.control("renew")["retcode"] == 0
 
 
 def test_a_member_that_cannot_be_written_down_is_said(root: Path, engine: LoggingEngine) -> None:
