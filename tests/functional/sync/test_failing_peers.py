@@ -14,6 +14,7 @@ import pytest
 
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import plant
+from saltext_ha.common.errors import PeerUnreachable
 from saltext_ha.transport import identity
 from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
@@ -179,3 +180,23 @@ def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
         assert most == len(others)
 
     asyncio.run(main())
+
+
+def test_reasons_that_alternate_do_not_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, away = places(tmp_path, "m1", "m2", ha={"sync_interval": 600, "peer_timeout": 0.3})
+    befriend(own, away)
+
+    async def main() -> None:
+        async with Engine(own) as m1:
+            await until(lambda: "m2" in m1.parts.links, "it knows m2")
+            for fails in (dead, silent) * 3:
+                async with fails(away, own):
+                    with contextlib.suppress(PeerUnreachable):
+                        await m1.link(away).exchange()
+            assert m1.link(away).error.endswith("timed out")
+
+    asyncio.run(main())
+    said = [line for line in caplog.messages if line.startswith("ha peer")]
+    assert ["refused" in said[0], "timed out" in said[1], len(said)] == [True, True, 2], said
