@@ -22,7 +22,7 @@ from saltext_ha.consistency.comparison import Difference
 from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.group import JUST_JOINED, SLOW, Group
+from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
@@ -150,8 +150,7 @@ class ConsistencyCheck:
         settings = self._config.consistency
         own, nonce = self._group.name, secrets.token_bytes(32)
         check = _Check(names, nonce)
-        for name in self._group.peers.keys() - self._group.links.keys():
-            check.unreached[name] = JUST_JOINED
+        check.unreached |= self._group.unasked()
         links = dict(self._group.links)
         rounds = ROUNDS if clock.NAME in names else 1
         await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import re
 import resource
 from collections.abc import Mapping
@@ -12,12 +12,15 @@ from urllib.parse import urlsplit
 
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.health import fitness
 from saltext_ha.minion import binding
+from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import Group, read_each
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
+READING = "its key could not be read in time"
 _HOST = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 
 
@@ -127,16 +130,21 @@ class Endpoints:
     :param opts: this master's configuration; *host*: where others reach it.
     """
 
-    def __init__(self, group: Group, opts: Mapping[str, Any], host: str) -> None:
-        self._group, self._opts, self._host = group, opts, host
+    def __init__(self, group: Group, core: Core, opts: Mapping[str, Any], host: str) -> None:
+        self._group, self._core = group, core
+        self._opts, self._host = opts, host
 
     def for_peers(self) -> dict[str, Handler]:
         return {"endpoint": self._answer}
 
     async def all(self) -> tuple[list[MinionEndpoint], dict[str, str]]:
-        """All masters by name, and why some could not be asked."""
+        """
+        All masters by name, and why some could not be asked.
+
+        :raises HaError: the keys of this master cannot be read.
+        """
         answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
-        here = await asyncio.to_thread(self._own)
+        here = await self._own(fitness.HANGS)
         found = [here, *read_each(answers, errors, from_wire).values()]
         for name, peer in self._group.peers.items():
             if name in errors:
@@ -145,8 +153,16 @@ class Endpoints:
                 found.append(MinionEndpoint(name, host, *ports, reached=False))
         return sorted(found, key=lambda endpoint: endpoint.name), errors
 
-    def _own(self) -> MinionEndpoint:
-        return own(self._group.name, self._host, self._opts)
+    async def _own(self, patience: float) -> MinionEndpoint:
+        """
+        :raises HaError: the keys of this master cannot be read, or not within *patience* seconds:
+            they lie beside those of minions, on a file system that may hang.
+        """
+        read = functools.partial(own, self._group.name, self._host, self._opts)
+        found = await self._core.glance(read, patience)
+        if found is None:
+            raise HaError(fitness.hangs(self._core.busy) or READING)
+        return found
 
     async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return (await asyncio.to_thread(self._own)).to_wire()
+        return (await self._own(self._group.timeout / 2)).to_wire()

@@ -72,6 +72,7 @@ class Members:
 
     async def peers(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.peers``: the masters that this one trusts, and whether each is up."""
+        silent = await self._group.silent()
         rows = []
         for name, peer in sorted(self._group.peers.items()):
             link = self._group.links.get(name)
@@ -83,11 +84,12 @@ class Members:
                     "fingerprint": peer.fingerprint,
                     "introducer": peer.introducer if peer.introducer != "" else self._group.name,
                     "added": peer.added,
-                    "state": "up" if link and link.up else "unknown",
+                    "state": "up" if link and link.up and name not in silent else "unknown",
                     "seen": seen,
-                    "note": link.error if link else "not connected yet",
+                    "note": silent.get(name) or (link.error if link else "not connected yet"),
                 }
             )
+        unread = self._group.unread
         return {
             "kind": "peers",
             "self": {
@@ -96,7 +98,8 @@ class Members:
                 "fingerprint": self._renewal.identity.fingerprint,
             },
             "peers": rows,
-            "retcode": 2 if any(row["state"] == "unknown" for row in rows) else 0,
+            "notes": unread,
+            "retcode": 2 if unread or any(row["state"] == "unknown" for row in rows) else 0,
         }
 
     async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:

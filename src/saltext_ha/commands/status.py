@@ -25,12 +25,12 @@ from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.control_server import Command
-from saltext_ha.transport.trust import Trust
 
 UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
     "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
 )
+RENAMED = "set  ha: name: {0}  {1} again, or run ha.leave {1} and join anew under the new name"
 # Seconds after which an unreachable peer may have moved.
 LONG = 120.0
 
@@ -51,7 +51,6 @@ class Status:
         config: HaConfig,
         opts: Mapping[str, Any],
         core: Core,
-        trust: Trust,
         *,
         summary: Summary,
         watch: ConsistencyWatch,
@@ -59,7 +58,7 @@ class Status:
         leader: Leader,
     ) -> None:
         self._group, self._config, self._opts = group, config, opts
-        self._core, self._trust = core, trust
+        self._core = core
         self._summary, self._watch = summary, watch
         self._refusals, self._leader = refusals, leader
         self._apis = KnownApis(config.state_dir)
@@ -114,16 +113,22 @@ class Status:
         own, (answers, errors) = await asyncio.gather(
             self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
         )
+        links = dict(self._group.links)
+        asked = sorted(answers.keys() & links.keys())
+        # All at once: a slow one must not hold up the others.
+        found = await asyncio.gather(
+            *(self._behind(links[name], own, answers[name]) for name in asked)
+        )
+        behind = dict(zip(asked, found, strict=True))
         masters = [self._row(self._group.name, own, None, 0, own=True)]
         for name in sorted(self._group.peers):
-            link, answer = self._group.links.get(name), answers.get(name)
+            link, answer = links.get(name), answers.get(name)
             if link is None:
                 masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
                 continue
-            behind = await self._behind(link, own, answer) if answer else None
             seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
             problem = "; ".join(filter(None, (errors.get(name), self._remark(link, answer))))
-            masters.append(self._row(name, answer, seen, behind, problem))
+            masters.append(self._row(name, answer, seen, behind.get(name), problem))
         self._apis.recall(masters)
         ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
         if own["busy"]:  # this master cannot look up their keys now
@@ -133,20 +138,27 @@ class Status:
         apart = _master_keys(
             {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
-        unread = list(self._trust.problems().values())
-        return masters, conflicts, [*apart, *unread], fitness.unused([own, *answers.values()])
+        troubles = [*apart, *self._group.unread]
+        return masters, conflicts, troubles, fitness.unused([own, *answers.values()])
 
     def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
-        """What is odd about a peer (moved, of another group, refuses writes), and what to do."""
-        config = self._config
+        """
+        What is odd about a peer (moved, renamed, of another group, refuses writes), and what to do.
+        """
+        config, known = self._config, link.peer.name
         if answer is None:
             if time.monotonic() - (link.seen or link.since) < LONG:
                 return ""
             return (
                 "not reached for long: if it has another address now, salt-ha invite there "
-                f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: "
-                f"{link.peer.name}, url: https://ADDRESS:PORT}}]  and restart salt-master"
+                f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
+                "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
+        name, caller = answer.get("name"), link.info.get("caller", config.name)
+        if name != known:
+            return f"it calls itself {name}: {RENAMED.format(known, 'there')}"
+        if caller != config.name:
+            return f"it knows this master as {caller}: {RENAMED.format(caller, 'here')}"
         if answer.get("group") != config.group:
             return (
                 f"its configuration says  ha: group: {answer.get('group')}, this master's "

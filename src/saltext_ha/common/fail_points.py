@@ -62,6 +62,7 @@ Point = Literal[
     "adopt.record",  # in the transaction, before it is committed
     "adopt.done",
     # Files of identity, trust, invitations and the master key.
+    "state.look",  # before the event loop is told how the files are
     "file.rename",  # the temporary file is durable
     "file.sync",  # the name is there, the folder is not durable
     "identity.certificate",  # the key is there

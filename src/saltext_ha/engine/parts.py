@@ -12,6 +12,7 @@ from saltext_ha.commands import key_pages
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ConfigError
+from saltext_ha.common.looks import Looks
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.common.tasks import Ending, Tasks
 from saltext_ha.config.mapping import HaConfig
@@ -79,7 +80,9 @@ class Parts:
         self.noted: list[Callable[[], Iterable[str]]] = []
         """Further sources of notes for operators."""
         self.counters = Counters()
-        self.trust = Trust(config.state_dir, config.peer_urls, config.max_members)
+        self.looks = Looks()
+        """Looks at the state folder."""
+        self.trust = Trust(config.state_dir, config.peer_urls, config.max_members, self.looks)
         self.renewal = Renewal(
             identities.load_or_create(config.state_dir, config.name),
             config.state_dir,
@@ -154,7 +157,7 @@ class Parts:
         )
         self.vouching, self._shared_with = opened.vouching, opened.shared_with
         self.core = Core(opened.keeper, lambda records: self.links.push(records))
-        self.state_folder = StateFolder(self.config.state_dir)
+        self.state_folder = StateFolder(self.config.state_dir, self.looks)
 
     def _build_group(self) -> None:
         """The trust in peers, the links to them, and the exchange with them."""
@@ -304,8 +307,10 @@ class Parts:
         yield from self.renewal.notes()
         yield from self.membership.notes()
         yield from self.vouching.notes()
-        yield self.damage()
-        yield state_owner.turned_away(self.config)
+        damage = self.damage()
+        yield damage
+        if not damage:  # otherwise a file there may hang
+            yield state_owner.turned_away(self.config)
         yield self.room.note()
         yield from self.trees.notes()
         yield from self.leader.notes()

@@ -70,6 +70,7 @@ class Service:
             await self._serve()
         finally:
             announce.stop()
+            self.parts.looks.close()
 
     async def _serve(self) -> None:
         parts, config = self.parts, self._config

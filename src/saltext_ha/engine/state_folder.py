@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from saltext_ha.common.errors import reason_of
+from saltext_ha.common.looks import Looks
 from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.transport import identity
 from saltext_ha.transport.trust import PEERS_DIR
@@ -15,29 +17,35 @@ class StateFolder:
 
     A file that is removed while it is open stays open: everything seems to work until the next
     start, but nothing is kept.
+
+    :param looks: looks at the folder.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, looks: Looks) -> None:
+        self._folder, self._looks = folder, looks
         # Other files are replaced from time to time; these are made only once.
         lasting = {path: _identity(path) for path in (folder, folder / REPLICA_FILE)}
         self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
 
     def problem(self) -> str:
         """What is wrong with the folder, and what to do; empty when nothing is."""
+        try:
+            return self._looks(self._problem)
+        except OSError as exc:
+            return (
+                f"{self._folder} cannot be looked at: {reason_of(exc)}; until it can, nothing is "
+                "recorded here, and changes of the group are not noticed"
+            )
+
+    def _problem(self) -> str:
         for path, before in self._expected.items():
             try:
                 now = _identity(path)
             except FileNotFoundError:
                 return self._said(path, "was removed")
-            except OSError as exc:
-                return self._said(path, f"cannot be looked at ({exc.strerror or exc})")
             if before and now != before:
                 return self._said(path, "was replaced by another one")
-        try:
-            there = identity.is_there(self._folder)
-        except OSError as exc:
-            return self._said(self._folder, f"cannot be looked at ({exc.strerror or exc})")
+        there = identity.is_there(self._folder)
         return "" if there else self._said(self._folder / identity.KEY_FILE, "was removed")
 
     def _said(self, path: Path, what: str) -> str:

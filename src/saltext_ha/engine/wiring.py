@@ -122,7 +122,7 @@ def make(parts: Parts) -> Answering:
         by_secret=config.secret is not None,
         notes=parts.notes,
     )
-    endpoints = Endpoints(group, opts, config.address)
+    endpoints = Endpoints(group, core, opts, config.address)
     proxy = ProxyConfig(group, opts, config)
     safe = FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker)
     status = Status(
@@ -130,7 +130,6 @@ def make(parts: Parts) -> Answering:
         config,
         opts,
         core,
-        trust,
         summary=summary,
         watch=parts.watch,
         refusals=parts.refusals,

@@ -53,9 +53,9 @@ def start() -> None:
         try:
             settings = mapping.parse(__opts__)
             return main.run(__opts__, settings)
-        except HaError as exc:
+        except (HaError, OSError) as exc:
             # Salt at once starts an ended engine again, for ever. That does not mend a wrong
-            # setting; a full disk or a taken port may be gone in a while.
+            # setting; a full disk, a folder of root or a taken port may be gone in a while.
             if str(exc) != said:
                 log.critical("ha engine not started: %s", exc)
                 said = str(exc)

@@ -77,7 +77,7 @@ class Admission:
         """As long as the engine runs, remove expired invitations and their token files."""
         while True:
             with contextlib.suppress(OSError):  # try again later
-                self._invites.purge()
+                await asyncio.to_thread(self._invites.purge)  # a file system may hang
             await asyncio.sleep(PURGE)
 
     def handlers(self) -> dict[str, OpenHandler]:

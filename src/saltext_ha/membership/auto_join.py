@@ -61,7 +61,8 @@ class AutoJoin:
             )
             return
         while True:
-            since = group_secret.left_since(config.state_dir)
+            # In a thread: a file system may hang.
+            since = await asyncio.to_thread(group_secret.left_since, config.state_dir)
             if since:
                 again = "salt-run ha.join force=True joins it again"
                 self._note({"": f"left its group ({since}); {again}"})

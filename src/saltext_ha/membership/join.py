@@ -186,7 +186,7 @@ def _pin_all(trust: Trust, members: list[Peer]) -> None:
             trust.pin(member)
     except (OSError, TrustError):
         for name in new:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(TrustError):
                 trust.unpin(name)
         raise
 

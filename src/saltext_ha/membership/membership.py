@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from saltext_ha.common.errors import InvalidRecord, PeerError, TrustError
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.transport.client import call_once
@@ -243,7 +243,7 @@ class Membership:
                 # A master of an older release answers a digest with its offer: it gets ours, too.
                 answer = await call_once(self.identity, peer, "members", offer, self._timeout)
                 await self._take_in(peer, answer)
-            except (PeerError, InvalidRecord) as exc:
+            except HaError as exc:
                 return str(exc)
             return None
 

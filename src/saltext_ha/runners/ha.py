@@ -563,8 +563,8 @@ def peers() -> Answer:
     Returns a dict: ``self`` (name, url, fingerprint) and ``peers``, a list with ``name``, ``url``,
     ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name if it
     was let in here, by a token or the secret; None: unknown), ``added`` (when), ``state`` (up or
-    unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``retcode`` 2 if one
-    is unknown.
+    unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``notes``: which
+    files of peers cannot be read, and why; ``retcode`` 2 if there are any, or a peer is unknown.
 
     CLI Example:
 

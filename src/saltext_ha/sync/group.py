@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
@@ -50,9 +51,19 @@ class Group:
         return self._trust.peers()
 
     @property
+    def unread(self) -> list[str]:
+        """Why files of peers cannot be read; such a peer is missing from :attr:`peers`."""
+        return list(self._trust.problems().values())
+
+    @property
     def masters(self) -> list[str]:
         """All masters of the group, by name."""
         return sorted({self.name, *self.peers})
+
+    def unasked(self) -> dict[str, str]:
+        """Masters that cannot be asked: they have just joined, or their file cannot be read."""
+        unread = {Path(file).stem: why for file, why in self._trust.problems().items()}
+        return {**unread, **dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)}
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
@@ -76,6 +87,14 @@ class Group:
 
         return await self._core.run(read)
 
+    def _trifle(self) -> dict[str, Any]:
+        """A small question, for the method ``digest``: it needs no work."""
+        return {"tree": RECORDS, "root": self._core.replica.records.root}
+
+    async def silent(self) -> dict[str, str]:
+        """The peers that do not answer a small question now, and why."""
+        return (await self.ask("digest", self._trifle(), self.timeout))[1]
+
     async def ask(
         self, method: str, payload: dict[str, Any], timeout: float
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -86,7 +105,7 @@ class Group:
         unresponsive peer is noticed just as fast.
         """
         links = dict(self.links)  # members may come and go while they are asked
-        trifle = {"tree": RECORDS, "root": self._core.replica.records.root}
+        trifle = self._trifle()
 
         async def ask(link: Link) -> dict[str, Any] | str:
             try:
@@ -104,8 +123,7 @@ class Group:
                 errors[name] = answer
             else:
                 answers[name] = answer
-        for name in self.peers.keys() - links.keys():
-            errors[name] = JUST_JOINED
+        errors |= {name: why for name, why in self.unasked().items() if name not in links}
         return answers, errors
 
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:

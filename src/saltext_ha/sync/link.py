@@ -45,6 +45,8 @@ MAX_OUTBOX = 50_000
 MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
 # Refused parts of one message: enough to find one refused record among thousands.
 MAX_REFUSALS = 32
+# Reasons that are logged while a peer is down.
+MAX_REASONS = 5
 # Branches, of 256, that one peer repairs in one go, while others may repair the rest.
 BRANCHES = 128
 AGAIN = 1.0  # seconds until the next round, if one left something to other peers or to pushes
@@ -87,6 +89,8 @@ class Link:
         """None until the first round has ended, and during the first round after a failure."""
         self._told: bool | None = None
         self.error = "not asked yet"
+        self._reasons: set[str] = set()
+        """Reasons that were logged since the peer is down."""
         self.seen: float | None = None
         """When the peer last answered, in ``time.monotonic`` seconds."""
         self.since = time.monotonic()
@@ -412,13 +416,16 @@ class Link:
         self._outbox.forget_knocks()  # decisions stay, and are sent first
 
     def _tell(self, up: bool, reason: str = "") -> None:
-        """Log and announce that the peer comes up or goes down; log another reason for down."""
+        """Log and announce that the peer comes up or goes down; log each new reason for down."""
         if up and self._told is not True:
             log.info("ha peer up: name=%s url=%s", self.peer.name, self.peer.url)
             self._announce("peer/up", {"name": self.peer.name, "url": self.peer.url})
         elif not up and self._told is not False:
             log.warning("ha peer down: name=%s reason=%s", self.peer.name, reason)
             self._announce("peer/down", {"name": self.peer.name, "reason": reason})
-        elif not up and reason != self.error:
+            self._reasons = {reason}
+        elif not up and reason not in self._reasons and len(self._reasons) < MAX_REASONS:
+            # Two of them may alternate for days, as a router does not always answer.
             log.warning("ha peer still down: name=%s reason=%s", self.peer.name, reason)
+            self._reasons.add(reason)
         self._told = up

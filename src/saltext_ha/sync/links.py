@@ -53,11 +53,7 @@ class Links(Mapping[str, Link]):
             await link.close()
 
     async def follow(self) -> None:
-        """
-        Give every pinned peer one link, under its present address and certificate.
-
-        :raises OSError: the peers cannot be read just now; the links stay as they are.
-        """
+        """Give every pinned peer one link, under its present address and certificate."""
         identity = self._identity()
         seen = self._trust.generation(), identity
         if seen == self._seen:

@@ -70,7 +70,7 @@ class SyncServer:
             # Do not wait: the caller has little time, and the keeper may be busy. The vouches are
             # still taken before anything that this peer sends after the answer.
             self._core.start(self._met(peer, vouched))
-        return self._own_hello.greet()
+        return {**self._own_hello.greet(), "caller": peer.name}
 
     async def _met(self, peer: Peer, vouched: Sequence[Vouch]) -> None:
         with contextlib.suppress(HaError):  # vouches count already; the status tells of a full disk

@@ -36,7 +36,7 @@ class ControlServer:
     Answers ``POST /<command>`` with JSON on the unix socket *path*, for its owner and root only.
 
     :param commands: name → coroutine function from request to answer; a ``HaError`` becomes an
-        error answer with its message.
+        error answer with its message, and so does an ``OSError``, as of a full disk.
     :param limits: limits of connections. A user who may connect may do everything, but a script
         that leaks connections must not keep others out.
     """
@@ -119,6 +119,8 @@ class ControlServer:
             return web.json_response(await command(payload))
         except HaError as exc:
             return _error(409, str(exc))
+        except OSError as exc:
+            return _error(409, f"this master could not do that: {reason_of(exc)}")
         except Exception:
             log.exception("ha control: %s failed", request.path)
             return _error(500, "the engine failed; salt-master's log has the traceback")

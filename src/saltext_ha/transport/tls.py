@@ -7,6 +7,7 @@ The fingerprint of a certificate stands for it everywhere.
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import Iterable
 
@@ -53,8 +54,12 @@ def server_context(identity: Identity, pinned: Iterable[str]) -> ssl.SSLContext:
     return context
 
 
+@functools.lru_cache(maxsize=128)
 def client_context(identity: Identity, certificate: str) -> ssl.SSLContext:
-    """The context for calls to a peer that must hold exactly *certificate* (PEM)."""
+    """
+    The context for calls to a peer that must hold exactly *certificate* (PEM). The second call for
+    a peer opens no file: the event loop must not wait for a file system that hangs.
+    """
     context = _context(ssl.PROTOCOL_TLS_CLIENT, identity)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED

@@ -2,7 +2,8 @@
 The peers that this master trusts: a folder of pinned certificates, one file per peer.
 
 The folder is the truth, and another process may change it at any time (``ha.join`` runs in the
-runner while the engine listens), so every answer follows from its present content. A removed
+runner while the engine listens), so every answer follows from its present content. If it cannot be
+read, or hangs, what was read last counts until it can, and is among the problems. A removed
 certificate leaves a file in ``removed/`` and is never pinned again; a master that comes back has a
 new certificate. So removals win over late gossip.
 """
@@ -16,16 +17,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from saltext_ha.common.errors import TrustError
+from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir, write_whole
+from saltext_ha.common.looks import Looks
 from saltext_ha.config.mapping import NAME
 from saltext_ha.transport import fingerprints, succession
 from saltext_ha.transport.peer import Peer, Removed, make_peer
@@ -47,6 +49,8 @@ class Trust:
 
     :param urls: name → URL, for peers that this master reaches at another URL than they tell.
     :param most: how many masters a group has at most, including this one.
+    :param looks: looks at the folders.
+    :raises OSError: they cannot be made or read.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Trust:
         state_dir: Path,
         urls: Mapping[str, str] | None = None,
         most: int = MAX_MEMBERS,
+        looks: Looks | None = None,
     ) -> None:
         self._peers_dir = private_dir(state_dir) / PEERS_DIR
         self._removed_dir = state_dir / REMOVED_DIR
@@ -61,8 +66,8 @@ class Trust:
             private_dir(folder)
         self._urls = dict(urls or {})
         self._most = most
+        self._looks = looks or Looks()
         # The event loop and the thread that takes in a peer's offer use this object.
-        self._refreshing = threading.RLock()
         self._pinning = threading.RLock()
         self._files: dict[_Entry, Peer] = {}
         """Files as they were last read → the peer in each."""
@@ -72,8 +77,13 @@ class Trust:
         self._by_fingerprint: dict[str, Peer] = {}
         self._with_former: dict[str, Peer] = {}
         self._problems: dict[str, str] = {}
+        self._unread = ""
+        """Why the folder cannot be read at present."""
         self._generation, self._changed = 0, 0.0
-        self._notes: tuple[int, list[Removed]] | None = None
+        self._notes: list[Removed] | None = None
+        self._notes_of: int | None = None
+        """The time of the folder that has exactly these notes."""
+        self._refresh()
 
     def peers(self) -> Mapping[str, Peer]:
         """Name → peer, with the URL to call (overrides applied)."""
@@ -95,9 +105,13 @@ class Trust:
         return self._by_fingerprint.get(fingerprint)
 
     def problems(self) -> Mapping[str, str]:
-        """File → what is wrong with it; such a file pins no peer, and does not affect others."""
+        """
+        File → what is wrong with it; such a file pins no peer, and does not affect others. The
+        folder is among them if it cannot be read.
+        """
         self._refresh()
-        return MappingProxyType(self._problems)
+        unread = {str(self._peers_dir): self._unread} if self._unread else {}
+        return MappingProxyType({**self._problems, **unread})
 
     def generation(self) -> int:
         """A number that changes whenever the set of pinned peers may have changed."""
@@ -114,9 +128,10 @@ class Trust:
 
         :return: whether that changed anything.
         :raises TrustError: the name is pinned with another certificate, or the certificate under
-            another name; the certificate was removed from the group; or the group is full.
+            another name; the certificate was removed from the group; the group is full; or the
+            folder cannot be written.
         """
-        with self._pinning:
+        with self._pinning, _written(self._peers_dir):
             return self._pin(peer)
 
     def _pin(self, peer: Peer) -> bool:
@@ -179,7 +194,8 @@ class Trust:
 
         :param chain: all certificates of that master, the oldest first.
         :return: whether it was news.
-        :raises TrustError: no such peer, or its new certificate does not follow from the pinned.
+        :raises TrustError: no such peer, or its new certificate does not follow from the pinned,
+            or cannot be written down.
         """
         peer = self.pinned().get(_checked_name(name))
         if peer is None:
@@ -194,17 +210,24 @@ class Trust:
         older = (*peer.former, *chain[chain.index(peer.certificate) : -1])
         renewed = make_peer(peer.name, peer.url, newest, peer.added, older, peer.introducer)
         self.check(renewed)
-        write_whole(self._peers_dir / f"{name}.json", _encode(renewed))
+        with _written(self._peers_dir):
+            write_whole(self._peers_dir / f"{name}.json", _encode(renewed))
         log.info("peer renewed name=%s fingerprint=%s", name, _short(renewed.fingerprint))
         return True
 
     def unpin(self, name: str) -> bool:
-        """Stop trusting *name* at once, even on open connections; True if it was pinned."""
-        try:
-            (self._peers_dir / f"{_checked_name(name)}.json").unlink()
-        except FileNotFoundError:
-            return False
-        sync_dir(self._peers_dir)
+        """
+        Stop trusting *name* at once, even on open connections; True if it was pinned.
+
+        :raises TrustError: the folder cannot be written.
+        """
+        file = self._peers_dir / f"{_checked_name(name)}.json"
+        with _written(self._peers_dir):
+            try:
+                file.unlink()
+            except FileNotFoundError:
+                return False
+            sync_dir(self._peers_dir)
         log.info("peer unpinned name=%s", name)
         return True
 
@@ -231,7 +254,7 @@ class Trust:
         Note a removal (made here or told by a peer), and unpin the peer with that certificate.
 
         :return: whether it was news.
-        :raises TrustError: the fingerprint is invalid.
+        :raises TrustError: the fingerprint is invalid, or the note cannot be written.
         """
         if not fingerprints.PATTERN.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
@@ -248,17 +271,26 @@ class Trust:
         return news
 
     def _note(self, removed: Removed) -> bool:
-        return create_whole(
-            self._removed_dir / _file_name(removed.fingerprint),
-            json.dumps(removed.__dict__, indent=1).encode(),
-        )
+        with _written(self._removed_dir):
+            return create_whole(
+                self._removed_dir / _file_name(removed.fingerprint),
+                json.dumps(removed.__dict__, indent=1).encode(),
+            )
 
     def removed(self) -> list[Removed]:
         """All removed certificates; a damaged note still bars its certificate."""
+        try:
+            self._looks(self._read_notes)
+        except OSError:
+            if self._notes is None:
+                raise
+        return list(self._notes or ())
+
+    def _read_notes(self) -> None:
         # Notes are read for every offer, and change a few times in the life of a group.
         seen = self._removed_dir.stat().st_mtime_ns
-        if self._notes is not None and self._notes[0] == seen:
-            return list(self._notes[1])
+        if self._notes_of == seen:
+            return
         notes = []
         for path in sorted(self._removed_dir.glob("[!.]*.json")):
             name = when = ""
@@ -269,15 +301,27 @@ class Trust:
                 log.warning("damaged file=%s; the certificate it names stays out", path)
             notes.append(Removed(_fingerprint_of(path.name), name, when))
         # Within one tick of the clock the folder may change again, and have the same time.
-        if abs(time.time_ns() - seen) > SETTLED:
-            self._notes = (seen, notes)
-        return list(notes)
+        settled = abs(time.time_ns() - seen) > SETTLED
+        self._notes, self._notes_of = notes, seen if settled else None
 
     def _refresh(self) -> None:
-        with self._refreshing:
-            signature = _signature(self._peers_dir)
-            if signature != self._signature:
-                self._read(signature)
+        try:
+            self._looks(self._follow)
+        except OSError as exc:
+            if self._signature is None:  # nothing was read before
+                raise
+            self._unread = (
+                f"{self._peers_dir}: {reason_of(exc)}; until it can be read, the masters that were "
+                "pinned before count"
+            )
+        else:
+            self._unread = ""
+
+    def _follow(self) -> None:
+        """Read the folder if it has changed."""
+        signature = _signature(self._peers_dir)
+        if signature != self._signature:
+            self._read(signature)
 
     def _read(self, signature: _Signature) -> None:
         found, problems = self._read_all(signature)
@@ -323,6 +367,15 @@ class Trust:
                 owners[peer.fingerprint] = peer.name
         self._files = read
         return peers, problems
+
+
+@contextlib.contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """:raises TrustError: instead of an OSError of work that writes into *folder*."""
+    try:
+        yield
+    except OSError as exc:
+        raise TrustError(f"{folder}: cannot be written: {reason_of(exc)}") from exc
 
 
 def addresses(state_dir: Path) -> dict[str, str]:

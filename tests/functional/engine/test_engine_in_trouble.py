@@ -27,9 +27,12 @@ from lab.engines import EngineProcess, Place, befriend, free_port
 from lab.key_folders import FOLDERS, public_keys
 from lab.wait import wait_for
 from saltext_ha.commands.engine_client import shaped
+from saltext_ha.common.errors import HaError
 from saltext_ha.runners import ha as runner
+from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, wrong
 from tests.forked import ForkedEngine
+from tests.processes import Master
 
 SOON = 60.0
 WATCHED = 6.0  # seconds for which lines of a log are counted
@@ -138,6 +141,25 @@ def test_so_it_is_when_its_queue_is_full(engine: LoggingEngine) -> None:
     assert took < 15
 
 
+def test_a_peer_that_is_stopped_in_the_middle_of_an_answer_is_not_up(root: Path) -> None:
+    """A link that waits for a large answer waits for a minute."""
+    m1, m2 = (Master(root, name, {"peer_timeout": 2}) for name in ("m1", "m2"))
+    befriend(m1.place, m2.place)
+    with m1.engine, m2.engine:
+        wait_for(m1.is_fine, SOON, "they have met")
+        with m2.failing("WAIT store.sync"):
+            m1.knock({"web1": next(public_keys(4))})
+            wait_for(lambda: "busy" in m2.note(), SOON, "m2 does not answer about keys")
+            os.kill(m2.engine.pid, signal.SIGSTOP)
+        try:
+            answer = m1.ask("peers")
+        finally:
+            os.kill(m2.engine.pid, signal.SIGCONT)
+        assert (answer["peers"][0]["state"], answer["retcode"]) == ("unknown", 2)
+        assert "timed out" in answer["peers"][0]["note"]
+        wait_for(lambda: m1.ask("peers")["retcode"] == 0, SOON, "it goes on")
+
+
 # -- the state folder
 
 
@@ -174,6 +196,20 @@ def test_a_state_folder_that_goes_is_said_everywhere(engine: LoggingEngine, how:
     time_of_lines = len(engine.lines())
     wait_for(lambda: not is_fine(place), SOON, "asked again")
     assert len(engine.lines()) - time_of_lines < 20
+
+
+def test_a_peer_whose_file_is_damaged_is_unknown_to_every_command(engine: LoggingEngine) -> None:
+    place = engine.place
+    befriend(place, Place(place.root, "m2"))
+    wait_for(lambda: len(status(place)["masters"]) == 2, SOON, "it knows m2")
+    file = place.config.state_dir / "peers" / "m2.json"
+    file.write_text("{")
+    assert str(file) in str(wrong(status(place)))
+    peers = engine.control("peers")
+    assert (peers["peers"], peers["retcode"]) == ([], 2)
+    assert str(file) in peers["notes"][0]
+    check = engine.control("check", {"only": "options"})
+    assert (list(check["unknown"]), check["retcode"]) == (["m2"], 2)
 
 
 def test_a_renewed_certificate_is_no_trouble(engine: LoggingEngine) -> None:
@@ -255,3 +291,39 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
         assert 1 <= len(said) <= 3, said
         assert len(new) < 20, new
         wait_for(lambda: is_fine(place), SOON, "it is written down after all")
+
+
+def test_a_command_says_that_the_disk_is_full(root: Path, engine: LoggingEngine) -> None:
+    befriend(engine.place, Place(root, "m2"))
+    wait_for(lambda: len(status(engine.place)["masters"]) == 2, SOON, "it knows m2")
+    before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        for command in ("renew", "leave", "remove_peer"):
+            with pytest.raises(HaError, match="File too large"):
+                engine.control(command, {"name": "m2"})
+    finally:
+        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
+    assert [row["name"] for row in status(engine.place)["masters"]] == ["m1", "m2"]
+    assert engine.control("renew")["retcode"] == 0
+
+
+def test_a_member_that_cannot_be_written_down_is_said(root: Path, engine: LoggingEngine) -> None:
+    """Another member let it in, and this one is full: it would go on without that master."""
+    place, other, new = engine.place, Place(root, "m2", QUICK), Place(root, "m3", QUICK)
+    befriend(place, other)
+    before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        Trust(other.config.state_dir).pin(new.peer)
+        with ForkedEngine(other):
+
+            def said() -> bool:
+                return "peers: cannot be written: File too large" in str(wrong(status(place)))
+
+            wait_for(said, SOON, "its status says that")
+            lines = [line for line in engine.lines() if "cannot be written" in line]
+            assert len(lines) == 1, lines
+    finally:
+        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
+    assert not [line for line in engine.lines() if "failed method=" in line]

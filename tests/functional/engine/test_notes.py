@@ -155,11 +155,17 @@ ha.start()
 """
 
 
-def test_why_an_engine_does_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "reason"), [("", "is a link"), ("peers", "File exists")])
+def test_why_an_engine_does_not_run(tmp_path: Path, what: str, reason: str) -> None:
+    """The state folder, or one in it, is not what it was; as if it were another user's."""
     place = Place(tmp_path, "m1")
     Trust(place.config.state_dir)  # makes the folder
-    real = place.config.state_dir.rename(tmp_path / "elsewhere")
-    place.config.state_dir.symlink_to(real)
+    wrong = place.config.state_dir / what
+    real = wrong.rename(tmp_path / "elsewhere")
+    if what:
+        wrong.touch()
+    else:
+        wrong.symlink_to(real)
 
     def said() -> str:
         try:
@@ -174,10 +180,10 @@ def test_why_an_engine_does_not_run(tmp_path: Path) -> None:
     )
     try:
         wait_for(lambda: "could not start at" in said(), 60, "it says why")
-        assert "is a link" in said()
+        assert reason in said()
         assert "tried again every 10 s" in said()
-        place.config.state_dir.unlink()
-        real.rename(place.config.state_dir)
+        wrong.unlink()
+        real.rename(wrong)
         wait_for(lambda: "'state': 'unknown'" in said(), 60, "it runs")
     finally:
         process.kill()

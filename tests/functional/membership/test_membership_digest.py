@@ -104,3 +104,21 @@ def test_a_peer_of_an_older_release_is_told_all(
     monkeypatch.setattr(Membership, "members", members)
     exchange(m1, m2)
     assert set(m2.trust.peers()) == {"m1", "m3"}
+
+
+def test_a_state_folder_that_cannot_be_read_any_more_ends_no_exchange(group: list[Master]) -> None:
+    """The engine would end with it. What was read before is enough."""
+    m1, m2, m3 = group
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m2.running():
+            assert await m1.membership.exchange(brief=True) == {}
+            m1.identity.key_file.unlink()
+            assert await m1.membership.exchange(brief=True) == {}
+            m1.trust.pin(m3.peer)
+            reasons = await m1.membership.exchange(brief=True)
+            assert list(reasons) == ["m3"]
+            assert "cannot be used for TLS" in reasons["m3"]
+
+    asyncio.run(main())

@@ -8,7 +8,7 @@ import pytest
 
 from lab.engines import Place, free_port
 from saltext_ha.commands import status as status_command
-from tests.engines import join, run, running, until
+from tests.engines import join, run, running, until, wrong
 from tests.fixtures import named
 
 pytestmark = pytest.mark.usefixtures("no_bus")
@@ -99,5 +99,30 @@ def test_another_group_in_the_configuration_is_pointed_out(m1: Place, m2: Place)
         async with running(m1, m2) as (one, two):
             await one.meets(two)
             assert "group" not in (await run(m1, "check_consistency"))["sections"]
+
+    asyncio.run(main())
+
+
+def test_another_name_in_the_configuration_is_pointed_out(m1: Place, m2: Place) -> None:
+    """The name is by default the id of the master, and so often that of its host."""
+
+    async def main() -> None:
+        await group_of(m1, m2)
+        renamed = Place(m2.root, "m2", {**HA, "name": "x2"}, port=m2.port)
+        async with running(m1, renamed) as (one, two):
+            await until(lambda: one.parts.links["m2"].up is True, "m1 meets it")
+            await two.meets(one)
+            for place, said in (
+                (m1, "it calls itself x2: set  ha: name: m2  there again"),
+                (renamed, "it knows this master as m2: set  ha: name: m2  here again"),
+            ):
+                status = await run(place, "status")
+                assert (status["state"], status["retcode"] > 0) == ("degraded", True)
+                assert said in status["masters"][1]["note"], place
+        async with running(m1, m2) as (one, two):
+            await one.meets(two)
+            await two.meets(one)
+            assert not wrong(await run(m1, "status"))
+            assert not wrong(await run(m2, "status"))
 
     asyncio.run(main())

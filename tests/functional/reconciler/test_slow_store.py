@@ -1,8 +1,10 @@
-"""A key store whose file system hangs: who only looks is answered, and told so."""
+"""A key store or state folder whose file system hangs: who only looks is answered, and told so."""
 
 from __future__ import annotations
 
 import json
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,3 +69,35 @@ def test_status_answers_from_what_is_known(group: Group) -> None:
     assert BUSY not in m2.note()
     status = m1.ask("status")
     assert [row["busy"] for row in status["masters"]] == [0, 0]
+
+
+HANGS = "cannot be looked at: the file system does not respond"
+
+
+def test_a_state_folder_that_hangs_is_said_and_holds_up_nobody(group: Group) -> None:
+    """The state folder lies in pki_dir by default, and hangs with it."""
+    m1, m2 = group.masters
+    page = m2.place.config.status
+    assert page is not None
+    with m2.failing("WAIT state.look"):
+
+        def said() -> bool:
+            return HANGS in rows(m1)["m2"]["note"]
+
+        wait_for(said, SOON, "m1 says that the state folder of m2 hangs")
+        for _ in range(8):  # more than threads in a pool
+            begun = time.monotonic()
+            status = m2.ask("status")
+            assert time.monotonic() - begun < 5
+            assert status["state"] == "degraded"
+            rows_of_m2 = {row["name"]: row for row in status["masters"]}
+            assert HANGS in rows_of_m2["m2"]["note"]
+            assert rows_of_m2["m1"]["state"] == "running", "m1 still counts"
+        with urllib.request.urlopen(f"{page.url}/status.json", timeout=SOON) as answer:
+            assert json.load(answer)["state"] == "degraded"
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+            urllib.request.urlopen(f"{page.url}/ready", timeout=SOON)
+        assert HANGS in refused.value.read().decode()
+    wait_for(m2.is_fine, SOON, "m2 goes on")
+    m1.accept("web1")
+    group.comes_to({(ACCEPTED, minion_id): key for minion_id, key in KEYS.items()})

@@ -14,11 +14,12 @@ import pytest
 
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import plant
+from saltext_ha.common.errors import PeerUnreachable
 from saltext_ha.transport import identity
 from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import delete, places, there, until
+from tests.engines import delete, met, places, run, there, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -148,3 +149,54 @@ def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
             assert m1.parts.core.mode.never == ""
 
     asyncio.run(act())
+
+
+def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over a slow network, while a change is on its way."""
+    own, *others = places(tmp_path, "m1", "m2", "m3", "m4", ha={"sync_interval": 600})
+    asked: set[int] = set()
+    most = 0
+    answer = PeerListener._answer
+
+    async def late(listener: PeerListener, request: Any, connection: Any) -> bytes:
+        nonlocal most
+        if listener.port == own.port or "branches" not in request.path:
+            return await answer(listener, request, connection)
+        asked.add(listener.port)
+        most = max(most, len(asked))
+        await asyncio.sleep(1)
+        asked.discard(listener.port)
+        return await answer(listener, request, connection)
+
+    async def main() -> None:
+        async with met(own, *others) as (m1, *_):
+            monkeypatch.setattr(PeerListener, "_answer", late)
+            plant(own.pki_dir, ["web1"])
+            await m1.notice("web1")
+            rows = (await run(own, "status"))["masters"]
+            assert [row["behind"] for row in rows] == [0, 1, 1, 1]
+        assert most == len(others)
+
+    asyncio.run(main())
+
+
+def test_reasons_that_alternate_do_not_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, away = places(tmp_path, "m1", "m2", ha={"sync_interval": 600, "peer_timeout": 0.3})
+    befriend(own, away)
+
+    async def main() -> None:
+        async with Engine(own) as m1:
+            await until(lambda: "m2" in m1.parts.links, "it knows m2")
+            for fails in (dead, silent) * 3:
+                async with fails(away, own):
+                    with contextlib.suppress(PeerUnreachable):
+                        await m1.link(away).exchange()
+            assert m1.link(away).error.endswith("timed out")
+
+    asyncio.run(main())
+    said = [line for line in caplog.messages if line.startswith("ha peer")]
+    assert ["refused" in said[0], "timed out" in said[1], len(said)] == [True, True, 2], said

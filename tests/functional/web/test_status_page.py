@@ -343,7 +343,7 @@ def test_a_pki_folder_that_hangs_makes_it_busy_and_not_silent(
     monkeypatch.setattr(master_key, "read", read)
 
     async def scene() -> None:
-        async with met(m1, m2):
+        async with met(m1, m2) as (_, two):
             key = (await run(m1, "status"))["masters"][0]
             hangs.set()
             try:
@@ -353,6 +353,9 @@ def test_a_pki_folder_that_hangs_makes_it_busy_and_not_silent(
                         (row,) = (row for row in found["masters"] if row["name"] == "m1")
                         assert (row["state"], row["accepted"]) == ("running", key["accepted"])
                         assert "busy with its keys" in row["note"]
+                for _ in range(2):
+                    _, why = await two.parts.group.ask("endpoint", {}, 2.0)
+                    assert "busy with its keys" in why["m1"]
                 assert len(waiting) == 1, "only the thread of the keeper waits"
             finally:
                 go.set()

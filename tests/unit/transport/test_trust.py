@@ -282,6 +282,41 @@ def test_only_certificates_are_barred(state: Path, fingerprint: str) -> None:
     assert trust.removed() == []
 
 
+def test_a_folder_that_cannot_be_read_changes_nothing_and_is_said(
+    state: Path, tmp_path: Path
+) -> None:
+    trust, m2, m3 = Trust(state), some_peer(tmp_path), some_peer(tmp_path, "m3")
+    trust.pin(m2)
+    before = trust.generation()
+    there = (state / "peers").rename(tmp_path / "aside")
+    (state / "peers").touch()
+    assert (set(trust.peers()), trust.generation()) == ({"m2"}, before)
+    (said,) = trust.problems().values()
+    assert f"{state / 'peers'}: Not a directory; until it can be read" in said
+    with pytest.raises(TrustError, match="peers: cannot be written: Not a directory"):
+        trust.pin(m3)
+    with pytest.raises(TrustError, match="peers: cannot be written: Not a directory"):
+        trust.unpin("m2")
+    (state / "peers").unlink()
+    there.rename(state / "peers")
+    assert trust.pin(m3)
+    assert (set(trust.peers()), trust.problems()) == ({"m2", "m3"}, {})
+
+
+def test_notes_of_removals_that_cannot_be_read_still_count(state: Path, tmp_path: Path) -> None:
+    trust, m3 = Trust(state), some_peer(tmp_path, "m3")
+    trust.pin(some_peer(tmp_path))
+    trust.pin(m3)
+    trust.remove("m2")
+    known = trust.removed()
+    (state / "removed").rename(tmp_path / "aside")
+    assert trust.removed() == known
+    (state / "removed").touch()
+    with pytest.raises(TrustError, match="removed: cannot be written: Not a directory"):
+        trust.remove("m3")
+    assert set(trust.peers()) == {"m3"}
+
+
 # invitations
 
 
