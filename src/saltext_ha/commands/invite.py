@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands import arguments
+from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.master_key import SIGN
 from saltext_ha.config.mapping import HaConfig
@@ -22,8 +23,6 @@ from saltext_ha.transport import identity
 
 LONGEST = 86400
 JOIN = "salt-ha join --token-file -"
-
-Answer = dict[str, Any]
 
 
 def make(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands import join_plan
+from saltext_ha.commands.engine_client import Answer, say
 from saltext_ha.commands.invite import JOIN
 from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.config import secret
@@ -30,7 +30,6 @@ from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 
-Answer = dict[str, Any]
 LONGEST = 86400
 FORCE = "salt-run ha.join force=True, then restart salt-master"
 
@@ -65,7 +64,7 @@ class _Placing:
 
 def aloud(words: str) -> None:
     """Tell the user of ``ha.join``, on standard error, what it waits for."""
-    print(f"ha.join: {words}", file=sys.stderr, flush=True)
+    say(f"ha.join: {words}")
 
 
 def refused(given: str) -> HaError:

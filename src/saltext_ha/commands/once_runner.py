@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer
+from saltext_ha.commands.engine_client import Answer, Ask
 from saltext_ha.common.errors import HaError, reason_of
 
 OPTIONS = ("name", "within", "wait", "kwarg")
@@ -19,8 +19,6 @@ TELLING = 60.0  # seconds to try to tell the engine how a run ended: it may be r
 FENCE = "SALT_HA_FENCE"
 """The environment variable that has the fencing number while a function or command runs."""
 WHEEL, LOCAL = "wheel.", "local."
-
-Ask = Callable[[str, Answer], Answer]
 
 
 def run(

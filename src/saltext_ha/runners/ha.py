@@ -1335,7 +1335,7 @@ def _caller() -> str:
     return engine_client.caller(globals().get("__user__"))
 
 
-def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> cmd_batches.Ask:
+def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> engine_client.Ask:
     """Asks the engine to carry out a command for the caller; see :func:`.engine_client.engine`."""
     by = _caller()
     return lambda command, payload: engine_client.engine(
@@ -1343,7 +1343,7 @@ def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> cmd
     )
 
 
-def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> cmd_batches.Ask:
+def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> engine_client.Ask:
     return _asking(settings, timeout, cmd_batches.BESIDE + 4 * settings.peer_timeout)
 
 
