@@ -203,9 +203,10 @@ def _told_code(returned: Any) -> Any:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value or {}, Mapping) or not all(isinstance(key, str) for key in value or {}):
+    given = value or {}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise HaError("kwarg: takes a mapping of arguments: kwarg='{name: web1}'")
-    return value or {}
+    return given
 
 
 def _seconds(value: Any) -> float:
