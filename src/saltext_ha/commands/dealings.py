@@ -17,6 +17,7 @@ from typing import Any
 from saltext_ha.commands.introductions import ALWAYS, Pin
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.common.validators import is_number
 from saltext_ha.config.mapping import NAME
 from saltext_ha.keystore.minion_key import MAX_ID_BYTES
 from saltext_ha.reconciler.core import Core
@@ -267,9 +268,7 @@ def _place(raw: Any) -> Place:
 
 
 def _is_time(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return abs(value) < MAX_TIME
+    return is_number(value) and abs(value) < MAX_TIME
 
 
 def _positions(raw: Any, count: int) -> list[int]:

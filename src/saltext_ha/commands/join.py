@@ -17,6 +17,7 @@ from saltext_ha.commands import join_plan
 from saltext_ha.commands.engine_client import Answer, say
 from saltext_ha.commands.invite import JOIN
 from saltext_ha.common.errors import HaError, TokenError, TrustError
+from saltext_ha.common.validators import is_number
 from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret, handover
@@ -128,7 +129,7 @@ def join(
     :raises HaError: *wait* is wrong, or it failed; no member was pinned. If the others list this
         master nevertheless, it says so.
     """
-    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
+    if not is_number(wait) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
     state_owner.check(settings, test)
     # Where this master listens, or will listen when its engine runs.

@@ -9,6 +9,7 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, Ask
 from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.common.validators import is_number
 
 OPTIONS = ("name", "within", "wait", "kwarg")
 WITHIN = 60.0
@@ -210,7 +211,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _seconds(value: Any) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= LONGEST_WAIT:
+    if not is_number(value) or not 0 <= value <= LONGEST_WAIT:
         raise HaError(f"wait: takes seconds, at most {LONGEST_WAIT:g}")
     return float(value)

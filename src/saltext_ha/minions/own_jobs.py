@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PublishingTimedOut
+from saltext_ha.common.validators import is_number
 from saltext_ha.minions.connections import audience
 from saltext_ha.minions.job_specs import (
     CMD,
@@ -376,6 +377,6 @@ def _jids(payload: Mapping[str, Any]) -> list[str]:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+    if not is_number(value) or not 0 < value <= LONGEST:
         raise InvalidRecord(f"takes seconds, more than 0, at most {LONGEST:g}")
     return float(value)

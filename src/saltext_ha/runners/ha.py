@@ -24,6 +24,7 @@ from saltext_ha.commands import (
 from saltext_ha.commands import install_minions as install
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.validators import is_number
 from saltext_ha.config import mapping
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
@@ -1326,7 +1327,7 @@ def _check_ids(tgt: Any) -> None:
     as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008).
     """
     for each in tgt if isinstance(tgt, list) else [tgt]:
-        if isinstance(each, (int, float)) and not isinstance(each, bool):
+        if is_number(each):
             why = f"Salt has made a number, {each}, of a minion id: quote it twice, '\"123\"'"
             raise HaError(f"tgt: {why}")
 

@@ -89,6 +89,7 @@ def multi_master(
             - finger: "3a:9f:…"
     """
     from saltext_ha.common.errors import HaError, reason_of
+    from saltext_ha.common.validators import is_number
     from saltext_ha.minion import files, options
     from saltext_ha.minion.restarting import processes, restart
     from saltext_ha.rollout import drop_in, plan, record, trial
@@ -99,7 +100,7 @@ def multi_master(
     try:
         if unkept := files.problem(str(opts["cachedir"])):
             raise HaError(f"{unkept}; what became of a restart could not be noted there")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 1:
+        if not is_number(timeout) or timeout < 1:
             raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
         wish = drop_in.wanted(
             masters,
