@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.validators import is_number
 from saltext_ha.minions.job_specs import LONGEST, check_glob
 from saltext_ha.reconciler.attribution import name
 from saltext_ha.reconciler.observer import OPERATOR
@@ -39,7 +40,7 @@ def timeout_of(payload: Mapping[str, Any], default: float) -> float:
     value = payload.get("timeout")
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+    if not is_number(value) or not 0 < value <= LONGEST:
         raise InvalidRecord(
             f"timeout={shown(value)}: takes seconds, more than 0, at most {LONGEST:g}"
         )

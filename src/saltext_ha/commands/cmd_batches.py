@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
-from saltext_ha.commands.engine_client import UNKNOWN, switch
+from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say, switch
 from saltext_ha.common.errors import HaError
 
-Answer = dict[str, Any]
-Ask = Callable[[str, Answer], Answer]
 Target = tuple[str | list[str], str]
 """``tgt`` and ``tgt_type``."""
 TIMEOUT = 60.0
@@ -114,7 +110,7 @@ def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress
             return {**whole, "unsure": list(part), "not_begun": later, "retcode": UNKNOWN}
         counts = (f"{len(whole[each])} {each}" for each in ("returned", "failed", "missing"))
         done = f"{name} done, in all" if batch else "done"
-        print(f"{done}: {', '.join(counts)}", file=sys.stderr, flush=True)
+        say(f"{done}: {', '.join(counts)}")
     return whole
 
 
@@ -133,7 +129,7 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
     while jids and (left := end - time.monotonic()) > 0:
         line = f"waiting: {len(found['running'])} still run it"
         if front is not None and line != said:
-            print(f"{front}{line}", file=sys.stderr, flush=True)
+            say(f"{front}{line}")
             said = line
         seconds = min(max(timeout, AGAIN), max(left, 0.1))
         try:
@@ -190,7 +186,7 @@ class _Watching:
                 line = f"progress is not known: {exc}"
             with self._saying:
                 if line and line != said and not self._over.is_set():
-                    print(f"{self._front}{line}", file=sys.stderr, flush=True)
+                    say(f"{self._front}{line}")
                     said = line
 
 

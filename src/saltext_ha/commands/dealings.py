@@ -9,7 +9,6 @@ that master made it, and says so.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 from saltext_ha.commands.introductions import ALWAYS, Pin
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.common.validators import is_number
 from saltext_ha.config.mapping import NAME
 from saltext_ha.keystore.minion_key import MAX_ID_BYTES
 from saltext_ha.reconciler.core import Core
@@ -208,8 +208,10 @@ async def _all_of(
     """
     found: list[Write] = []
     after: Place = BEGINNING
-    for number in itertools.count(1):
+    number = 0
+    while True:
         writes = await page(after)
+        number += 1
         found += writes
         if len(writes) < PORTION:
             return found
@@ -219,7 +221,6 @@ async def _all_of(
         if number == most:
             raise InvalidRecord(f"it does not end within {most * PORTION} writes")
         after = last
-    raise AssertionError("it counts for ever")
 
 
 def _pin(on: str, raw: Any) -> Pin:
@@ -267,9 +268,7 @@ def _place(raw: Any) -> Place:
 
 
 def _is_time(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return abs(value) < MAX_TIME
+    return is_number(value) and abs(value) < MAX_TIME
 
 
 def _positions(raw: Any, count: int) -> list[int]:

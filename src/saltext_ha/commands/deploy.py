@@ -244,7 +244,7 @@ class Deploy:
         a version.
         """
         found: dict[str, Planned] = {}
-        for tree, *_ in planned:
+        for tree in (each.tree for each in planned):
             live, _ = self._stager.stores[tree.name].live()
             if live == FOREIGN:
                 job.text = f"reading {tree.live}"

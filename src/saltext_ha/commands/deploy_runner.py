@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer, engine
+from saltext_ha.commands.engine_client import Answer, engine, say
 from saltext_ha.config.mapping import HaConfig
 
 SILENT = 2.0
@@ -25,7 +24,7 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     while "answer" not in (found := engine(settings, "deploy_progress", {"job": job})):
         text = str(found.get("text") or "")
         if text != said and time.monotonic() - began > SILENT:
-            print(text, file=sys.stderr, flush=True)
+            say(text)
             said = text
     answer: Answer = found["answer"]
     return answer

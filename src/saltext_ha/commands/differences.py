@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import Any
 
 from saltext_ha.commands import key_pages
@@ -131,14 +132,10 @@ class Differences:
     def _compared(self, link: Link, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
         """What a peer answers about *buckets*."""
         core = self._core
-
-        async def call(method: str, payload: dict[str, Any]) -> dict[str, Any]:
-            return await link.call(method, payload, SLOW)
-
         in_parts = link.info.get("parts") is True
         limit = antientropy.Limit()
         return antientropy.Comparison(
-            core.replica, core.run, call, limit, in_parts=in_parts
+            core.replica, core.run, partial(link.call, timeout=SLOW), limit, in_parts=in_parts
         ).answers(buckets)
 
     def _one_denied(self, name: str) -> bool:

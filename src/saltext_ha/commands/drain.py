@@ -244,13 +244,11 @@ class Drain:
         rows = [
             _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
         ]
-        leaving = {row["id"]: row for row in rows if row["leaves"]}
+        said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
+        leaving = {row["id"]: row for row in rows if said.get(row["id"]) is True and not test}
         if leaving:
             await self._await_arrival(leaving, began, seconds)
-        refused = {row["id"] for row in rows if row.pop("refused")}
-        for row in rows:
-            del row["leaves"]
-        again = [next_one for s in steps if s.minion in refused and (next_one := s.instead())]
+        again = [n for s in steps if said.get(s.minion) is False and (n := s.instead())]
         later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
         return [_joined(row, later.get(row["id"])) for row in rows]
 
@@ -378,18 +376,14 @@ def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> d
         "moved": False,
         "planned": False,
         "note": "",
-        "leaves": False,
-        "refused": False,
     }
     if problem:
         return row | {"note": problem}
     if not isinstance(answer, Mapping):
         return row | {"note": "did not answer"}
     said = str(answer.get("comment") or answer.get("error") or "")
-    row["refused"] = answer.get("result") is False
     if test:
         # None: it could; False: it says why not.
         able = "result" in answer and answer["result"] is None
         return row | {"planned": able, "note": "" if able else said}
-    leaves = answer.get("result") is True
-    return row | {"leaves": leaves, "note": "" if leaves else said}
+    return row | {"note": "" if answer.get("result") is True else said}

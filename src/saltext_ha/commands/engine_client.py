@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from saltext_ha.replica import state_owner
 from saltext_ha.transport import control_client
 
 Answer = dict[str, Any]
+Ask = Callable[[str, Answer], Answer]
+"""Has the engine carry out a command: name, payload."""
 
 SOON = 60.0  # seconds for what the engine answers without asking minions
 MAX_WORK = 7200.0  # more than any command takes
@@ -38,6 +41,11 @@ def engine(
         if why:
             raise EngineUnavailable(f"the ha engine of this master is not running: {why}") from None
         raise
+
+
+def say(text: str) -> None:
+    """Tell the user something while a function runs."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def caller(user: Any) -> str:

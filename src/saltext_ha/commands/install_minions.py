@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands import cmd_batches, minion_setup
-from saltext_ha.commands.engine_client import UNKNOWN, Answer
+from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say
 from saltext_ha.commands.minion_setup import Facts
 from saltext_ha.commands.own_wheel import OwnWheel
 from saltext_ha.common.batches import batches
@@ -67,7 +66,7 @@ class Installation:
     :param timeout: seconds for each step of a minion.
     """
 
-    def __init__(self, ask: cmd_batches.Ask, wheel: OwnWheel, timeout: float) -> None:
+    def __init__(self, ask: Ask, wheel: OwnWheel, timeout: float) -> None:
         self._ask, self._wheel, self._timeout = ask, wheel, timeout
         self.rows: dict[str, Row] = {}
         self.unknown: dict[str, str] = {}
@@ -102,7 +101,7 @@ class Installation:
             elif problem := facts.obstacle(self._wheel.python):
                 row.result, row.problem = FAILED, problem
         wanted = sorted(minion for minion, row in self.rows.items() if not row.result)
-        _say(
+        say(
             f"of {len(self.rows)} minions {len(wanted)} are to get {self._wheel.version} "
             f"({len(self._wheel.content) / 1000:,.0f} KB)"
         )
@@ -124,7 +123,7 @@ class Installation:
                 for minion, value in told.values.items():
                     if value is not True:
                         self._fail(minion, f"cannot write {path}: {value}")
-            _say(f"sent part {number} of {len(pieces)}")
+            say(f"sent part {number} of {len(pieces)}")
 
     def install(self, wanted: Sequence[str], size: int, restart: bool) -> None:
         """Install it on *size* minions at a time, and have them use it."""
@@ -149,7 +148,7 @@ class Installation:
             done = sum(row.result == INSTALLED for row in self.rows.values())
             wrong = sum(row.result in (FAILED, SILENT) for row in self.rows.values())
             many = -(-len(ready) // size)
-            _say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
+            say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
 
     def clean(self) -> None:
         """Remove sent files that were not used; the rows of silent minions say what is left."""
@@ -285,7 +284,7 @@ class Installation:
 
 
 def run(
-    ask: cmd_batches.Ask,
+    ask: Ask,
     wheel: OwnWheel,
     tgt: str | list[str],
     tgt_type: str = "glob",
@@ -328,7 +327,3 @@ def run(
         "unknown": work.unknown,
         "retcode": UNKNOWN if unknown else int(wrong),
     }
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

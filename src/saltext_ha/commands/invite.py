@@ -12,7 +12,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.commands import arguments, engine_client
+from saltext_ha.commands import arguments
+from saltext_ha.commands.engine_client import Answer, switch
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.master_key import SIGN
 from saltext_ha.config.mapping import HaConfig
@@ -22,8 +23,6 @@ from saltext_ha.transport import identity
 
 LONGEST = 86400
 JOIN = "salt-ha join --token-file -"
-
-Answer = dict[str, Any]
 
 
 def make(
@@ -40,8 +39,8 @@ def make(
     :raises HaError: *expires* is wrong, or there is no key that could be shared.
     """
     lifetime = _lifetime(expires)
-    share_master_key = engine_client.switch("share_master_key", share_master_key)
-    share_signing_key = engine_client.switch("share_signing_key", share_signing_key)
+    share_master_key = switch("share_master_key", share_master_key)
+    share_signing_key = switch("share_signing_key", share_signing_key)
     if share_master_key:
         handover.refuse_in_cluster(opts)
     elif share_signing_key:

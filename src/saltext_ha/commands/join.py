@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import engine_client, join_plan
+from saltext_ha.commands import join_plan
+from saltext_ha.commands.engine_client import Answer, say, switch
 from saltext_ha.commands.invite import JOIN
 from saltext_ha.common.errors import HaError, TokenError, TrustError
+from saltext_ha.common.validators import is_number
 from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret, handover
@@ -30,7 +31,6 @@ from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 
-Answer = dict[str, Any]
 LONGEST = 86400
 FORCE = "salt-run ha.join force=True, then restart salt-master"
 
@@ -65,7 +65,7 @@ class _Placing:
 
 def aloud(words: str) -> None:
     """Tell the user of ``ha.join``, on standard error, what it waits for."""
-    print(f"ha.join: {words}", file=sys.stderr, flush=True)
+    say(f"ha.join: {words}")
 
 
 def refused(given: str) -> HaError:
@@ -129,11 +129,10 @@ def join(
     :raises HaError: *wait* is wrong, or it failed; no member was pinned. If the others list this
         master nevertheless, it says so.
     """
-    if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST:
+    if not is_number(wait) or not 0 <= wait <= LONGEST:
         raise HaError(f"wait={wait!r}: takes seconds from 0 to {LONGEST}")
     force, test, probe = (
-        engine_client.switch(name, value)
-        for name, value in (("force", force), ("test", test), ("probe", probe))
+        switch(name, value) for name, value in (("force", force), ("test", test), ("probe", probe))
     )
     state_owner.check(settings, test)
     # Where this master listens, or will listen when its engine runs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from saltext_ha.common.batches import batches
@@ -94,10 +95,7 @@ class KeySection:
             core.replica.placements, PLACEMENTS, link.call
         )
         ids: set[str] = set()
-
-        async def call(method: str, payload: dict[str, Any]) -> dict[str, Any]:
-            return await link.call(method, payload, SLOW)
-
+        call = partial(link.call, timeout=SLOW)
         for group in batches(buckets, MAX_SHOWN):
             theirs: set[tuple[str, str, bytes]] = set()
             async for answer in antientropy.placed_there(group, call):

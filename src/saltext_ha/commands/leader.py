@@ -7,7 +7,7 @@ from typing import Any
 
 from saltext_ha.once.group_leader import OLDER
 from saltext_ha.once.leader import Leader
-from saltext_ha.once.reactions import Reactions
+from saltext_ha.once.reactions import COUNTED, Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.replication.runs import FAILED, UNFINISHED
 from saltext_ha.sync.group import Group
@@ -89,7 +89,7 @@ def _reactor(told: Any) -> dict[str, Any] | None:
     """As :meth:`.Reactions.told`; None where each master's reactor reacts."""
     if not isinstance(told, Mapping):
         return None
-    counts = ("waiting", "handed", "taken", "same", "dropped", "twice")
+    counts = ("waiting", *COUNTED)
     return {
         "reacts": told.get("reacts") if isinstance(told.get("reacts"), bool) else None,
         "configured": told.get("configured") is True,

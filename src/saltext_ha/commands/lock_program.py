@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from saltext_ha.commands.descendants import Descendants, adopt
+from saltext_ha.commands.once_runner import FENCE
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import GROUP
@@ -25,7 +26,6 @@ TURN = 0.1  # seconds between two looks at the lease while the command runs
 EARLIER = 0.25
 """The last part of a lease, in which a command that loses its lock must end; then it is killed."""
 BEFORE = 0.5  # seconds before the end of a lease, in which what has not ended is killed
-FENCE = "SALT_HA_FENCE"
 BEST_EFFORT = "store: group: best effort; in a partition each half of the group has one"
 
 Ask = Callable[[str, Mapping[str, Any], float], dict[str, Any]]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands.endpoints import Endpoints, MinionEndpoint
+from saltext_ha.common import version
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import jitter_for
 from saltext_ha.lint import check
@@ -151,7 +152,6 @@ def _shown(known: list[MinionEndpoint], what: str) -> str:
 def _lint(known: list[MinionEndpoint], found: Mapping[str, Any]) -> list[check.Finding]:
     """What the rules of ``ha.lint`` say about a minion that has only the options *found*."""
     import salt.config
-    import salt.version
 
     told: dict[tuple[str, int], int] = {}
     addresses: dict[str, frozenset[str] | None] = {}
@@ -162,6 +162,6 @@ def _lint(known: list[MinionEndpoint], found: Mapping[str, Any]) -> list[check.F
             addresses[each.address] = None
         for ip in addresses[each.address] or ():
             told[ip, each.request_port] = each.publish_port
-    version = tuple(int(part) for part in salt.version.__saltstack_version__.info[:2])
     defaults = salt.config.DEFAULT_MINION_OPTS.copy()
-    return check.inspect("minion", drop_in.facts(found, told, addresses, version, defaults))
+    facts = drop_in.facts(found, told, addresses, version.salt_release(), defaults)
+    return check.inspect("minion", facts)

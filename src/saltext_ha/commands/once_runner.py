@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer
+from saltext_ha.commands.engine_client import Answer, Ask
 from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.common.validators import is_number
 
 OPTIONS = ("name", "within", "wait", "kwarg")
 WITHIN = 60.0
@@ -19,8 +20,6 @@ TELLING = 60.0  # seconds to try to tell the engine how a run ended: it may be r
 FENCE = "SALT_HA_FENCE"
 """The environment variable that has the fencing number while a function or command runs."""
 WHEEL, LOCAL = "wheel.", "local."
-
-Ask = Callable[[str, Answer], Answer]
 
 
 def run(
@@ -205,13 +204,13 @@ def _told_code(returned: Any) -> Any:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value or {}, Mapping) or not all(isinstance(key, str) for key in value or {}):
+    given = value or {}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise HaError("kwarg: takes a mapping of arguments: kwarg='{name: web1}'")
-    return value or {}
+    return given
 
 
 def _seconds(value: Any) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= LONGEST_WAIT:
+    if not is_number(value) or not 0 <= value <= LONGEST_WAIT:
         raise HaError(f"wait: takes seconds, at most {LONGEST_WAIT:g}")
     return float(value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Any
 
-from saltext_ha.commands.arguments import is_glob
-from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.commands.arguments import is_glob, whole_of
+from saltext_ha.common.errors import HaError
+from saltext_ha.minions.job_answers import NONSENSE
 from saltext_ha.minions.job_cache import MOST, JobCache, check_jid
 from saltext_ha.minions.job_specs import MAX_IDS, RUNNING, JobSpec
 from saltext_ha.minions.jobs import Jobs
@@ -20,7 +21,8 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 FINDING = 5.0  # seconds for minions to say what they run
-NONSENSE = "answered nonsense"
+USUAL = 50
+"""How many jobs are listed if nobody says."""
 DENIED = "shows its jobs to no other master (ha: commands: False)"
 
 
@@ -35,7 +37,7 @@ class PastJobs:
     def for_peers(self) -> dict[str, Handler]:
         async def listed(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._check()
-            return {"jobs": await self._list(payload)}
+            return await self._list(payload)
 
         async def looked_up(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             self._check()
@@ -47,10 +49,10 @@ class PastJobs:
         if not self._jobs.here.takes_commands:
             raise HaError(DENIED)
 
-    async def _list(self, payload: Mapping[str, Any]) -> list[dict[str, Any]]:
-        search, limit = wire.field(payload, "search", str), _limit(payload)
+    async def _list(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        search, limit = wire.field(payload, "search", str), whole_of(payload, "limit", USUAL, MOST)
         async with self._reading:
-            return await asyncio.to_thread(self._cache.jobs, search, limit)
+            return {"jobs": await asyncio.to_thread(self._cache.jobs, search, limit)}
 
     async def _look_up(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         jid = check_jid(payload.get("jid"))
@@ -63,17 +65,10 @@ class PastJobs:
         return {"job": job, "returned": fit}
 
     async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
-        limit = _limit(payload)
+        limit = whole_of(payload, "limit", USUAL, MOST)
         wanted = {"search": str(payload.get("search") or ""), "limit": limit}
-        own, (answers, unknown) = await asyncio.gather(
-            _or_why(self._list(wanted)), self._group.ask("past_jobs", wanted, SLOW)
-        )
-        told: dict[str, Any] = {name: answer.get("jobs") for name, answer in answers.items()}
-        if isinstance(own, str):
-            unknown[self._group.name] = own
-        else:
-            told[self._group.name] = own
-        rows, nonsense = merged(told)
+        told, unknown = await self._everywhere(self._list(wanted), "past_jobs", wanted)
+        rows, nonsense = merged({name: each.get("jobs") for name, each in told.items()})
         rows = rows[:limit]
         missing = {i for row in rows for i in row["missing"]}
         running, why = await self._running(missing)
@@ -85,15 +80,8 @@ class PastJobs:
 
     async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
         jid = check_jid(payload.get("jid"))
-        own, (answers, unknown) = await asyncio.gather(
-            _or_why(self._look_up({"jid": jid})),
-            self._group.ask("past_job", {"jid": jid}, SLOW),
-        )
-        told: dict[str, Any] = dict(answers)
-        if isinstance(own, str):
-            unknown[self._group.name] = own
-        else:
-            told[self._group.name] = own
+        wanted = {"jid": jid}
+        told, unknown = await self._everywhere(self._look_up(wanted), "past_job", wanted)
         job: dict[str, Any] | None = None
         published: list[str] = []
         minions: set[str] = set()
@@ -135,6 +123,19 @@ class PastJobs:
             "retcode": 2 if unsure else int(bool(wrong)),
         }
 
+    async def _everywhere(
+        self, own: Awaitable[dict[str, Any]], method: str, payload: dict[str, Any]
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """The answer of each master, *own* of this one; and master → why it has none."""
+        here, (told, unknown) = await asyncio.gather(
+            _or_why(own), self._group.ask(method, payload, SLOW)
+        )
+        if isinstance(here, str):
+            unknown[self._group.name] = here
+        else:
+            told[self._group.name] = here
+        return told, unknown
+
     async def _running(self, ids: Collection[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
         """
         Minion → the jobs that it says it runs; and master → why its minions were not asked.
@@ -149,13 +150,6 @@ class PastJobs:
                 running.setdefault(minion, []).extend(jids if isinstance(jids, list) else ())
         unknown = {name: each.error for name, each in found.items() if each.error}
         return running, unknown
-
-
-def _limit(payload: Mapping[str, Any]) -> int:
-    limit = payload.get("limit")
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MOST:
-        raise InvalidRecord(f"limit: takes a whole number from 1 to {MOST}")
-    return limit
 
 
 def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -235,7 +229,7 @@ def _value(value: Any) -> Any:
     return value.get("return", value) if isinstance(value, Mapping) else value
 
 
-async def _or_why(work: Any) -> Any:
+async def _or_why(work: Awaitable[dict[str, Any]]) -> dict[str, Any] | str:
     try:
         return await work
     except HaError as exc:

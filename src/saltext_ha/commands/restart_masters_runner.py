@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer, engine
+from saltext_ha.commands.engine_client import Answer, engine, say
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health.fitness import unfit
@@ -46,14 +45,14 @@ def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
         for name in order
     ]
     for row in () if test else masters:
-        _say(f"{row['name']}: {row['command']}")
+        say(f"{row['name']}: {row['command']}")
         began = time.monotonic()
         row["problem"] = _restart(settings, row["name"], states[row["name"]], timeout)
         row["restarted"] = not row["problem"]
         row["seconds"] = round(time.monotonic() - began, 1)
         if row["problem"]:
             break
-        _say(f"{row['name']}: serves again after {row['seconds']:g} s")
+        say(f"{row['name']}: serves again after {row['seconds']:g} s")
     wrong = any(row["problem"] for row in masters)
     return {"kind": "restart_masters", "test": test, "masters": masters, "retcode": int(wrong)}
 
@@ -92,7 +91,3 @@ def _ask(settings: HaConfig, name: str, *, begin: bool = False) -> Answer:
 
 def _rows(settings: HaConfig) -> dict[str, Mapping[str, Any]]:
     return {str(row["name"]): row for row in engine(settings, "status", {})["masters"]}
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

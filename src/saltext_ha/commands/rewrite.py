@@ -64,17 +64,9 @@ class Rewrite:
                 for key, state in sorted(states.items())
             ]
         unreachable: dict[str, str] = {}
-        for name, link in sorted(self._group.links.items()):
-            if test or not changes:
-                break
-            try:
-                if not await self._took(link):
-                    notes.append(
-                        f"{name} does not know the same yet: if it runs this release, run "
-                        "ha.rewrite there, too"
-                    )
-            except HaError as exc:
-                unreachable[name] = f"{exc}; it takes them when it is back"
+        if changes and not test:
+            more, unreachable = await self._spread()
+            notes += more
         return {
             "kind": "sync",
             "test": test,
@@ -104,6 +96,20 @@ class Rewrite:
             found |= {at[1] for at, bad in rows if bad and fnmatchcase(at[1], minion)}
             where = rows[-1][0]
         return sorted(found)
+
+    async def _spread(self) -> tuple[list[str], dict[str, str]]:
+        """Have the members take the new records; notes on some, and why others do not answer."""
+        notes, unreachable = list[str](), dict[str, str]()
+        for name, link in sorted(self._group.links.items()):
+            try:
+                if not await self._took(link):
+                    notes.append(
+                        f"{name} does not know the same yet: if it runs this release, run "
+                        "ha.rewrite there, too"
+                    )
+            except HaError as exc:
+                unreachable[name] = f"{exc}; it takes them when it is back"
+        return notes, unreachable
 
     async def _took(self, link: Link) -> bool:
         """Whether the peer has the same records as this master."""

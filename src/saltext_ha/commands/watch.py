@@ -13,11 +13,10 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
+from saltext_ha.commands.engine_client import Answer
 from saltext_ha.common.errors import HaError
-
-Answer = dict[str, Any]
 
 SHORTEST, USUAL, LONGEST = 0.5, 2.0, 3600.0
 TICK = 0.5  # seconds after which the first line is drawn anew

@@ -97,7 +97,7 @@ def as_text(path: str) -> str:
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
-def sync_dir(path: Path) -> None:
+def sync_dir(path: Path | str) -> None:
     """Make creations, renames and removals inside *path* survive a power loss."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

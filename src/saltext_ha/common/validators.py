@@ -17,6 +17,11 @@ from typing import Any
 Check = Callable[[Any], Any]
 
 
+def is_number(value: Any) -> bool:
+    """Whether *value* is a number; True and False, which Python counts as such, are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def flag(value: Any) -> bool:
     """``true`` or ``false``."""
     if not isinstance(value, bool):
@@ -32,8 +37,7 @@ def number(low: float, high: float, what: str = "a number", or_zero: str = "") -
     """
 
     def check(value: Any) -> float:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not (low <= value <= high or (or_zero and value == 0)):
+        if not is_number(value) or not (low <= value <= high or (or_zero and value == 0)):
             more = f", or 0 for {or_zero}" if or_zero else ""
             raise ValueError(f"takes {what} from {low:g} to {high:g}{more}")
         return float(value)

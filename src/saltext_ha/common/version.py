@@ -12,6 +12,13 @@ def ours() -> str:
     return metadata.version("saltext-ha")
 
 
+def salt_release() -> tuple[int, ...]:
+    """The release of Salt that runs this code: ``(3007, 13)``."""
+    from salt.version import __saltstack_version__
+
+    return tuple(int(part) for part in __saltstack_version__.info[:2])
+
+
 @functools.cache
 def salt() -> str:
     """The version of Salt that runs this code."""

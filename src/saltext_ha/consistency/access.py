@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import FILE, EqualityRule, How
-from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.section import Mine, of_rules
 from saltext_ha.consistency.values import as_set, digest, leaves_of
 
 # Options that each salt-api may have of its own: where it listens, its load, where it logs.
@@ -77,11 +76,6 @@ def take(mine: Mine) -> Facts:
     return Facts(leaves, unknown, tuple(RULES))
 
 
-def compare(parts: Mapping[str, Facts]) -> list[Difference]:
-    """Leaf by leaf."""
-    return by_rules(RULES, parts)
-
-
 def _of_files(rule: EqualityRule, path: Path, mine: Mine) -> dict[str, Any]:
     if rule.option == "autosign_grains_dir":
         return _grains(rule, path, mine)
@@ -118,10 +112,6 @@ def _lines(path: Path, opts: Mapping[str, Any]) -> list[str] | None:
     return [line for line in stripped if line and not line.startswith("#")]
 
 
-SECTION = Section(
-    "access",
-    "Who may do what, and which minion gets in without being asked?",
-    take,
-    compare,
-    lambda parts: unknown_of(RULES.values(), parts),
+SECTION = of_rules(
+    "access", "Who may do what, and which minion gets in without being asked?", take, RULES
 )

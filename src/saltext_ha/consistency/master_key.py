@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common import cluster, master_key
-from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
+from saltext_ha.consistency.comparison import Difference, by_rules
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import NOTE, EqualityRule
-from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.section import Mine, of_rules
 from saltext_ha.consistency.values import ABSENT, leaves_of
 
 KEY = (
@@ -90,10 +90,10 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     return found
 
 
-SECTION = Section(
+SECTION = of_rules(
     "master_key",
     "Do minions know all masters by one key, or by one signature?",
     take,
+    RULES,
     compare,
-    lambda parts: unknown_of(RULES.values(), parts),
 )

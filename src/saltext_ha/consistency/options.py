@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from saltext_ha.consistency.comparison import Difference, by_rules, option_of, unknown_of
+from saltext_ha.consistency.comparison import Difference, by_rules, option_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, EqualityRule
-from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.section import Mine, of_rules
 from saltext_ha.consistency.values import leaves_of
 
 
@@ -434,10 +434,6 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     return by_rules(rules, covering)
 
 
-SECTION = Section(
-    "options",
-    "Do they have the same settings, where it matters?",
-    take,
-    compare,
-    lambda parts: unknown_of(RULES.values(), parts),
+SECTION = of_rules(
+    "options", "Do they have the same settings, where it matters?", take, RULES, compare
 )

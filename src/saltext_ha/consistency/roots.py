@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from saltext_ha.common.errors import StillReading
 from saltext_ha.common.files import as_text
 from saltext_ha.consistency import git, tree
-from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of, unknown_of
+from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import EqualityRule
-from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.section import Mine, of_rules
 from saltext_ha.consistency.values import ABSENT
 
 HOW = "salt-run ha.deploy where it is of a tree (docs/trees.md); else rsync or git pull"
@@ -217,11 +217,11 @@ def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
     return unknown
 
 
-SECTION = Section(
+SECTION = of_rules(
     "roots",
     "Would they serve the same states and the same pillar, and load the same modules?",
     take,
+    RULES,
     compare,
-    lambda parts: unknown_of(RULES.values(), parts),
     size,
 )

@@ -10,8 +10,9 @@ from typing import Any
 
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.consistency.comparison import Difference
+from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
+from saltext_ha.consistency.rules import EqualityRule
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Mine:
             return exc
 
 
+Parts = Mapping[str, Facts]
+"""Master → its facts."""
+
+
 @dataclass(frozen=True)
 class Section:
     """
@@ -51,9 +56,22 @@ class Section:
     name: str
     question: str
     take: Callable[[Mine], Facts]
-    compare: Callable[[Mapping[str, Facts]], list[Difference]]
-    unknown: Callable[[Mapping[str, Facts]], dict[str, str]]
-    size: Callable[[Mapping[str, Facts]], int] | None = None
+    compare: Callable[[Parts], list[Difference]]
+    unknown: Callable[[Parts], dict[str, str]]
+    size: Callable[[Parts], int] | None = None
+
+
+def of_rules(
+    name: str,
+    question: str,
+    take: Callable[[Mine], Facts],
+    rules: Mapping[str, EqualityRule],
+    compare: Callable[[Parts], list[Difference]] | None = None,
+    size: Callable[[Parts], int] | None = None,
+) -> Section:
+    """A section of options, each compared by its rule; *compare* where that is not all."""
+    compare = compare or functools.partial(by_rules, rules)
+    return Section(name, question, take, compare, lambda p: unknown_of(rules.values(), p), size)
 
 
 def read_files(conf_file: str) -> Mapping[str, Any]:

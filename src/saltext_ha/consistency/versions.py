@@ -8,10 +8,9 @@ import platform
 from collections.abc import Mapping
 
 from saltext_ha.common import version
-from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import INSTALL, NOTE, EqualityRule
-from saltext_ha.consistency.section import Mine, Section
+from saltext_ha.consistency.section import Mine, of_rules
 
 RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
@@ -51,15 +50,6 @@ def extensions() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found))
 
 
-def compare(parts: Mapping[str, Facts]) -> list[Difference]:
-    """Leaf by leaf."""
-    return by_rules(RULES, parts)
-
-
-SECTION = Section(
-    "versions",
-    "Do they run the same Salt, Python, saltext-ha and other extensions?",
-    take,
-    compare,
-    lambda parts: unknown_of(RULES.values(), parts),
+SECTION = of_rules(
+    "versions", "Do they run the same Salt, Python, saltext-ha and other extensions?", take, RULES
 )

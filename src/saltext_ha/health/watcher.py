@@ -35,6 +35,7 @@ JITTER = 0.1
 # A runner is a separate process that loads all of Salt's runners.
 DEEP_TIMEOUT = 15.0
 DRAINED = "drained"
+RECOVERING = "answers again, but not yet for long enough"
 
 REQUEST, PUBLISHER, BUS, API = "request port", "publisher", "event bus", "salt-api"
 RUNNER, LOGIN = "runner", "salt-api login"
@@ -121,35 +122,35 @@ class Watcher:
 
     def ready(self) -> tuple[bool, str]:
         """Whether callers should be sent to this master; if not, why."""
-        if self.draining:
-            return False, DRAINED
-        if damage := self._damage():
-            return False, damage
         core = self._core
-        if untrue := fitness.untrue(core.replica.held.count, core.mode.doubt):
-            return False, untrue
-        if core.busy >= fitness.HANGS:
-            return False, fitness.hangs(core.busy)
-        if waiting := self._behind() or self._lag():
-            return False, waiting
-        if self._settings is None or self.healthy:
-            return True, ""
-        if self.healthy is None:
-            return False, f"starting: {self.state.reason}"
-        return False, self.state.reason
+        why = (
+            self._out_of_use()
+            or fitness.untrue(core.replica.held.count, core.mode.doubt)
+            or (fitness.hangs(core.busy) if core.busy >= fitness.HANGS else "")
+            or self._behind()
+            or self._lag()
+            or self._unhealthy()
+        )
+        return not why, why
 
     def unfit_to_lead(self) -> str:
         """
         Why this master should not act for the group; empty if it may. Keys that are behind or held
         are no reason: work that must run once runs all the same.
         """
-        if self.draining:
-            return DRAINED
-        if damage := self._damage():
-            return damage
+        return self._out_of_use() or self._unhealthy()
+
+    def _out_of_use(self) -> str:
+        """Why it is of no use, even if it serves; empty if it is."""
+        return DRAINED if self.draining else self._damage()
+
+    def _unhealthy(self) -> str:
+        """Why it does not count as serving; empty if it does, or no questions are asked."""
         if self._settings is None or self.healthy:
             return ""
-        return self.state.reason if self.healthy is False else f"starting: {self.state.reason}"
+        if self.healthy is None:
+            return f"starting: {self.state.reason}"
+        return self.state.reason or RECOVERING
 
     def told(self) -> dict[str, Any]:
         """Plain data for peers and the page, nothing secret."""
@@ -159,7 +160,7 @@ class Watcher:
             "healthy": self.healthy,
             "ready": ready,
             "reason": reason,
-            "problem": self.state.reason if self.healthy is False else "",
+            "problem": (self.state.reason or RECOVERING) if self.healthy is False else "",
             "since": self._since if self.state.known else None,
             "draining": self.draining,
             "url": self._url(),

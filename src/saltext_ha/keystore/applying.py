@@ -247,10 +247,10 @@ class Applying:
 
     def _source(self, entry: NewEntry) -> str | None:
         """The old file of a key that only moves to another folder."""
-        (minion_id, steps, _, _), step = entry.change, entry.step
-        for old in steps:
+        change, step = entry.change, entry.step
+        for old in change.steps:
             if (step.action, old.action, old.key) == (PUT, REMOVE, step.key):
-                return self._folders.path(old.state, minion_id)
+                return self._folders.path(old.state, change.minion_id)
         return None
 
     def _remove_old(self, changes: Sequence[Change]) -> set[str]:

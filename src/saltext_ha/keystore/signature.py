@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from saltext_ha.common.files import sync_dir
+
 PREFIX = ".ha-"
 
 
@@ -45,8 +47,4 @@ def write(folder: str, owner: str, token: str | None) -> None:
         os.unlink(temporary)
     os.symlink(token, temporary)
     os.rename(temporary, path)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_dir(folder)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.fail_points import point
+from saltext_ha.common.files import sync_dir
 from saltext_ha.keystore import reading
 
 AT_ONCE = 96
@@ -230,11 +231,7 @@ def _linked(info: os.stat_result) -> Linked:
 def sync_folder(folder: str) -> None:
     """Make the entries of *folder* durable."""
     point("store.sync")
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_dir(folder)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -18,9 +18,8 @@ import psutil
 import salt.config
 import salt.crypt
 import salt.utils.crypt
-import salt.version
 
-from saltext_ha.common import master_key
+from saltext_ha.common import master_key, version
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import mapping as settings_of
@@ -100,7 +99,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
     return replace(
         _facts(MASTER, options, read),
         files=_files(Path(str(options["pki_dir"])), names, unknown)
-        if options.get("keys.cache_driver", "localfs_key") == "localfs_key"
+        if master_key.in_files(options)
         else {},
         shared=_on_network({name: str(options.get(name)) for name in MARKED}),
         fingerprint=shown if isinstance(shown, str) else None,
@@ -113,7 +112,7 @@ def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> Host
     """The facts in the configuration files, without those of this machine."""
     settings, problems = read.settings, read.problems
     return HostFacts(
-        role, _version(), options, read.places(), settings, problems, KNOWN, read.merged
+        role, version.salt_release(), options, read.places(), settings, problems, KNOWN, read.merged
     )
 
 
@@ -167,10 +166,6 @@ def _names(value: Any) -> list[str]:
 def _runs_once(job: Any) -> bool:
     """Whether a scheduled job is meant to be on all masters, and to run on one."""
     return isinstance(job, Mapping) and job.get("function") == "ha.once"
-
-
-def _version() -> tuple[int, ...]:
-    return tuple(int(part) for part in salt.version.__saltstack_version__.info[:2])
 
 
 def _include(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

@@ -91,6 +91,10 @@ class SeenMaster:
     note: str | None = None
     ip: str | None = None
 
+    def is_asked(self, links: TcpLinks) -> bool:
+        """Whether a connection leads to its request port: the minion authenticated there."""
+        return any((ip, self.port) in (links.seen or ()) for ip in self.ips)
+
     def row(self) -> dict[str, Any]:
         """The plain dictionary that ``ha.masters`` returns for this master."""
         names = ("ip", "port", "publish_port", "configured", "current", "connected")
@@ -278,8 +282,7 @@ def _bound(judged: list[SeenMaster], links: TcpLinks, running: Running) -> SeenM
     connection to a publisher may lead to another master. If that is not clear, or for hot-hot, the
     only master to whose publisher it is connected.
     """
-    seen = links.seen or frozenset()
-    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    asked = [each for each in judged if each.is_asked(links)]
     both, heard = ([each for each in group if each.connected] for group in (asked, judged))
     for group in (heard,) if running.type == "list" else (both, asked, heard):
         if len(group) == 1:

@@ -42,7 +42,7 @@ def remark(
     if master.connected is None or links.seen is None:
         return None
     others = [str(each.configured) for each in known if each.connected and each != master]
-    asked = any((ip, master.port) in links.seen for ip in master.ips)
+    asked = master.is_asked(links)
     if not (asked or answers):
         return None
     lost = f"jobs of {name} are lost"

@@ -66,8 +66,6 @@ class Arrivals:
         """Minions that did not refresh → since when they are not asked any more."""
         self._looked = 0.0  # when their caches were last looked at
         self._why = ""
-        self.refreshed = 0
-        """How many have refreshed."""
 
     def __call__(self, tag: str, data: Any) -> None:
         """Take in an event."""
@@ -115,7 +113,6 @@ class Arrivals:
         written = await self._updated(self._asked)
         for minion_id, asked in list(self._asked.items()):
             if written.get(minion_id, 0.0) >= int(asked.since):
-                self.refreshed += 1
                 del self._asked[minion_id]
             elif now - asked.since > PATIENCE:
                 del self._asked[minion_id]
@@ -139,7 +136,6 @@ class Arrivals:
         written = await self._updated(self._silent)
         for minion_id, at in list(self._silent.items()):
             if written.get(minion_id, 0.0) >= int(at - PATIENCE):
-                self.refreshed += 1
                 del self._silent[minion_id]
 
     async def _ask_next(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PublishingTimedOut
+from saltext_ha.common.validators import is_number
 from saltext_ha.minions.connections import audience
 from saltext_ha.minions.job_specs import (
     CMD,
@@ -148,7 +149,7 @@ class OwnJobs:
         return {}
 
     async def run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
-        (jid,) = _jids({"jids": [payload.get("jid")]})
+        jid = _jid(payload)
         spec, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
         if spec.what == CMD and by and not self.takes_commands:
             raise InvalidRecord("takes no commands from other masters (ha: commands: False)")
@@ -169,11 +170,9 @@ class OwnJobs:
 
     async def _carry_out(self, spec: Spec, jid: str, timeout: float) -> dict[str, Any]:
         returns = self._returns
-        keep = functools.partial(answer, spec.what)
         try:
-            seconds = timeout + PUBLISHING + AFTERWARDS + afterwards(spec)
             patience = timeout + PUBLISHING + afterwards(spec)
-            job = await self._published(spec, jid, seconds, keep, patience)
+            job = await self._published(spec, jid, patience, functools.partial(answer, spec.what))
         except HaError as exc:
             unsure = isinstance(exc, PublishingTimedOut)
             return {"error": f"{self._name} could not publish: {exc}", "unsure": unsure}
@@ -191,7 +190,7 @@ class OwnJobs:
 
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Wait longer for a command published here, for any peer: it could read returns anyway."""
-        (jid,) = _jids({"jids": [payload.get("jid")]})
+        jid = _jid(payload)
         timeout, returns = _seconds(payload.get("timeout")), self._returns
         job = self._commands.get(jid)
         if job is None or returns.targeted(jid) is None:
@@ -240,21 +239,19 @@ class OwnJobs:
         self,
         spec: Spec,
         jid: str,
-        seconds: float,
-        keep: Callable[[Any], Any],
         patience: float,
+        keep: Callable[[Any], Any],
         count: bool = True,
     ) -> Published:
         """
-        Publish *spec* here, and keep its returns for *seconds*.
-
-        :param count: count connections as well.
+        Publish *spec* here, and keep its returns until shortly after the caller's patience.
 
         :param patience: seconds that it may wait for its turn; after that no caller waits for it.
+        :param keep: returns the part of a return to keep. :param count: count connections as well.
         :raises HaError: it could not be published.
         """
         loop = asyncio.get_running_loop()
-        returns = self._returns
+        returns, seconds = self._returns, patience + AFTERWARDS
         end = loop.time() + patience
         async with self._turns:
             if loop.time() > end:
@@ -289,8 +286,7 @@ class OwnJobs:
         end = loop.time() + LOOKING
         try:
             asked = await asyncio.wait_for(
-                self._published(question, look, LOOKING + AFTERWARDS, keep, LOOKING, count=False),
-                LOOKING,
+                self._published(question, look, LOOKING, keep, count=False), LOOKING
             )
         except (HaError, asyncio.TimeoutError):
             self._over([look])
@@ -367,6 +363,10 @@ async def _within(event: asyncio.Event, seconds: float) -> None:
         return
 
 
+def _jid(payload: Mapping[str, Any]) -> str:
+    return _jids({"jids": [payload.get("jid")]})[0]
+
+
 def _jids(payload: Mapping[str, Any]) -> list[str]:
     jids = wire.texts(payload, "jids")
     if not 0 < len(jids) <= 64:
@@ -377,6 +377,6 @@ def _jids(payload: Mapping[str, Any]) -> list[str]:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST:
+    if not is_number(value) or not 0 < value <= LONGEST:
         raise InvalidRecord(f"takes seconds, more than 0, at most {LONGEST:g}")
     return float(value)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.validators import is_number
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.salt_bus.intake import FROM_MINION, FROM_PEER
 from saltext_ha.transport import wire
@@ -302,7 +303,7 @@ def _short(age: float | None) -> float | None:
 def _age(value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise ValueError("an age is not a number")
     if not math.isfinite(value) or value < 0:
         raise ValueError("an age is not a number of seconds")

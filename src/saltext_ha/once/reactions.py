@@ -44,6 +44,7 @@ GRACE = 2.0
 """Seconds for which the leader waits for its own copy of an event, if it hears the minion too."""
 QUIET = 15.0  # seconds that an event may wait until a note says so
 TOLD = 600.0  # seconds for which a note says that events were dropped
+COUNTED = ("handed", "taken", "same", "dropped", "twice")
 
 
 class Switch(Protocol):
@@ -105,6 +106,7 @@ class Reactions:
         """Peer → its start, and the number of the last event taken from it."""
         self._locks: dict[str, asyncio.Lock] = {}
         self._why = ""
+        """Why no master takes the events that wait."""
         self._dropped_at = float("-inf")
         self._counts: Counter[str] = Counter()
 
@@ -176,16 +178,11 @@ class Reactions:
 
     def told(self) -> dict[str, Any]:
         """Plain data, for ``ha.leader``."""
-        counts = self._counts
         return {
             "configured": self._switch.configured,
             "reacts": self._switch.reacts,
             "waiting": len(self._waiting),
-            "handed": counts["handed"],
-            "taken": counts["taken"],
-            "same": counts["same"],
-            "dropped": counts["dropped"],
-            "twice": counts["twice"],
+            **{each: self._counts[each] for each in COUNTED},
         }
 
     def notes(self) -> Iterator[str]:
@@ -210,19 +207,19 @@ class Reactions:
                 self._pop()
                 self._drop(f"it waited for more than {KEPT:g} s")
             if standing.leads:
-                self._react() if self._switch.reacts else self._say("this reactor is told to react")
+                if self._switch.reacts:
+                    self._react()
+                else:
+                    self._why = "this reactor is told to react"
             elif self._waiting and standing.leader in self._links:
                 if await self._hand_over(standing.leader):
                     continue
             elif self._waiting:
-                self._say(standing.why or f"{standing.leader} leads, and is not known here")
+                self._why = standing.why or f"{standing.leader} leads, and is not known here"
             self._news.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 # Try again a turn after a failure, however many events come meanwhile.
                 await asyncio.wait_for(self._news.wait() if not self._why else _never(), TURN)
-
-    def _say(self, why: str) -> None:
-        self._why = why
 
     def _react(self) -> None:
         """React to events that this master heard before it began to lead."""
@@ -250,7 +247,7 @@ class Reactions:
                 "react", {"start": self._start, "events": rows}, PATIENCE
             )
         except (PeerError, KeyError) as exc:
-            self._say(reason_of(exc))
+            self._why = reason_of(exc)
             return False
         self._why = ""
         for each in batch:

@@ -20,11 +20,10 @@ def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
     for tree in data.get("trees") or []:
         lines += _tree(tree, screen, test)
     for name, masters in sorted((data.get("adopt") or {}).items()):
-        where = f"tree {clean(name)}: what is live on {', '.join(map(clean, masters))}"
-        if test:
-            lines.append(f"{where} was put there by hand: it needs adopt=True, and is kept beside")
-        else:
-            lines.append(f"{where.replace(' is live', ' was live')} before is kept beside")
+        where = f"live on {', '.join(map(clean, masters))}"
+        now = f"is {where} was put there by hand: it needs adopt=True, and is kept beside"
+        then = f"was {where} before is kept beside"
+        lines.append(f"tree {clean(name)}: what {now if test else then}")
     for name in data.get("left_out") or []:
         lines.append(f"{clean(name)} is left out; it follows as soon as it can")
     if test:

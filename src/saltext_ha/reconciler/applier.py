@@ -152,7 +152,8 @@ class Applier:
         with self.replica.transaction():
             if self.replica.held.count:
                 self.replica.held.discard(move.minion_id for move in made)
-            for (minion_id, _, keys, shown), waiting, after in made:
+            for move in made:
+                minion_id, waiting, after = move.minion_id, move.waiting, move.after
                 self.refused.discard(minion_id)
                 content = self.store.read(minion_id)
                 there = content.stored if content else None
@@ -164,6 +165,7 @@ class Applier:
                     self.replica.meta.revocation_due = True
                 if after == ABSENT:
                     self.revocations.is_gone(minion_id)
+                shown, keys = move.change.shown, move.change.keys
                 if there and there.slot in shown.extra and there.key not in keys:
                     # It stood beside the entry that counted, and no record knows it: it is news.
                     after = Stored(denied=there.denied)

@@ -88,7 +88,7 @@ class Keeper:
         self.holds = holds = Holds(store, replica, guard, writer, work, mode)
         races = Races()
         revocations = Revocations(store, replica, work, revoke)
-        self._observer = observer = Observer(
+        observer = Observer(
             store,
             replica,
             holds,

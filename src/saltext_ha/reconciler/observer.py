@@ -130,7 +130,8 @@ class Observer:
 
         :return: None if nobody changed the id: our own move was interrupted, and must be finished.
         """
-        content, applied, _, _, unseen, raced = seen
+        content, applied = seen.content, seen.applied
+        unseen, raced = seen.unseen, seen.raced
         now = content.stored
         known = dict(contexts(records) if applied.known is None else applied.known)
         by = ""

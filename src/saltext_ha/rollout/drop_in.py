@@ -83,10 +83,6 @@ def wanted(
     :param names: a master's name in the group → one of *masters*; not every master needs one.
     :raises HaError: a value is invalid, or Salt would not do what is meant with it.
     """
-    if isinstance(masters, str):
-        masters = [part.strip() for part in masters.split(",")]
-    if not isinstance(masters, (list, tuple)) or not masters:
-        raise HaError(f"masters: {masters!r}: takes a list of hosts")
     if type not in TYPES:
         raise HaError(f"type: {type!r}: takes failover or hot")
     if transport not in TRANSPORTS:
@@ -109,6 +105,31 @@ def wanted(
         raise HaError("jitter is the watchdog's: it needs watchdog, too")
     if failback and type == HOT:
         raise HaError("failback is for type failover: a hot minion is with all its masters")
+    entries = _entries(masters, type, publish_port)
+    ports = {port for _, port in entries}
+    same = len(ports) == 1
+    return Wanted(
+        tuple(entries.values()),
+        str(type),
+        ports.pop() if same else None,
+        publish_port if same else None,
+        alive,
+        failback,
+        watchdog,
+        fingerprint(finger) if finger else "",
+        signed,
+        str(transport),
+        jitter,
+        tuple(_names(names or {}, entries)),
+    )
+
+
+def _entries(masters: Any, kind: str, publish_port: int | None) -> dict[tuple[str, int], str]:
+    """Host and request port of each of *masters* → how it is written for such a minion."""
+    if isinstance(masters, str):
+        masters = [part.strip() for part in masters.split(",")]
+    if not isinstance(masters, (list, tuple)) or not masters:
+        raise HaError(f"masters: {masters!r}: takes a list of hosts")
     known: list[tuple[str, int]] = []
     for entry in masters:
         if not isinstance(entry, str):
@@ -129,34 +150,19 @@ def wanted(
         known.append((host, port))
     ports = {port for _, port in known}
     twice = {host for host, _ in known if [other for other, _ in known].count(host) > 1}
-    if twice and type == HOT:
+    if twice and kind == HOT:
         raise HaError(
             f"masters: two of them at {sorted(twice)[0]}: a hot minion tells its masters apart by "
             "their host, and would send every answer to both. Give each an address of its own and "
             "all the same ports"
         )
-    if len(ports) > 1 and type == FAILOVER:
+    if len(ports) > 1 and kind == FAILOVER:
         raise HaError(
             "masters: they have different request ports; Salt does not find a master that is "
             "written as host:port in a failover minion's list again. Give each an address of its "
             "own and all the same ports"
         )
-    same = len(ports) == 1
-    entries = {pair: pair[0] if same else joined(*pair) for pair in known}
-    return Wanted(
-        tuple(entries.values()),
-        str(type),
-        known[0][1] if same else None,
-        publish_port if same else None,
-        alive,
-        failback,
-        watchdog,
-        fingerprint(finger) if finger else "",
-        signed,
-        str(transport),
-        jitter,
-        tuple(_names(names or {}, entries)),
-    )
+    return {pair: pair[0] if len(ports) == 1 else joined(*pair) for pair in known}
 
 
 def _names(names: Any, entries: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, str]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ import psutil
 from saltext_ha.common.errors import HaError
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import ERROR, INFO, Place
+from saltext_ha.minion import options
+from saltext_ha.minion.restarting.processes import job_of
+from saltext_ha.minion.restarting.restart import Way
 from saltext_ha.rollout import drop_in, record
 from saltext_ha.rollout.record import PUT_BACK
+from saltext_ha.rollout.trial import Order
 
 #: Options that must not be replaced as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
@@ -51,6 +56,24 @@ class RolloutPlan:
         new = self.new.splitlines(keepends=True)
         names = (str(self.path), f"{self.path} (new)")
         return "".join(difflib.unified_diff(old, new, *names))
+
+    def order(self, opts: Mapping[str, Any], minion: int, way: Way, timeout: float) -> Order:
+        """The order to try the file, which is in place, when the job that runs here has ended."""
+        return Order(
+            conf_file=str(opts["conf_file"]),
+            id=str(opts["id"]),
+            pidfile=str(opts.get("pidfile") or ""),
+            bus=options.bus(opts),
+            cachedir=str(opts["cachedir"]),
+            path=str(self.path),
+            new=self.new,
+            old=self.old,
+            minion=minion,
+            job=job_of(os.getpid(), minion),
+            timeout=timeout,
+            way=asdict(way),
+            revert=self.changes,
+        )
 
 
 def make(

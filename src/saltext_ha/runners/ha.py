@@ -821,19 +821,13 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         salt-run ha.cmd '*' state.apply nginx batch=10% timeout=300
         salt-run ha.cmd os:Debian pkg.version salt-minion tgt_type=grain test=True
     """
-    given = {name: value for name, value in kwargs.items() if not name.startswith("__")}
+    given = _given(kwargs)
     options = {name: given.pop(name) for name in cmd_batches.OPTIONS if name in given}
     given |= options.pop("kwarg", None) or {}
-    if why := _misread(tgt):
-        return _answer(lambda _: _refuse(why))
-    by = engine_client.caller(globals().get("__user__"))
 
     def work(settings: mapping.HaConfig) -> Answer:
-        def ask(name: str, payload: Answer) -> Answer:
-            seconds = options.get("timeout", cmd_batches.TIMEOUT)
-            more = cmd_batches.BESIDE + 4 * settings.peer_timeout
-            return engine_client.engine(settings, name, {**payload, "by": by}, seconds, more)
-
+        _check_ids(tgt)
+        ask = _asking_minions(settings, options.get("timeout", cmd_batches.TIMEOUT))
         return cmd_batches.run(ask, tgt, fun, list(args), given, **options)
 
     return _answer(work)
@@ -1085,11 +1079,15 @@ def deploy(*trees: str, **options: Any) -> Answer:
         salt-run ha.deploy states message='nginx 1.28'
         salt-run ha.deploy without=m3
     """
-    given = {name: value for name, value in options.items() if not name.startswith("__")}
-    unknown = ", ".join(sorted(given.keys() - _DEPLOY_TAKES.keys()))
-    if unknown:
-        return _answer(lambda _: _refuse(f"{unknown}: takes {', '.join(_DEPLOY_TAKES)}"))
-    return _deploy("deploy", {"trees": list(trees), **_DEPLOY_TAKES, **given})
+    given = _given(options)
+
+    def work(settings: mapping.HaConfig) -> Answer:
+        if unknown := ", ".join(sorted(given.keys() - _DEPLOY_TAKES.keys())):
+            raise HaError(f"{unknown}: takes {', '.join(_DEPLOY_TAKES)}")
+        payload = {"trees": list(trees), **_DEPLOY_TAKES, **given, "by": _caller()}
+        return deploy_runner.run(settings, "deploy", _checked(payload))
+
+    return _answer(work)
 
 
 def rollback(
@@ -1120,7 +1118,8 @@ def rollback(
     """
     trees = [name.strip() for name in tree.split(",") if name.strip()]
     payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
-    return _deploy("rollback", {**payload, "adopt": adopt})
+    payload |= {"adopt": adopt, "by": _caller()}
+    return _answer(lambda settings: deploy_runner.run(settings, "rollback", _checked(payload)))
 
 
 def deployments(*trees: str) -> Answer:
@@ -1182,17 +1181,13 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         salt-run ha.once state.orchestrate orch.nightly name=nightly within=12h
         salt-run ha.once local.state.apply 'web*' nginx
     """
-    given = {key: value for key, value in kwargs.items() if not key.startswith("__")}
+    given = _given(kwargs)
     options = {key: given.pop(key) for key in once_runner.OPTIONS if key in given}
-    by = engine_client.caller(globals().get("__user__"))
 
     def work(settings: mapping.HaConfig) -> Answer:
-        def ask(command: str, payload: Answer) -> Answer:
-            return engine_client.engine(settings, command, {**payload, "by": by})
-
         runners = globals()["__salt__"]
         functions = once_runner.Functions(__opts__, runners, __context__)
-        return once_runner.run(ask, functions, function, args, given, **options)
+        return once_runner.run(_asking(settings), functions, function, args, given, **options)
 
     return _answer(work)
 
@@ -1314,55 +1309,56 @@ def install_minions(
         salt-run ha.install_minions 'web*' test=True
         salt-run ha.install_minions 'os:Debian' tgt_type=grain batch=10%
     """
-    if why := _misread(tgt):
-        return _answer(lambda _: _refuse(why))
-    by = engine_client.caller(globals().get("__user__"))
 
     def work(settings: mapping.HaConfig) -> Answer:
-        def ask(name: str, payload: Answer) -> Answer:
-            more = cmd_batches.BESIDE + 4 * settings.peer_timeout
-            return engine_client.engine(settings, name, {**payload, "by": by}, timeout, more)
-
+        _check_ids(tgt)
+        ask, wheel = _asking_minions(settings, timeout), own_wheel.make()
         how = {"force": force, "restart": restart, "test": test}
         how = {name: engine_client.switch(name, value) for name, value in how.items()}
-        wheel = own_wheel.make()
         return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
 
     return _answer(work)
 
 
-def _misread(tgt: Any) -> str:
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The *arguments* that the caller gave, without those that Salt adds."""
+    return {name: value for name, value in arguments.items() if not name.startswith("__")}
+
+
+def _check_ids(tgt: Any) -> None:
     """
-    Why *tgt* is not what was typed, empty if it is: Salt reads ids such as 0123, 1.10 or
-    52:54:00:12:34:56 as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
+    Refuse *tgt* if it is not what was typed: Salt reads ids such as 0123, 1.10 or 52:54:00:12:34:56
+    as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
     """
     for each in tgt if isinstance(tgt, list) else [tgt]:
         if not isinstance(each, str):
-            return f"Salt has made {each!r:.80} of a minion id: quote it twice, '\"0123\"'"
-    return ""
+            raise HaError(f"Salt has made {each!r:.80} of a minion id: quote it twice, '\"0123\"'")
 
 
-def _refuse(why: str) -> Answer:
-    raise HaError(why)
+def _caller() -> str:
+    return engine_client.caller(globals().get("__user__"))
 
 
-def _deploy(command: str, payload: Answer) -> Answer:
-    payload["by"] = engine_client.caller(globals().get("__user__"))
-    return _answer(lambda settings: deploy_runner.run(settings, command, _checked(payload)))
+def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> engine_client.Ask:
+    """Asks the engine to carry out a command for the caller; see :func:`.engine_client.engine`."""
+    by = _caller()
+    return lambda command, payload: engine_client.engine(
+        settings, command, {**payload, "by": by}, work, more
+    )
+
+
+def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> engine_client.Ask:
+    return _asking(settings, timeout, cmd_batches.BESIDE + 4 * settings.peer_timeout)
 
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
     """Ask the engine to carry out *command*; *work*: seconds that it may work on it."""
-    payload["by"] = engine_client.caller(globals().get("__user__"))
-    return _answer(
-        lambda settings: engine_client.engine(settings, command, _checked(payload), work)
-    )
+    return _answer(lambda settings: _asking(settings, work)(command, _checked(payload)))
 
 
 def _checked(payload: Answer) -> Answer:
     for name in _IDS & payload.keys():
-        if why := _misread(payload[name]):
-            raise HaError(why)
+        _check_ids(payload[name])
     return payload | {
         name: engine_client.switch(name, payload[name]) for name in _SWITCHES & payload.keys()
     }

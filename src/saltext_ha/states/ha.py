@@ -8,8 +8,6 @@ State ``ha``: a minion knows all masters of its group.
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,8 +87,9 @@ def multi_master(
             - finger: "3a:9f:…"
     """
     from saltext_ha.common.errors import HaError, reason_of
+    from saltext_ha.common.validators import is_number
     from saltext_ha.minion import files, options
-    from saltext_ha.minion.restarting import processes, restart
+    from saltext_ha.minion.restarting import restart
     from saltext_ha.rollout import drop_in, plan, record, trial
 
     ret: dict[str, Any] = {"name": name, "changes": {}, "result": False, "comment": ""}
@@ -99,7 +98,7 @@ def multi_master(
     try:
         if unkept := files.problem(str(opts["cachedir"])):
             raise HaError(f"{unkept}; what became of a restart could not be noted there")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 1:
+        if not is_number(timeout) or timeout < 1:
             raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
         wish = drop_in.wanted(
             masters,
@@ -147,23 +146,8 @@ def multi_master(
     if minion is None or way is None:
         what = "was written; no minion runs" if made.changes else "is as it should be"
         return ret | {"result": True, "comment": f"{made.path} {what}{remarks}"}
-    order = trial.Order(
-        conf_file=str(opts["conf_file"]),
-        id=str(opts["id"]),
-        pidfile=str(opts.get("pidfile") or ""),
-        bus=options.bus(opts),
-        cachedir=str(opts["cachedir"]),
-        path=str(made.path),
-        new=made.new,
-        old=made.old,
-        minion=minion,
-        job=processes.job_of(os.getpid(), minion),
-        timeout=float(timeout),
-        way=asdict(way),
-        revert=made.changes,
-    )
     try:
-        trial.launch(order)
+        trial.launch(made.order(opts, minion, way, float(timeout)))
     except HaError as exc:
         comment = f"{made.path} is as it was, and the minion not restarted: {exc}; run this again"
         return ret | {"changes": {}, "comment": comment}

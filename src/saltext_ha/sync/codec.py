@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.validators import is_number
 from saltext_ha.keystore import minion_key
 from saltext_ha.replication.record import STATES, Dot, Record, Value, covers
 from saltext_ha.replication.vouching import MAX_COUNTER
@@ -80,7 +81,7 @@ def read_context(raw: Any) -> dict[str, int]:
 def _value(node: Any, counter: Any, state: Any, at: Any, by: Any, on: Any) -> Value:
     if not isinstance(state, str) or state not in STATES:
         raise InvalidRecord(f"unknown state {state!r:.40}")
-    if isinstance(at, bool) or not isinstance(at, (int, float)) or not abs(at) < MAX_TIME:
+    if not is_number(at) or not abs(at) < MAX_TIME:
         raise InvalidRecord("a time is not a number")
     return Value(Dot(_node(node), _counter(counter)), state, float(at), _text(by), _text(on))
 

@@ -248,13 +248,9 @@ class Retention:
         """
         Whether the records here have exactly the digest *root* and are applied; and our epoch.
         """
-        return self._is_level(root), self._core.replica.dropped.epoch
-
-    def _is_level(self, root: Any) -> bool:
-        keeper, replica = self._core.keeper, self._core.replica
-        if not keeper.mode.writes:
-            return False
-        return bool(replica.records.root == root and not replica.dirty())
+        replica = self._core.replica
+        level = self._core.mode.writes and replica.records.root == root and not replica.dirty()
+        return level, replica.dropped.epoch
 
 
 def _read(payload: dict[str, Any]) -> Dropping:

@@ -51,10 +51,15 @@ class Content:
         return {"parts": await asyncio.to_thread(_read, store, wanted)}
 
     def _of(self, payload: dict[str, Any]) -> tuple[TreeStore, bytes]:
-        name = wire.field(payload, "tree", str)
-        if name not in self._stores:
-            raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
-        return self._stores[name], wire.field(payload, "version", bytes, b"")
+        return store_of(self._stores, payload), wire.field(payload, "version", bytes, b"")
+
+
+def store_of(stores: Mapping[str, TreeStore], payload: Mapping[str, Any]) -> TreeStore:
+    """The store of the tree that a peer names. :raises HaError: there is none."""
+    name = wire.field(payload, "tree", str)
+    if name not in stores:
+        raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
+    return stores[name]
 
 
 def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str, Any]:

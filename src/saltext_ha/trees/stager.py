@@ -82,13 +82,6 @@ class Stager:
             "tree_stage": self._stage,
         }
 
-    def of(self, payload: dict[str, Any]) -> TreeStore:
-        """The store of the tree that a peer names. :raises HaError: there is none."""
-        name = wire.field(payload, "tree", str)
-        if name not in self.stores:
-            raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
-        return self.stores[name]
-
     # -- what there is
 
     async def _state(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +133,8 @@ class Stager:
     # -- for a peer that deploys
 
     async def _stage(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        name, version = self.of(payload).tree.name, wire.field(payload, "version", bytes)
+        name = content.store_of(self.stores, payload).tree.name
+        version = wire.field(payload, "version", bytes)
         again = wire.field(payload, "begin", bool, False)
         work = self._work.get((name, version))
         if work is None or (again and work.task and work.task.done()):

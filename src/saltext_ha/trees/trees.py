@@ -26,6 +26,7 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import register_rows
+from saltext_ha.trees.content import store_of
 from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.stager import Stager
 
@@ -139,7 +140,7 @@ class Trees:
         return self._vouching.of({node for each in registers for node, _ in each.context})
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        name = self._stager.of(payload).tree.name
+        name = store_of(self._stores, payload).tree.name
         register = register_rows.from_rows(payload.get("register"))
         await self.learn({name: register}, payload.get("vouched"), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))

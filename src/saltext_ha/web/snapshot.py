@@ -91,7 +91,7 @@ class Snapshots:
     async def _data(self) -> dict[str, Any]:
         now = time.time()
         status = await self._status.status({"whole": True})
-        data = {
+        return {
             **{key: value for key, value in status.items() if key not in ("kind", "retcode")},
             "at": now,
             "master": self._name,
@@ -104,7 +104,6 @@ class Snapshots:
                 "last": [failover.data() for failover in self._failovers.last][:CHANGES],
             },
         }
-        return data
 
     async def _latest(self) -> list[dict[str, Any]]:
         """The last changes; read again only after a change."""

@@ -56,7 +56,7 @@ async def test_jobs_of_all_masters_are_one_list(tmp_path: Path) -> None:
             # No salt-master is there that could ask the minions of m2.
             assert "m2 could not publish" in answer["unknown"]["m2"]
             assert answer["retcode"] == 2
-            assert "limit: takes" in (await run(one, "jobs", limit=0))["error"]
+            assert "limit=0: takes" in (await run(one, "jobs", limit=0))["error"]
 
 
 @in_a_loop

@@ -56,7 +56,7 @@ def alike(*names: str) -> Iterator[list[Master]]:
 def two() -> Iterator[tuple[Master, Master]]:
     """Two masters that are the same, but that one has only the long way."""
     with alike("short", "long") as (short, long):
-        long.keeper._observer.first = lambda *_: None  # type: ignore[method-assign]
+        long.keeper._reconciler.observer.first = lambda *_: None  # type: ignore[method-assign]
         yield short, long
 
 

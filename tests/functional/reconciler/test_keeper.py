@@ -1531,7 +1531,7 @@ def test_what_was_refused_is_forgotten_when_it_is_as_before(m1: Master) -> None:
 def test_a_call_that_is_told_of_after_what_it_did_is_known(m1: Master) -> None:
     """Salt's events of one call come over several connections."""
     calls = WheelCalls()
-    m1.keeper._observer.calls = calls
+    m1.keeper._reconciler.observer.calls = calls
     m1.knock("web1")
     m1.settle()
     m1.move("web1", PENDING, ACCEPTED)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.common.hysteresis import Health
+from saltext_ha.common.hysteresis import Health, Rules
 from saltext_ha.config.health import HealthSettings
 from saltext_ha.health import verdict
 from saltext_ha.health.echoes import ECHO, Echoes
 from saltext_ha.health.fitness import HANGS
-from saltext_ha.health.watcher import Watcher
+from saltext_ha.health.watcher import RECOVERING, Watcher
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.proof import Proofs
 
@@ -103,6 +103,18 @@ def test_who_is_ready(made: Watcher, ready: bool, reason: str) -> None:
     assert told[1].startswith(reason)
     assert bool(told[1]) is not ready
     assert (made.told()["ready"], made.told()["reason"]) == told
+
+
+def test_a_master_that_answers_again_says_so_until_it_counts() -> None:
+    state, rules = BAD, Rules()
+    for turn in range(rules.rise - 1):
+        state = verdict.follow(state, "", 100.0 + 5 * turn, rules, 100.0)
+        made = watcher(state)
+        assert made.ready() == (False, RECOVERING)
+        assert made.unfit_to_lead() == made.told()["problem"] == RECOVERING
+    state = verdict.follow(state, "", 200.0, rules, 100.0)
+    assert watcher(state).ready() == (True, "")
+    assert watcher(state).unfit_to_lead() == ""
 
 
 def test_a_replica_that_turns_out_to_be_an_old_copy_later_on_makes_it_not_ready() -> None:

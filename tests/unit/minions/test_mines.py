@@ -27,6 +27,7 @@ from saltext_ha.minions.arrivals import AT_ONCE, TOLD, TRIES, grains_cache, mine
 from saltext_ha.minions.mines import EVERY, GRACE, LASTING, Mines
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
+from tests.engines import until
 
 NOW = 1_700_000_000.0
 AHEAD = 5000.0
@@ -542,9 +543,8 @@ def test_nothing_is_done_while_nobody_comes(scene: Scene, monkeypatch: pytest.Mo
         await asyncio.sleep(0.05)
         assert steps == []
         await site.m1.comes("web1")
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(steps), "it looks")
         running.cancel()
-        assert steps
 
     scene(play)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 
 from saltext_ha.common.addresses import bare_ip
+from saltext_ha.common.cluster import ISOLATED
 from saltext_ha.lint.cited import PEER_ID, CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
 BOOK = RuleBook(MASTER)
-ISOLATED = "cluster_isolated_filesystem"
 # From here on cluster_pool_port counts.
 ONE_PORT = (3008, 3)
 

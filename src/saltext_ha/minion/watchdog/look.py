@@ -72,7 +72,7 @@ def where(
     """
     judged = [binding.judge(master, links, running) for master in masters]
     seen = links.seen or frozenset()
-    asked = [each for each in judged if any((ip, each.port) in seen for ip in each.ips)]
+    asked = [each for each in judged if each.is_asked(links)]
     near = [each for each in asked or judged if each.connected] or [
         # Connected to a port there that is not known to be the publisher's.
         each

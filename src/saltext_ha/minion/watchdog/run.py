@@ -93,7 +93,6 @@ def site(
 def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
     """Watch until the minion ends."""
     parent = os.getppid()
-
     place = site(
         opts,
         lambda: tcp_links.established(parent),
@@ -287,10 +286,7 @@ def tell(
     """Fire the failover event on the master *target*, as soon as the minion can send it."""
     end = time.monotonic() + 10
     master = place.master(target)
-    while time.monotonic() < end:
-        seen = place.looker.links().seen or frozenset()
-        if any((ip, master.port) in seen for ip in master.ips):
-            break
+    while time.monotonic() < end and not master.is_asked(place.looker.links()):
         time.sleep(0.1)
     took = None if seconds is None else round(seconds, 1)
     data = {"id": minion_id, "from": source, "to": target, "why": why, "seconds": took}
