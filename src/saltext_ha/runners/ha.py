@@ -27,8 +27,11 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
-# What the engine is told by these names: minion ids, and what is on or off.
-_IDS = frozenset({"glob", "ids", "minion"})
+# What the engine is told by these names: text that Salt may misread, and what is on or off.
+_TEXTS = {
+    **dict.fromkeys(("glob", "ids", "minion"), "a minion id"),
+    "fingerprint": "a fingerprint",
+}
 _SWITCHES = frozenset(
     {"test", "all", "live", "undo", "force", "adopt", "failback", "watchdog", "tls"}
 )
@@ -322,7 +325,7 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
 
         salt-run ha.resolve db02 3a:9f:77
     """
-    return _ask("resolve", minion=minion, fingerprint=str(fingerprint), test=test)
+    return _ask("resolve", minion=minion, fingerprint=fingerprint, test=test)
 
 
 def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = False) -> Answer:
@@ -352,7 +355,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     return _ask(
         "restore",
         minion=minion,
-        fingerprint=str(fingerprint),
+        fingerprint=fingerprint,
         since=str(since),
         test=test,
     )
@@ -1331,14 +1334,14 @@ def install_minions(
     return _answer(work)
 
 
-def _misread(tgt: Any) -> str:
+def _misread(tgt: Any, what: str = "a minion id") -> str:
     """
     Why *tgt* is not what was typed, empty if it is: Salt reads ids such as 0123, 1.10 or
     52:54:00:12:34:56 as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
     """
     for each in tgt if isinstance(tgt, list) else [tgt]:
         if not isinstance(each, str):
-            return f"Salt has made {each!r:.80} of a minion id: quote it twice, '\"0123\"'"
+            return f"Salt has made {each!r:.80} of {what}: quote it twice, '\"0123\"'"
     return ""
 
 
@@ -1360,8 +1363,8 @@ def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
 
 
 def _checked(payload: Answer) -> Answer:
-    for name in _IDS & payload.keys():
-        if why := _misread(payload[name]):
+    for name in _TEXTS.keys() & payload.keys():
+        if why := _misread(payload[name], _TEXTS[name]):
             raise HaError(why)
     return payload | {
         name: engine_client.switch(name, payload[name]) for name in _SWITCHES & payload.keys()
