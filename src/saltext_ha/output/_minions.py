@@ -175,10 +175,10 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """Lines for the answers of ``ha.drain`` and ``ha.rebalance``."""
     lines = not_asked(data, screen)
-    found = data.get("moves") or []
+    found, test = data.get("moves") or [], data.get("test")
     moves = sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
     rows = [
-        [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row)]
+        [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row, test)]
         for row in moves
     ]
     if rows:
@@ -190,8 +190,8 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     for name, each in (data.get("spread") or {}).items():
         lines.append(f"{clean(name)}: {number(each['before'])} → {number(each['after'])}")
     done = sum(bool(row.get("moved") or row.get("planned")) for row in found)
-    verb = "would move" if data.get("test") else "moved"
-    failed = f" · {number(len(found) - done)} did not" if len(found) > done else ""
+    verb, lack = ("would move", "would not") if test else ("moved", "did not")
+    failed = f" · {number(len(found) - done)} {lack}" if len(found) > done else ""
     stay = data.get("stay") or []
     lost = sum("goes_on" in each and not each["goes_on"] for each in stay)
     left = f" · {number(lost)} would or may be lost" if lost else ""
@@ -222,10 +222,10 @@ def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines
 
 
-def _moved(row: Mapping[str, Any]) -> str:
+def _moved(row: Mapping[str, Any], test: Any) -> str:
     if row.get("moved"):
         return "moved"
-    return "would move" if row.get("planned") else "failed"
+    return "would move" if row.get("planned") else "would not move" if test else "failed"
 
 
 def _cell(row: Mapping[str, Any], master: str) -> str:

@@ -27,8 +27,11 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
-# What the engine is told by these names: minion ids, and what is on or off.
-_IDS = frozenset({"glob", "ids", "minion"})
+# What the engine is told by these names: text that Salt may misread, and what is on or off.
+_TEXTS = {
+    **dict.fromkeys(("glob", "ids", "minion"), "a minion id"),
+    "fingerprint": "a fingerprint",
+}
 _SWITCHES = frozenset(
     {"test", "all", "live", "undo", "force", "adopt", "failback", "watchdog", "tls"}
 )
@@ -322,7 +325,7 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
 
         salt-run ha.resolve db02 3a:9f:77
     """
-    return _ask("resolve", minion=minion, fingerprint=str(fingerprint), test=test)
+    return _ask("resolve", minion=minion, fingerprint=fingerprint, test=test)
 
 
 def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = False) -> Answer:
@@ -352,7 +355,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     return _ask(
         "restore",
         minion=minion,
-        fingerprint=str(fingerprint),
+        fingerprint=fingerprint,
         since=str(since),
         test=test,
     )
@@ -826,7 +829,7 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     given |= options.pop("kwarg", None) or {}
 
     def work(settings: mapping.HaConfig) -> Answer:
-        _check_ids(tgt)
+        _check_text(tgt)
         ask = _asking_minions(settings, options.get("timeout", cmd_batches.TIMEOUT))
         return cmd_batches.run(ask, tgt, fun, list(args), given, **options)
 
@@ -1311,7 +1314,7 @@ def install_minions(
     """
 
     def work(settings: mapping.HaConfig) -> Answer:
-        _check_ids(tgt)
+        _check_text(tgt)
         ask, wheel = _asking_minions(settings, timeout), own_wheel.make()
         how = {"force": force, "restart": restart, "test": test}
         how = {name: engine_client.switch(name, value) for name, value in how.items()}
@@ -1325,14 +1328,14 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not name.startswith("__")}
 
 
-def _check_ids(tgt: Any) -> None:
+def _check_text(value: Any, what: str = "a minion id") -> None:
     """
-    Refuse *tgt* if it is not what was typed: Salt reads ids such as 0123, 1.10 or 52:54:00:12:34:56
-    as numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
+    Refuse *value* if it is not what was typed: Salt reads 0123, 1.10 or 52:54:00:12:34:56 as
+    numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
     """
-    for each in tgt if isinstance(tgt, list) else [tgt]:
+    for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, str):
-            raise HaError(f"Salt has made {each!r:.80} of a minion id: quote it twice, '\"0123\"'")
+            raise HaError(f"Salt has made {each!r:.80} of {what}: quote it twice, '\"0123\"'")
 
 
 def _caller() -> str:
@@ -1357,8 +1360,8 @@ def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
 
 
 def _checked(payload: Answer) -> Answer:
-    for name in _IDS & payload.keys():
-        _check_ids(payload[name])
+    for name in _TEXTS.keys() & payload.keys():
+        _check_text(payload[name], _TEXTS[name])
     return payload | {
         name: engine_client.switch(name, payload[name]) for name in _SWITCHES & payload.keys()
     }

@@ -71,6 +71,14 @@ def test_an_id_that_is_no_text_any_more_is_refused(wrong: object) -> None:
         assert f"Salt has made {wrong} of a minion id" in answer["error"]
 
 
+@pytest.mark.parametrize("wrong", [7, 45296])
+def test_a_fingerprint_that_is_no_text_any_more_is_refused(wrong: object) -> None:
+    """07 came as 7, and 12:34:56 as 45296: a key that begins with 7a would be kept or accepted."""
+    for answer in (ha.resolve("web1", wrong), ha.restore("web1", wrong)):  # type: ignore[arg-type]
+        assert (answer["kind"], answer["retcode"]) == ("error", 2)
+        assert f"Salt has made {wrong} of a fingerprint" in answer["error"]
+
+
 @pytest.mark.parametrize("wrong", ["5m", 0, True])
 def test_a_wrong_timeout_restarts_no_master(wrong: object) -> None:
     answer = ha.restart_masters(timeout=wrong)

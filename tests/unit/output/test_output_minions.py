@@ -233,6 +233,21 @@ def test_why_a_minion_did_not_move_is_shown_in_full() -> None:
     )
 
 
+def test_a_plan_has_no_failure() -> None:
+    one = {"id": "web1", "from": "m1", "to": "m2", "moved": False, "planned": False}
+    shows(
+        {
+            "kind": "drain", "master": "m1", "test": True, "unknown": {},
+            "moves": [{**one, "note": "did not answer"}],
+        },
+        """
+        Minion  From  To  Result          Note
+        web1    m1    m2  would not move  did not answer
+        0 minions would move · 1 would not
+        """,
+    )  # fmt: skip
+
+
 BOUND = {
     "kind": "current_master", "address": "10.0.0.2", "ip": "10.0.0.2", "port": 4506,
     "publish_port": 4505, "id": None, "type": "failover", "masters": ["10.0.0.1", "10.0.0.2"],
