@@ -88,6 +88,8 @@ class Pages:
 
     async def minions(self, request: web.BaseRequest) -> web.Response:
         """Where minions are connected: those whose id matches ``glob``, at most ``limit``."""
+        if set(request.query) - {"glob", "limit"}:
+            return _json({"error": "takes glob and limit, nothing else"}, status=400)
         glob = request.query.get("glob", "*")
         limit = request.query.get("limit", "100")
         if not limit.isdecimal() or len(limit) > 6:
