@@ -225,7 +225,7 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     Known traps in the configuration files of this minion. Needs no master: ``salt-call --local``.
 
     only
-        Codes of the rules to check, such as ``HA101,HA201``.
+        Codes of the rules to check, such as ``HA101,HA201``; not those about masters.
 
     ignore
         Codes of rules to leave out, besides those of ``ha: lint: ignore:`` in the minion's

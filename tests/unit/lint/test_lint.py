@@ -600,6 +600,23 @@ def test_codes_are_read_as_people_write_them() -> None:
         check.configured({"ha": {"lint": {"ignore": ["HA999"]}}})
 
 
+def test_a_rule_that_is_not_about_these_files_finds_nothing_in_them(tmp_path: Path) -> None:
+    """It is not clean: nobody looked."""
+    path = tmp_path / "minion"
+    path.write_text("master: 10.0.0.1\n")
+    with pytest.raises(HaError, match=r"HA501, HA701: about masters; ask  salt-run ha\.lint"):
+        ask.minion({"conf_file": str(path), "id": "web1"}, only="HA001,HA501,HA701")
+    master = tmp_path / "master"
+    master.write_text(f"root_dir: {tmp_path}\nid: m1\n")
+    running = {"conf_file": str(master), "id": "m1"}
+    with pytest.raises(HaError, match=r"HA101: about minions; ask  salt MINION ha\.lint"):
+        ask.master(running, only="HA001,HA101,HA701")
+    with pytest.raises(HaError, match="HA101: about minions"):
+        ask.group("m1", running, {}, {}, {"only": ["HA101"]})
+    # Who ignores both leaves out both.
+    assert ask.minion({"conf_file": str(path), "id": "web1"}, ignore="HA501")["retcode"] == 0
+
+
 def test_a_minion_ignores_what_its_configuration_says(tmp_path: Path) -> None:
     path = tmp_path / "minion"
     path.write_text("master: 10.0.0.1\nopen_mode: true\n")
