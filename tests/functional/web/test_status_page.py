@@ -513,6 +513,8 @@ def test_where_minions_hang(tmp_path: Path) -> None:
         async with running(m1) as (engine,), aiohttp.ClientSession() as session:
             await eventually(m1, "/live", bool, "it listens")
             assert m1.config.status
+            async with session.head(m1.config.status.url + "/events") as answer:
+                assert (answer.status, answer.content_type) == (200, "text/event-stream")
             url = m1.config.status.url + "/minions.json"
             assert (await get(m1, "/minions.json"))["total"] == 0
             engine.made.pages._minions = minions
