@@ -171,6 +171,8 @@ def test_what_is_missing_is_said_and_nothing_written(make_lab: MakeLab) -> None:
             ({"masters": {"m1": m1.address}}, "fewer than two masters"),
             ({"name": "m9"}, "set ha_group:name"),
             ({"secret": "short"}, "openssl rand -hex 32"),
+            ({"force": "false"}, "ha_group:force takes true or false"),
+            ({"conf_dir": "/tmp"}, "ha_group:conf_dir: no such key; takes masters, name, secret"),
         ]
         for change, words in wrong:
             applied = apply(lab, m1, {**pillar, **change})

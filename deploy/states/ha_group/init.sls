@@ -20,8 +20,16 @@
 {%- set user = own.get('user') or ('salt' if salt['user.info']('salt') else 'root') %}
 {%- set port = own.get('port', 4530) %}
 
+{%- set takes = ['masters', 'name', 'secret', 'package', 'force', 'engines', 'ha', 'wait', 'port', 'user',
+    'config_dir', 'state_dir', 'python', 'restart'] %}
+{%- set unknown = own.keys() | reject('in', takes) | list %}
+
 {%- set problem = '' %}
-{%- if masters | length < 2 %}
+{%- if unknown %}
+{%-   set problem = 'ha_group:' ~ unknown[0] ~ ': no such key; takes ' ~ takes | join(', ') %}
+{%- elif own.get('force', False) not in (True, False) %}
+{%-   set problem = 'ha_group:force takes true or false' %}
+{%- elif masters | length < 2 %}
 {%-   set problem = 'ha_group:masters names fewer than two masters: write {m1: 10.0.0.1, m2: 10.0.0.2}' %}
 {%- elif here.name not in masters %}
 {%-   set problem = 'none of ha_group:masters is this host (' ~ here.name ~ '): add it, or set ha_group:name' %}

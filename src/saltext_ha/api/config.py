@@ -188,6 +188,15 @@ def check_numbers(numbers: Mapping[str, Any]) -> None:
             raise BadConfiguration(f"{key}: {value!r}; takes a finite number above 0")
 
 
+def check_flag(key: str, value: Any) -> None:
+    """
+    :raises BadConfiguration: *value*, the argument *key*, is neither true nor false. Any text would
+        count as true, also the ``false`` of an environment variable.
+    """
+    if not isinstance(value, bool):
+        raise BadConfiguration(f"{key}: {value!r}; takes True or False")
+
+
 def check_seconds(key: str, value: Any) -> None:
     """
     :raises BadConfiguration: *value*, the argument *key*, is not a finite number.
@@ -205,7 +214,11 @@ def check_insecure(endpoints: Sequence[Endpoint], allowed: bool | None) -> None:
     """
     Warn of, or refuse, passwords that would travel unencrypted; *allowed* is ``allow_insecure`` of
     ``SaltApiPool``.
+
+    :raises BadConfiguration: it is refused, or *allowed* is neither true, false nor None.
     """
+    if allowed is not None:
+        check_flag("allow_insecure", allowed)
     for endpoint in endpoints:
         if not endpoint.insecure or allowed:
             continue
@@ -268,8 +281,9 @@ def _endpoint(
     own = {"password", "password_file"} & entry.keys()
     if len(own) == 2:
         raise BadConfiguration(f"{here}.password_file: password is there too; give one of them")
-    values = {key: value for key, value in defaults.items() if not (own and "password" in key)}
-    values.update(entry)
+    usual = {key: value for key, value in defaults.items() if not (own and "password" in key)}
+    # An empty text is one that is not set, as in the environment.
+    values = {key: value for has in (usual, entry) for key, value in has.items() if value != ""}
     # Without a line end, which that of a file is read without, too.
     values["password"] = (values.get("password") or "").rstrip("\r\n")
     if not values.get("username"):

@@ -145,6 +145,7 @@ class SaltApiPool:
         :raises PartlyRun: minions of one master took it, those of another one certainly did not.
         :raises TargetNotDivided: it is for minions of several masters, and cannot be divided.
         """
+        config.check_flag("idempotent", idempotent)
         limit = self._limit(deadline)
         low = publication("local", tgt, fun, arg, kwarg, tgt_type, timeout)
         return self._jobs.run(low, limit, idempotent, again=idempotent)
@@ -166,6 +167,7 @@ class SaltApiPool:
         Parameters and errors are those of :meth:`local`. Where the minions listen to several
         masters, there is a job on each of these: ``Job.others``.
         """
+        config.check_flag("idempotent", idempotent)
         low = publication("local_async", tgt, fun, arg, kwarg, tgt_type, None)
         limit = self._limit(deadline)
         return self._jobs.begin(low, limit, idempotent)
@@ -187,6 +189,7 @@ class SaltApiPool:
         :raises CallFailed: it ran and failed.
         :raises OutcomeUnknown: the answer was lost, and it is neither a read nor idempotent.
         """
+        config.check_flag("idempotent", idempotent)
         low = function("runner", fun, arg, kwarg) | {"full_return": True}
         repeatable = idempotent or is_read("runner", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)
@@ -201,6 +204,7 @@ class SaltApiPool:
         idempotent: bool = False,
     ) -> Any:
         """Like :meth:`runner`, for a wheel function."""
+        config.check_flag("idempotent", idempotent)
         low = function("wheel", fun, arg, kwarg)
         repeatable = idempotent or is_read("wheel", fun)
         return self._attempts.returned(low, self._limit(deadline), repeatable)

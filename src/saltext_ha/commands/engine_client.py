@@ -8,6 +8,7 @@ from typing import Any
 
 import salt.utils.user
 
+from saltext_ha.common import validators
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.replica import state_owner
@@ -61,17 +62,16 @@ def caller(user: Any) -> str:
 
 def switch(name: str, value: Any) -> bool:
     """
-    The argument *name* of a runner function, which is on or off; text, as a form of salt-api has.
+    The argument *name* of a runner function, which is on or off.
 
-    :raises HaError: it is neither. Any text but an empty one would count as on, so a mistyped
-        ``force=flase`` would do what it is to prevent.
+    :raises HaError: it is neither, such as a mistyped ``force=flase``.
     """
-    read = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
-    if read not in (True, False):
+    try:
+        return validators.on_off(value)
+    except ValueError as exc:
         plain = isinstance(value, (int, float, str)) or value is None
         given = repr(value)[:80] if plain else type(value).__name__
-        raise HaError(f"{name}={given}: takes True or False")
-    return bool(read)
+        raise HaError(f"{name}={given}: {exc}") from None
 
 
 def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Answer:

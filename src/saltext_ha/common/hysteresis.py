@@ -30,7 +30,7 @@ class Health:
     The state of one master.
 
     :ivar usable: whether calls should go to it; true until the first signal.
-    :ivar known: whether there was any signal from it.
+    :ivar known: whether signals from it have decided that; false before the first one.
     :ivar streak: how many signals in a row spoke against ``usable``.
     :ivar counted: when the last of these signals came (monotonic seconds).
     :ivar reason: the last signal, in words.
@@ -48,8 +48,9 @@ def after(health: Health, good: bool, reason: str, now: float, rules: Rules) -> 
     if good == health.usable:
         return Health(good, True, 0, health.counted, reason)
     if health.streak and now - health.counted < rules.spacing:
-        return replace(health, known=True, reason=reason)
+        return replace(health, reason=reason)
     streak = health.streak + 1
     if streak >= (rules.rise if good else rules.fall):
         return Health(good, True, 0, now, reason)
-    return Health(health.usable, True, streak, now, reason)
+    # Who has only failed so far is not known to work.
+    return Health(health.usable, health.known, streak, now, reason)

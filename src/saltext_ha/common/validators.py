@@ -29,6 +29,17 @@ def flag(value: Any) -> bool:
     return value
 
 
+def on_off(value: Any) -> bool:
+    """
+    ``True`` or ``False``, also as text, as a form of salt-api has it. Any other text is wrong: it
+    would count as on.
+    """
+    read = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else value
+    if read not in (True, False):
+        raise ValueError("takes True or False")
+    return bool(read)
+
+
 def number(low: float, high: float, what: str = "a number", or_zero: str = "") -> Check:
     """
     A number from *low* to *high*.
@@ -155,6 +166,14 @@ def kind(value: Any) -> str:
 def hidden(text: str) -> str:
     """*text* without user and password in URLs."""
     return re.sub(r"//[^\s\'\"]*@", "//***@", text)
+
+
+def misplaced(engine: str, settings: Iterable[str], where: str) -> str:
+    """The text about *settings* that stand in ``engines:``, and not *where* they belong."""
+    return (
+        f"engines: {engine}: takes no settings ({', '.join(settings)}); write them below {where}, "
+        f"and here  - {engine}: {{}}"
+    )
 
 
 def source(opts: Mapping[str, Any], otherwise: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
+from saltext_ha.config import mapping
 from saltext_ha.consistency import access, master_key, options, roots
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.facts import Facts
@@ -26,6 +27,11 @@ def take(mine: Mine) -> Facts:
     files = mine.files
     if isinstance(files, ConfigError):
         return Facts({}, {"": str(files)})
+    try:
+        mapping.parse(files)
+    except ConfigError as exc:
+        # No differences: what mends them is a restart.
+        return Facts({}, {"": f"{exc}; mend it first: the engine does not start with it"})
     leaves: dict[str, Any] = {}
     rules = [*master_key.CONFIG, *access.CONFIG, *options.compared(mine.opts, files)]
     for rule in [*rules, *SOURCES]:

@@ -32,9 +32,12 @@ log = logging.getLogger(__name__)
 RETRY = 10.0
 
 
-def start() -> None:
+def start(**misplaced: Any) -> None:
     """
     Run the engine; called by salt-master, returns when the master ends.
+
+    misplaced
+        Settings in ``engines:``, where other engines have theirs. They are refused.
 
     CLI Example:
 
@@ -42,6 +45,7 @@ def start() -> None:
 
         salt-run ha.status
     """
+    from saltext_ha.common import validators
     from saltext_ha.config import mapping
     from saltext_ha.engine import main
     from saltext_ha.transport import control_client
@@ -52,6 +56,9 @@ def start() -> None:
         settings = None
         try:
             settings = mapping.parse(__opts__)
+            if misplaced:
+                text = validators.misplaced("ha", misplaced, "ha: itself")
+                raise ConfigError(f"{settings.source}: {text}")
             return main.run(__opts__, settings)
         except (HaError, OSError) as exc:
             # Salt at once starts an ended engine again, for ever. That does not mend a wrong

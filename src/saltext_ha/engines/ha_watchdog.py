@@ -35,9 +35,12 @@ __opts__: dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-def start() -> None:
+def start(**misplaced: Any) -> None:
     """
     Run the engine; called by salt-minion, returns when the minion ends.
+
+    misplaced
+        Settings in ``engines:``, where other engines have theirs. They are refused.
 
     CLI Example:
 
@@ -45,11 +48,15 @@ def start() -> None:
 
         salt '*' ha.current_master
     """
+    from saltext_ha.common import validators
     from saltext_ha.config import watchdog
     from saltext_ha.minion.watchdog import run
 
     parent = os.getppid()
     try:
+        if misplaced:
+            wrong = validators.misplaced("ha_watchdog", misplaced, "ha: watchdog:")
+            raise ConfigError(f"{validators.source(__opts__, 'the minion configuration')}: {wrong}")
         run.run(__opts__, watchdog.parse(__opts__))
     except ConfigError as exc:
         log.critical("ha_watchdog not started: %s", exc)

@@ -9,7 +9,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 from saltext_ha.lint import check, collect, wire
 from saltext_ha.lint.check import Choice
-from saltext_ha.lint.model import HostFacts
+from saltext_ha.lint.model import MASTER, HostFacts
 from saltext_ha.transport import control_client
 
 Answer = dict[str, Any]
@@ -19,7 +19,7 @@ def minion(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
     """
     The answer of a minion (or of salt-call there).
 
-    :raises HaError: there is no such rule, or no configuration file.
+    :raises HaError: there is no such rule for minions, or no configuration file.
     """
     facts = collect.of_minion(running)
     choice = _choice(only, ignore, facts)
@@ -33,9 +33,9 @@ def master(running: Mapping[str, Any], only: Any = "", ignore: Any = "") -> Answ
     The answer of a master and its peers; if its engine does not run, of this master alone, with the
     others unknown.
 
-    :raises HaError: there is no such rule, or no configuration file.
+    :raises HaError: there is no such rule for masters, or no configuration file.
     """
-    chosen = check.codes(only, "only"), check.codes(ignore, "ignore")
+    chosen = check.asked(only, MASTER), check.codes(ignore, "ignore")
     payload = {"only": sorted(chosen[0]), "ignore": sorted(chosen[1])}
     try:
         settings = mapping.parse(running)
@@ -99,7 +99,7 @@ def _choice(only: Any, ignore: Any, facts: HostFacts) -> Choice:
     """
     What is asked for, without what the configuration ignores.
 
-    :raises HaError: there is no such rule.
+    :raises HaError: there is no such rule for these *facts*.
     """
     ignored = check.codes(ignore, "ignore") | check.configured(facts.options)
-    return Choice(check.codes(only, "only"), ignored)
+    return Choice(check.asked(only, facts.role), ignored)

@@ -15,6 +15,8 @@ from saltext_ha.lint.model import (
     FILES,
     GROUP,
     INFO,
+    MASTER,
+    MINION,
     SEVERITIES,
     Hit,
     HostFacts,
@@ -54,6 +56,24 @@ def codes(value: Any, where: str) -> frozenset[str]:
     if unknown := sorted(found - CODES):
         raise HaError(f"{where}: there is no rule {', '.join(unknown)}; see docs/lint.md")
     return frozenset(found)
+
+
+def asked(value: Any, role: str) -> frozenset[str]:
+    """
+    The codes of ``only=``, for the files of a *role*.
+
+    :raises HaError: there is no such rule, or it is about the other role: it would find nothing,
+        and the answer would look clean.
+    """
+    found = codes(value, "only")
+    other, command = (MINION, "salt MINION") if role == MASTER else (MASTER, "salt-run")
+    about = {MINION} if other == MINION else {MASTER, GROUP}
+    if misplaced := sorted(
+        rule.code for rule in RULES if rule.code in found and rule.about in about
+    ):
+        listed = ", ".join(misplaced)
+        raise HaError(f"only: {listed}: about {other}s; ask  {command} ha.lint only={misplaced[0]}")
+    return found
 
 
 def configured(options: Mapping[str, Any]) -> frozenset[str]:

@@ -19,10 +19,11 @@ import salt.config
 import salt.crypt
 import salt.utils.crypt
 
-from saltext_ha.common import master_key, version
+from saltext_ha.common import master_key, validators, version
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config import mapping as settings_of
+from saltext_ha.config import watchdog
 from saltext_ha.lint import sources
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member
 from saltext_ha.lint.rules import trust
@@ -112,8 +113,39 @@ def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> Host
     """The facts in the configuration files, without those of this machine."""
     settings, problems = read.settings, read.problems
     return HostFacts(
-        role, version.salt_release(), options, read.places(), settings, problems, KNOWN, read.merged
+        role,
+        version.salt_release(),
+        options,
+        read.places(),
+        settings,
+        problems,
+        KNOWN,
+        read.merged,
+        refused=_refused(role, options),
     )
+
+
+def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The option because of which our engine would not start, and why; None if it would."""
+    engine, where, parse = (
+        ("ha", "ha: itself", settings_of.parse)
+        if role == MASTER
+        else ("ha_watchdog", "ha: watchdog:", watchdog.parse)
+    )
+    listed = options.get("engines")
+    given: dict[str, Any] = {}
+    for each in listed if isinstance(listed, list) else [listed]:
+        given |= each if isinstance(each, Mapping) else {str(each): None}
+    if engine not in given:
+        return None
+    if isinstance(given[engine], Mapping) and given[engine]:
+        return "engines", validators.misplaced(engine, given[engine], where)
+    try:
+        parse(options)
+    except ConfigError as exc:
+        source = validators.source(options, f"the {role} configuration")
+        return "ha", str(exc).removeprefix(f"{source}: ")
+    return None
 
 
 def _state_owner(options: Mapping[str, Any]) -> str:

@@ -82,7 +82,8 @@ class HostFacts(HasOptions):
     the publish port which that master told this minion; ``addresses`` maps the hosts of a minion's
     masters to their IP addresses (None: unknown). ``fingerprint`` is that of the master key, on a
     minion as it has cached it. ``state_owner``: which other master uses, or tried to use, this
-    one's state folder. ``unknown``: what could not be looked at, and why.
+    one's state folder. ``refused``: why this package's engine would not start with these files, and
+    the option. ``unknown``: what could not be looked at, and why.
     """
 
     role: str
@@ -99,6 +100,7 @@ class HostFacts(HasOptions):
     addresses: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
     fingerprint: str | None = None
     state_owner: str = ""
+    refused: tuple[str, str] | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, option: str) -> float:

@@ -35,7 +35,7 @@ looked for in the main file, in `master.d` or `minion.d` and in what `include:` 
 that may not be read, a rule that failed): what is unknown is never fine. Else 1 with errors or
 warnings, else 0: hints (info) do not count. `salt-call` ends with 1 instead of 2, unless called
 with `--retcode-passthrough`; `salt` ends with 1 when any minion did not return 0, with `--static`
-never.
+never. In scripts on a master write `salt-ha lint`: `salt-run` exits 0 when an argument is mistyped.
 
 **Leaving rules out**: `ignore=HA707,HA708`, or for good, on a master or a minion:
 
@@ -45,7 +45,8 @@ ha:
     ignore: [HA707, HA708]
 ```
 
-`only=HA101,HA103` asks just these. `--out=json` has all that is shown, and why:
+`only=HA501,HA701` asks just these. On a master it takes no rules about minions, on a minion none
+about masters. `--out=json` has all that is shown, and why:
 
 ```
 {"kind": "lint", "status": "findings", "asked": ["m1", "m2"], "only": [],

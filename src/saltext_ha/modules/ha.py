@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
 
+from saltext_ha.common import validators
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.version import ours
@@ -94,7 +95,7 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         salt '*' ha.current_master ping=True timeout=2
         salt-call ha.current_master
     """
-    limit = _seconds(timeout)
+    limit, ping = _seconds(timeout), _switch("ping", ping)
     sent = _sent(kwargs, "ping and timeout")
     running = options.running(__opts__, sent_by=sent.get("__pub_master_id"))
     links = _links(running)
@@ -137,7 +138,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.masters
         salt '*' ha.masters ping=True timeout=2
     """
-    limit = _seconds(timeout)
+    limit, ping = _seconds(timeout), _switch("ping", ping)
     running = options.running(__opts__)
     links = _links(running)
     known = binding.masters(running, links)
@@ -224,7 +225,7 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     Known traps in the configuration files of this minion. Needs no master: ``salt-call --local``.
 
     only
-        Codes of the rules to check, such as ``HA101,HA201``.
+        Codes of the rules to check, such as ``HA101,HA201``; not those about masters.
 
     ignore
         Codes of rules to leave out, besides those of ``ha: lint: ignore:`` in the minion's
@@ -317,8 +318,12 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     from saltext_ha.minion.watchdog import request, run
 
     pid = options.pid(__opts__, bool(__opts__.get("caller")))
-    test = bool(__opts__.get("test")) if test is None else test
     answer: dict[str, Any] = {"from": None, "to": to, "result": False}
+    try:
+        test = bool(__opts__.get("test")) if test is None else _switch("test", test)
+    except SaltInvocationError as exc:
+        __context__["retcode"] = 1
+        return answer | {"comment": str(exc)}
     if pid is None:
         __context__["retcode"] = 1
         return answer | {"comment": _no_minion()}
@@ -387,6 +392,13 @@ def _sent(kwargs: dict[str, Any], takes: str) -> dict[str, Any]:
     if unknown:
         raise SaltInvocationError(f"{', '.join(unknown)}: takes only {takes}")
     return kwargs
+
+
+def _switch(name: str, value: Any) -> bool:
+    try:
+        return validators.on_off(value)
+    except ValueError as exc:
+        raise SaltInvocationError(f"{name}={value!r:.80}: {exc}") from None
 
 
 def _seconds(timeout: Any) -> float:

@@ -107,7 +107,7 @@ def lint(only: str = "", ignore: str = "") -> Answer:
     compared. Run it before a rollout: it reads the files, not what the masters run with.
 
     only
-        Codes of the rules to check, such as ``HA101,HA703``.
+        Codes of the rules to check, such as ``HA501,HA703``; not those about minions.
     ignore
         Codes of rules to leave out, besides those of ``ha: lint: ignore:``.
 

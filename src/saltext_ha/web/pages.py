@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.health.group_state import NOT_ASKED
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.transport.control_server import Command
 from saltext_ha.web.listener import HEADERS, Page
@@ -88,6 +89,8 @@ class Pages:
 
     async def minions(self, request: web.BaseRequest) -> web.Response:
         """Where minions are connected: those whose id matches ``glob``, at most ``limit``."""
+        if set(request.query) - {"glob", "limit"}:
+            return _json({"error": "takes glob and limit, nothing else"}, status=400)
         glob = request.query.get("glob", "*")
         limit = request.query.get("limit", "100")
         if not limit.isdecimal() or len(limit) > 6:
@@ -116,7 +119,9 @@ class Pages:
 
     async def events(self, request: web.BaseRequest) -> web.StreamResponse:
         """The same as ``/status.json``, every few seconds, as server-sent events."""
-        if self._streams >= MAX_STREAMS or request.method != "GET":
+        if request.method != "GET":
+            return web.Response(content_type="text/event-stream")
+        if self._streams >= MAX_STREAMS:
             text = "too many callers follow /events; ask /status.json instead\n"
             return web.Response(status=503, text=text)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
@@ -169,7 +174,8 @@ def callers(status: Mapping[str, Any]) -> dict[str, Any]:
         serves = row["state"] == "running" and health.get("healthy") is True
         url = health.get("url") or ""
         healthy = serves and bool(url)
-        reason = health.get("reason") or ("" if healthy else row["note"])
+        unasked = NOT_ASKED if health.get("asked") is False else ""
+        reason = health.get("reason") or ("" if healthy else row["note"] or unasked)
         masters.append(
             {
                 "url": url,

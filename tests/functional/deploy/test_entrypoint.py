@@ -148,6 +148,8 @@ def test_shellcheck_finds_nothing() -> None:
     ("settings", "said"),
     [
         ({"SALT_MASTER_ID": ""}, "SALT_MASTER_ID is not set"),
+        ({"SALT_HA_MASTER": "m1 m2"}, "SALT_HA_MASTER: no such variable; takes SALT_HA_ADDRESS, "),
+        ({"SALT_LOG_LEVEL": "warn"}, "SALT_LOG_LEVEL=warn: takes all, garbage, trace, "),
         ({"SALT_MASTER_ID": "m1: x"}, "SALT_MASTER_ID=m1: x: takes letters"),
         ({"SALT_MASTER_ID": "m1\nuser"}, "takes letters"),
         ({"SALT_MASTER_ROLE": "boss"}, "SALT_MASTER_ROLE=boss: takes primary, secondary or auto"),

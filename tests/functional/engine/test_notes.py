@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +153,40 @@ import json, sys
 from lab.engines import Place
 from saltext_ha.engines import ha
 ha.__opts__ = Place.of(json.loads(sys.argv[1])).opts
-ha.start()
+ha.start(**json.loads(sys.argv[2]))
 """
+
+
+@contextlib.contextmanager
+def starting(place: Place, **options: Any) -> Iterator[None]:
+    """A process that starts the engine as Salt does, with what stands in ``engines:``."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, json.dumps(place.data()), json.dumps(options)],
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said(place: Place) -> str:
+    """What a command is told of the engine."""
+    try:
+        return str(control_client.request(place.config.control_socket, "status"))
+    except EngineUnavailable as exc:
+        return str(exc)
+
+
+def test_settings_below_engines_are_named(tmp_path: Path) -> None:
+    """Other engines of Salt have theirs there."""
+    place = Place(tmp_path, "m1")
+    with starting(place, mode="observe"):
+        wait_for(lambda: "could not start at" in said(place), 60, "it says why")
+        wrong = "engines: ha: takes no settings (mode); write them below ha: itself"
+        assert wrong in said(place)
+        assert "mend it, and restart salt-master" in said(place)
 
 
 @pytest.mark.parametrize(("what", "reason"), [("", "is a link"), ("peers", "File exists")])
@@ -167,25 +201,16 @@ def test_why_an_engine_does_not_run(tmp_path: Path, what: str, reason: str) -> N
     else:
         wrong.symlink_to(real)
 
-    def said() -> str:
-        try:
-            answer: dict[str, Any] = control_client.request(place.config.control_socket, "status")
-        except EngineUnavailable as exc:
-            return str(exc)
-        return str(answer)
-
-    assert said() == f"the ha engine of this master is not running: {control_client.NOT_STARTED}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", START, json.dumps(place.data())], cwd=Path(__file__).parents[3]
+    assert (
+        said(place) == f"the ha engine of this master is not running: {control_client.NOT_STARTED}"
     )
-    try:
-        wait_for(lambda: "could not start at" in said(), 60, "it says why")
-        assert reason in said()
-        assert "tried again every 10 s" in said()
+    with starting(place):
+        wait_for(lambda: "could not start at" in said(place), 60, "it says why")
+        assert reason in said(place)
+        assert "tried again every 10 s" in said(place)
         wrong.unlink()
         real.rename(wrong)
-        wait_for(lambda: "'state': 'unknown'" in said(), 60, "it runs")
-    finally:
-        process.kill()
-        process.wait()
-    assert said() == f"the ha engine of this master is not running: {control_client.NOT_STARTED}"
+        wait_for(lambda: "'state': 'unknown'" in said(place), 60, "it runs")
+    assert (
+        said(place) == f"the ha engine of this master is not running: {control_client.NOT_STARTED}"
+    )

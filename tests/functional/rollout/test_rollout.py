@@ -98,6 +98,14 @@ def test_without_a_running_minion_the_file_is_written(opts: dict[str, Any]) -> N
     assert "-master_alive_interval: 30\n+master_alive_interval: 15" in changed["changes"]["diff"]
 
 
+def test_switches_that_are_texts(opts: dict[str, Any]) -> None:
+    for name in ("retry", "watchdog", "failback", "signed"):
+        refused = run(opts, **{name: "false"})
+        assert refused["result"] is False
+        assert f"{name}: 'false': takes True or False" in refused["comment"]
+    assert not target(opts).exists()
+
+
 def test_masters_that_tell_their_publish_ports_themselves(opts: dict[str, Any]) -> None:
     done = run(opts, type="hot", publish_port=None)
     assert done["result"] is True, done

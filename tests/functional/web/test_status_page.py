@@ -516,6 +516,8 @@ def test_where_minions_hang(tmp_path: Path) -> None:
         async with running(m1) as (engine,), aiohttp.ClientSession() as session:
             await eventually(m1, "/live", bool, "it listens")
             assert m1.config.status
+            async with session.head(m1.config.status.url + "/events") as answer:
+                assert (answer.status, answer.content_type) == (200, "text/event-stream")
             url = m1.config.status.url + "/minions.json"
             assert (await get(m1, "/minions.json"))["total"] == 0
             engine.made.pages._minions = minions
@@ -531,6 +533,10 @@ def test_where_minions_hang(tmp_path: Path) -> None:
                 async with session.get(url, params={"limit": wrong}) as answer:
                     assert (wrong, answer.status) == (wrong, 400)
                     assert "limit takes a number" in (await answer.json())["error"]
+            for wrong in ("tgt=web1", "glob=web1&max=3"):
+                async with session.get(f"{url}?{wrong}") as answer:
+                    assert (wrong, answer.status) == (wrong, 400)
+                    assert "takes glob and limit, nothing" in (await answer.json())["error"]
             engine.made.pages._minions = engine.made.bound.minions
             async with session.get(url, params={"glob": "G@os:Linux"}) as answer:
                 assert answer.status == 400

@@ -211,11 +211,34 @@ def test_http_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"spacing": "1"}, "spacing: '1'; takes a finite number of"),
         ({"rise": True}, "rise: True"),
         ({"verify": "/no/ca"}, "verify: /no/ca does not exist"),
+        ({"allow_insecure": "false"}, "allow_insecure: 'false'; takes True or False"),
+        ({"allow_insecure": 0}, "allow_insecure: 0; takes True or False"),
     ],
 )
 def test_wrong_options(option: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfiguration, match=message):
         SaltApiPool(["https://127.0.0.1:1"], username="ops", password="x", **option)
+
+
+@pytest.mark.parametrize("idempotent", ["false", "n", 0, None])
+def test_idempotent_is_true_or_false(idempotent: Any) -> None:
+    """A text would count as true, and the job may run twice."""
+    with SaltApiPool(["https://127.0.0.1:1"], username="ops", password="x") as pool:
+        for call in (
+            lambda: pool.local("*", "test.ping", idempotent=idempotent),
+            lambda: pool.local_async("*", "test.ping", idempotent=idempotent),
+            lambda: pool.runner("test.arg", idempotent=idempotent),
+            lambda: pool.wheel("key.delete", ["web1"], idempotent=idempotent),
+        ):
+            with pytest.raises(BadConfiguration, match=r"idempotent: .*; takes True or False"):
+                call()
+
+
+def test_an_empty_verify_is_one_that_is_not_set() -> None:
+    entry = ENTRY | {"username": "ops", "verify": ""}
+    assert endpoints([entry], {}, "masters")[0].verify is True
+    assert endpoints([ENTRY], {"username": "ops", "verify": ""}, "masters")[0].verify is True
+    assert endpoints([entry], {"verify": "/etc"}, "masters")[0].verify == "/etc"
 
 
 def test_a_password_is_used_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

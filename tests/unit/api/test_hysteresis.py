@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saltext_ha.api import NoMasterAvailable, SaltApiPool
 from saltext_ha.api.calls import publication
 from saltext_ha.api.jobs import new_jid, read_status
 from saltext_ha.api.minions import union
@@ -45,6 +46,22 @@ def play(signals: str, step: float = 10.0, health: Health | None = None) -> str:
 )
 def test_hysteresis(signals: str, expected: str) -> None:
     assert play(signals) == expected
+
+
+def test_who_never_answered_is_not_known_to_work() -> None:
+    one = after(Health(), False, "refused", 0.0, RULES)
+    soon = after(one, False, "refused", 0.5, RULES)
+    assert [(each.usable, each.known) for each in (one, soon)] == [(True, False)] * 2
+    assert not after(soon, False, "refused", 9.0, RULES).usable
+    assert after(soon, True, "", 9.0, RULES).known
+    pool = SaltApiPool(
+        ["http://127.0.0.1:1"], username="ops", password="x", probe_interval=600, deadline=5
+    )
+    with pool, pytest.raises(NoMasterAvailable):
+        pool.runner("test.arg")
+    (master,) = pool.status()["masters"]
+    assert (pool.status()["status"], master["healthy"]) == ("offline", None)
+    assert master["reason"] == "refused the connection"
 
 
 def test_many_signals_of_one_moment_are_one() -> None:

@@ -357,6 +357,16 @@ def test_files_that_do_not_parse_do_not_take_the_engine_along(master, text):
     assert exit_code(compare({"m1": taken, "m2": taken}, {})) == 2
 
 
+def test_nobody_is_told_to_restart_with_settings_that_the_engine_refuses(master):
+    running = master.opts()
+    master.write(open_mode=True, ha={"mdoe": "observe"})
+    taken = take(running)
+    assert "did you mean 'mode'?" in taken["running"].unknown[""]
+    assert "the engine does not start with it" in taken["running"].unknown[""]
+    result = compare({"m1": {**taken, "running": Facts()}, "m2": taken}, {})
+    assert (result["sections"]["running"]["differences"], exit_code(result)) == ([], 2)
+
+
 def test_an_include_that_does_not_parse(master):
     master.write(include="extra.conf")
     running = master.opts()

@@ -182,7 +182,10 @@ def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cluster_isolated_filesystem": None, "ha": {"name": "m1"}},
+        {
+            "cluster_isolated_filesystem": None,
+            "ha": {"name": "m1", "state_dir": "/var/lib/salt-ha"},
+        },
         dict.fromkeys(("id", "interface"), "m1.example.com") | {"cluster_peers": ["m2"]},
     ],
 )

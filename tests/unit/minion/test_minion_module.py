@@ -211,3 +211,22 @@ def test_masters_that_do_not_answer_are_an_error(
 def test_a_timeout_that_is_none_is_named(opts: dict[str, Any], timeout: Any) -> None:
     with pytest.raises(SaltInvocationError, match="timeout"):
         ha.masters(timeout=timeout)
+
+
+@pytest.mark.parametrize("wrong", ["n", "flase", "", 2, None])
+def test_a_switch_that_is_neither_on_nor_off_is_named(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, wrong: Any
+) -> None:
+    for asked in (ha.current_master, ha.masters):
+        with pytest.raises(SaltInvocationError, match=f"ping={wrong!r}: takes True or False"):
+            asked(ping=wrong)
+    monkeypatch.setattr(ha, "__context__", {}, raising=False)
+    if wrong is not None:  # as Salt's own test= says
+        assert f"test={wrong!r}: takes True or False" in ha.failover(test=wrong)["comment"]
+        assert ha.__context__ == {"retcode": 1}
+
+
+def test_a_switch_may_be_a_text(opts: dict[str, Any]) -> None:
+    """Forms of salt-api have nothing else."""
+    assert "ping" not in ha.current_master(ping="False")
+    assert all("ping" not in row for row in ha.masters(ping="false"))

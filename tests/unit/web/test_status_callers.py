@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.health import group_state
 from saltext_ha.web import pages
 from saltext_ha.web.pages import callers
 
@@ -21,6 +22,7 @@ SICK = row("m2", healthy=False, ready=False, reason="request port: timed out")
 WAITS = row("m2", ready=False, reason="not yet in sync with m1")
 STARTS = row("m2", healthy=None, ready=False, reason="starting: not asked yet")
 NO_API = row("m2", url="")
+UNASKED = row("m2", healthy=None, asked=False)
 SILENT: dict[str, Any] = {"name": "m2", "state": "running", "note": "", "health": {}}
 
 
@@ -58,6 +60,7 @@ def test_how_many_are_healthy(rows: list[dict[str, Any]], status: str, healthy: 
         # Its last answer said that it was well: that is over.
         (GONE, False, False, False, "refused the connection"),
         (NO_API, False, False, True, pages.NO_API),
+        (UNASKED, False, False, False, group_state.NOT_ASKED),
         (STARTS, False, False, False, "starting: not asked yet"),
         (SILENT, False, False, False, ""),
     ],

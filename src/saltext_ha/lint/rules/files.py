@@ -172,3 +172,17 @@ def merged_masters(facts: HostFacts) -> Hits:
     if len(found) > 1 and all(isinstance(s.value, list) for s in found):
         others = ", ".join(f"{s.place.file}:{s.place.line}" for s in found[:-1])
         yield Hit("master", f"and in {others}: {', '.join(facts.masters)}")
+
+
+@BOOK.rule(
+    "HA005",
+    ERROR,
+    "settings with which the engine of this package does not start",
+    why="A wrong key or value is never left out. After the next restart no keys are replicated, or "
+    "the watchdog watches no master.",
+    fix="mend it before the restart (docs/configuration.md)",
+    sources=("saltext_ha/engines/ha.py", "saltext_ha/engines/ha_watchdog.py"),
+)
+def refused(facts: HostFacts) -> Hits:
+    if facts.refused:
+        yield Hit(*facts.refused)
