@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
 
 SOON = 60.0
 TIMEOUT = 4
+STABLE = 10
 # Quick, and yet a master that is only slow is not left.
 LOOKS = {"interval": 1, "timeout": 0.9, "failures": 20, "report": 2}
 
@@ -60,7 +61,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
                 "web2",
                 [m1, m2],
                 "failover",
-                config=watched(**LOOKS, failback=True, stable=1),
+                config=watched(**LOOKS, failback=True, stable=STABLE),
             ),
         ]
         stock = lab.add_minion("stock", [m1], "hot", config={"master": m1.address})
@@ -252,7 +253,7 @@ def test_a_master_is_drained_and_filled_again(site: Site) -> None:
 
     wait_for(noted, SOON, "both moves are written down")
     before = journals()
-    time.sleep(5)
+    time.sleep(STABLE + 4)
     assert journals() == before
 
     back = site.m1.salt_run("ha.rebalance")

@@ -67,7 +67,9 @@ def test_a_master_that_is_away_is_taken_to_have_the_ports_of_this_one(tmp_path: 
     async def check() -> None:
         async with met(one, two) as (m1, m2):
             await m2.stop()
-            found, away = await Endpoints(m1.parts.group, one.opts, "127.0.0.1").all()
+            found, away = await Endpoints(
+                m1.parts.group, m1.parts.core, one.opts, "127.0.0.1"
+            ).all()
             assert set(away) == {"m2"}
             ports = [(each.name, each.request_port, each.publish_port) for each in found]
             assert ports == [("m1", 4516, 4515), ("m2", 4516, 4515)]
