@@ -112,6 +112,20 @@ def test_who_moves_it_has_a_moment_to_note_it(
     assert "salt/ha/minion/web1/failover" not in [data.get("tag") for _, data in salt.fired]
 
 
+def test_a_look_from_before_a_move_is_none_of_salt_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M1]
+    # It is moved, and that is noted, while the watchdog waits for its masters' answers.
+    salt.here, salt.steps = M2, [on(M1)]
+    asked = RecordedMove(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
+    watch.journal.add(asked)
+    assert turns(watch) == [M1, M2]
+    assert watch.journal.last() == asked
+
+
 def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

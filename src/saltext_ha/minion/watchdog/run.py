@@ -146,7 +146,10 @@ class Watch:
     def turn(self) -> float:
         """Look once and act; returns the seconds until the next turn."""
         look = self.place.looker.look(self.ask)
-        look = replace(look, pinned=self._follow(look))
+        pinned = self._follow(look)
+        if pinned is None:
+            return 0.0
+        look = replace(look, pinned=pinned)
         if look.current is not None:
             order = self.place.mover.turn(self.place.master(look.current))
             look = replace(look, order=order)
@@ -169,9 +172,10 @@ class Watch:
         said = report.report(minion_id, master, place.running, self.reports.every, place.of)
         place.mover.tell(report.TAG.format(id=minion_id), said)
 
-    def _follow(self, look: WatchdogLook) -> bool:
+    def _follow(self, look: WatchdogLook) -> bool | None:
         """
-        Note a change that the watchdog did not make; returns whether an operator made the last one.
+        Note a change that the watchdog did not make; returns whether an operator made the last one,
+        None if the minion was moved while *look* was taken: it says where it was before.
         """
         if look.current is None:
             return False
@@ -184,7 +188,9 @@ class Watch:
             if last.target == look.current:
                 break
             time.sleep(POLL)
-            last = self.journal.last() or last
+            last, now = self.journal.last() or last, self.place.looker.bound()
+            if now and now.configured == last.target != look.current:
+                return None
         if last.why == journal.ASKED and last.order:
             self.place.mover.order = orders.kept(last.order, self.place.masters)
         if last.target != look.current:
