@@ -545,6 +545,17 @@ def test_the_aes_key_is_rotated_once_however_many_keys_go(m1: Master, m2: Master
     assert m2.revoked == before + 1
 
 
+def once_made(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Somebody acts when the store shows the next move, and replica.db does not know it yet."""
+
+    def strike(name: str) -> None:
+        if name == "apply.store":
+            monkeypatch.undo()
+            act()
+
+    monkeypatch.setattr(applier, "point", strike)
+
+
 def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -552,13 +563,7 @@ def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
     shared(m1, m2, "web1")
     m1.move("web1", ACCEPTED, REJECTED)
     m1.scan()
-
-    def strike(name: str) -> None:
-        if name == "apply.store":
-            monkeypatch.undo()
-            m2.knock("web1", 0, ACCEPTED)
-
-    monkeypatch.setattr(applier, "point", strike)
+    once_made(monkeypatch, lambda: m2.knock("web1", 0, ACCEPTED))
     m2.learn(m1.records())
     assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
     assert m2.revoked == 1
@@ -575,13 +580,7 @@ def test_who_takes_a_move_back_at_once_is_heard(
     exchange(m1, m2)
     m1.move("web1", before, after)
     m1.scan()
-
-    def strike(name: str) -> None:
-        if name == "apply.store":
-            monkeypatch.undo()
-            m2.move("web1", after, before)
-
-    monkeypatch.setattr(applier, "point", strike)
+    once_made(monkeypatch, lambda: m2.move("web1", after, before))
     m2.learn(m1.records())
     m2.settle()
     exchange(m1, m2)
@@ -597,13 +596,7 @@ def test_a_deleted_key_that_comes_back_at_once_is_deleted_again(
     shared(m1, m2, "web1")
     m1.remove("web1")
     m1.scan()
-
-    def strike(name: str) -> None:
-        if name == "apply.store":
-            monkeypatch.undo()
-            m2.knock("web1", 0, ACCEPTED)
-
-    monkeypatch.setattr(applier, "point", strike)
+    once_made(monkeypatch, lambda: m2.knock("web1", 0, ACCEPTED))
     m2.learn(m1.records())
     m2.settle()
     assert m2.files() == {}
