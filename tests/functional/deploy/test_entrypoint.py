@@ -200,6 +200,13 @@ def test_the_least_that_it_takes(container: Container) -> None:
     assert not list((container.etc / "minion.d").iterdir())
 
 
+def test_what_kubernetes_sets_for_services_is_none_of_ours(container: Container) -> None:
+    where = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "4530", "SERVICE_PORT_PEERS": "4530"}
+    where |= {"PORT": "tcp://10.0.0.1:4530", "PORT_4530_TCP_ADDR": "10.0.0.1"}
+    services = {f"SALT_HA_M1_{name}": value for name, value in where.items()}
+    assert container.drop_in(services)["ha"]["name"] == "m1"
+
+
 @pytest.mark.parametrize("name", ["1", "0x1F", "on", "null", "2026-11-25", "1.5"])
 def test_names_that_yaml_takes_for_something_else(container: Container, name: str) -> None:
     """As of the slots of a swarm."""
