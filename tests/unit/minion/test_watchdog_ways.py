@@ -137,23 +137,6 @@ def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
     assert salt.order == [M3, M1, M2]
 
 
-def test_a_look_that_misses_the_old_connection_does_not_end_a_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    salt = Salt(monkeypatch, cachedir=str(tmp_path))
-    none = TcpLinks(frozenset())
-
-    def fire(tag: str, data: dict[str, str]) -> None:
-        salt.fire(tag, data)
-        salt.steps = [none, on(M1), on(M1), none]
-
-    monkeypatch.setattr(salt.site.mover, "fire", fire)
-    request.execute(salt.site, salt.opts, M2)
-    last = Journal(tmp_path).last()
-    assert last is not None
-    assert (last.source, last.target, last.why) == (M1, M2, journal.ASKED)
-
-
 @pytest.mark.parametrize("up", [{M1}, set()], ids=["it is back", "it is nowhere"])
 def test_a_move_that_leads_nowhere_is_not_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, up: set[str]

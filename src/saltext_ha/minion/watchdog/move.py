@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from saltext_ha.common.errors import reason_of
 from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.watchdog import order as orders
 from saltext_ha.minion.watchdog.order import Order
@@ -24,7 +23,6 @@ log = logging.getLogger(__name__)
 DISCONNECTED = "__master_disconnected"
 FAILBACK = "__master_failback"
 POLL = 0.1
-BACK = 20  # polls after which a minion that seems to be back where it was is believed to be
 
 
 class Mover:
@@ -86,18 +84,12 @@ class Mover:
         return reached
 
     def _arrival(self, here: SeenMaster, end: float) -> SeenMaster | None:
-        """
-        The master where the minion arrives, after its present connection is gone. One look may miss
-        a connection that is still there, on a busy machine.
-        """
-        gone, back = self.bound() is None, 0
+        """The master where the minion arrives, after its present connection is gone."""
+        gone = self.bound() is None
         while time.monotonic() < end:
             now = self.bound()
-            if now and now.configured != here.configured:
-                return now
             gone = gone or now is None
-            back = back + 1 if now and gone else 0
-            if now and back >= BACK:
+            if now and (gone or now.configured != here.configured):
                 return now
             time.sleep(POLL)
         return None
@@ -120,9 +112,6 @@ class Mover:
         """Fire an event on the minion's own bus."""
         import salt.utils.event
 
-        try:
-            with salt.utils.event.get_event("minion", opts=dict(self.opts), listen=False) as bus:
-                if not bus.fire_event(dict(data), tag):
-                    log.warning("not fired on the minion's bus: %s", tag)
-        except Exception as exc:  # Salt's client may fail when it closes, after it has fired
-            log.warning("perhaps not fired on the minion's bus: %s: %s", tag, reason_of(exc))
+        with salt.utils.event.get_event("minion", opts=dict(self.opts), listen=False) as bus:
+            if not bus.fire_event(dict(data), tag):
+                log.warning("not fired on the minion's bus: %s", tag)
