@@ -13,6 +13,7 @@ from typing import Any
 
 from saltext_ha.commands.arguments import glob_of, timeout_of
 from saltext_ha.common.batches import batches
+from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions import locator
 from saltext_ha.minions.connections import subscribers
@@ -164,7 +165,7 @@ class Bound:
                     counts = await self._core.run(self._core.replica.counts)
                     self._room.suit(counts.get(ACCEPTED, 0))
             turn += 1
-            await asyncio.sleep(SETTLE)
+            await rest(SETTLE)
             await self.settle()
 
     async def page(self, payload: Mapping[str, Any]) -> dict[str, Any]:

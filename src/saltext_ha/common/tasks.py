@@ -27,7 +27,7 @@ class Tasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks[name] = asyncio.ensure_future(self._guarded(name, work))
+        self._tasks[name] = asyncio.create_task(self._guarded(name, work), name=name)
 
     async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         try:

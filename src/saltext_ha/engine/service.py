@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from saltext_ha.commands.history import prune_regularly
+from saltext_ha.common.beat import rest
 from saltext_ha.common.complaints import Complaint, LoopErrors
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.tasks import Tasks
@@ -102,7 +102,7 @@ class Service:
                 parts.core.mode.name,
                 parts.core.replica.node,
             )
-            await self._watch_parent(os.getppid())
+            await self._stopped.wait()
         finally:
             parts.ending.begin()
             parts.bus.stop()
@@ -122,6 +122,7 @@ class Service:
         )
         seeking = AutoJoin(config, parts.trust, lambda: parts.identity, parts.notes)
         for name, work in (
+            ("parent", self._watch_parent(os.getppid())),
             ("members", following),
             ("retention", parts.retention.run()),
             ("expired invitations", parts.admission.tidy()),
@@ -172,7 +173,7 @@ class Service:
             lambda problem: log.error("ha state: %s", problem),
             lambda: log.info("ha state: the state folder is again the one of the start"),
         )
-        while not self._stopped.is_set() and os.getppid() == parent:
+        while os.getppid() == parent:
             complaint.note(self.parts.damage())
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stopped.wait(), 1.0)
+            await rest(1.0)
+        self.stop()

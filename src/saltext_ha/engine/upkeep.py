@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from saltext_ha.common.beat import rest
 from saltext_ha.membership.membership import Membership
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.rebuilding import Rebuilding
@@ -13,7 +14,7 @@ from saltext_ha.sync.shared_store import SharedStore
 log = logging.getLogger(__name__)
 
 MEMBERS_INTERVAL = 60.0
-LOOK = 0.5
+LOOK = 1.0
 
 
 async def follow_members(
@@ -36,4 +37,4 @@ async def follow_members(
         except OSError as exc:
             # For instance no file descriptor is left. The peers pinned before are still asked.
             log.debug("ha members: %s", exc)
-        await asyncio.sleep(LOOK)
+        await rest(LOOK)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import salt.cache
 
+from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.salt_bus.intake import FROM_MINION
@@ -99,7 +100,7 @@ class Arrivals:
         while True:
             if self.waits:
                 await self.step()
-            await asyncio.sleep(TURN)
+            await rest(TURN)
 
     @property
     def waits(self) -> bool:

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from saltext_ha.common.batches import BATCH, batches
+from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.keystore.minion_key import is_id
@@ -171,7 +172,7 @@ class Mines:
             if self._came:
                 with contextlib.suppress(StoreError):  # it cannot be read: try again later
                     await self.step()
-            await asyncio.sleep(EVERY)
+            await rest(EVERY)
 
     async def step(self) -> None:
         """See whose mine has come, and ask the peers about the others."""

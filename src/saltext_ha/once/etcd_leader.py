@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import EtcdError, HaError, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
@@ -143,7 +144,7 @@ class EtcdLeader:
                 except EtcdError as exc:
                     self._problem = str(exc)
                 self._tell()
-                await asyncio.sleep(TURN)
+                await rest(TURN)
         finally:
             with contextlib.suppress(EtcdError, asyncio.CancelledError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._give_up(), 1.0)

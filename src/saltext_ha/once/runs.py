@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
 from saltext_ha.once import run_rows
 from saltext_ha.once.leader import Leader
@@ -196,7 +197,7 @@ class Runs:
             if time.monotonic() >= due:
                 await asyncio.gather(*(self._compare(n, link) for n, link in self._up()))
                 due = time.monotonic() + self._interval
-            await asyncio.sleep(min(TURN, self._interval))
+            await rest(min(TURN, self._interval))
 
     async def _look_after(self) -> None:
         for (name, start), process in list(self._processes.items()):

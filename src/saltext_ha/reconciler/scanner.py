@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from saltext_ha.common.beat import rest
 from saltext_ha.common.tasks import Tasks
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hints
@@ -13,7 +12,7 @@ FOLDER_INTERVAL = 0.5
 # Salt's events tell of changes, too.
 WATCH_SHARE = 0.05
 # The folders' times show most changes, so a regular pass finds next to nothing.
-REGULAR_SHARE = 0.002
+REGULAR_SHARE = 0.001
 # A pass of any cost is delayed by at most this many intervals.
 LONGEST = 10
 
@@ -45,7 +44,7 @@ class Scanner:
         core = self._core
         wait = FOLDER_INTERVAL
         while True:
-            await asyncio.sleep(wait)
+            await rest(wait)
             cost = await core.scan() if await core.run(self._is_due) else 0.0
             wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
 
@@ -57,7 +56,7 @@ class Scanner:
     async def _scan_regularly(self) -> None:
         wait = self._interval
         while True:
-            await asyncio.sleep(wait)
+            await rest(wait)
             cost = await self._core.scan()
             watched = self._core.keeper.store.watched
             wait = pause(self._interval, cost, REGULAR_SHARE) if watched else self._interval

@@ -9,7 +9,6 @@ for each event whether the switch was on when the reactor heard it.
 
 from __future__ import annotations
 
-import asyncio
 import fnmatch
 import logging
 import os
@@ -25,6 +24,7 @@ import salt.utils.event
 import salt.utils.yaml
 import yaml
 
+from saltext_ha.common.beat import rest
 from saltext_ha.salt_bus.intake import HEARD
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Reactor:
                 if wrong and (due or told is not self.wanted):
                     told, at = self.wanted, time.monotonic()
                     self._tell()
-                await asyncio.sleep(TURN / 5 if wrong else TURN)
+                await rest(TURN / 5 if wrong else TURN)
         finally:
             self._over.set()
 

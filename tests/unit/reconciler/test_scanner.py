@@ -21,12 +21,12 @@ from saltext_ha.reconciler.scanner import (
 
 def test_a_small_store_is_looked_at_at_every_interval() -> None:
     assert pause(60, 0.0, REGULAR_SHARE) == 60
-    assert pause(60, 0.1, REGULAR_SHARE) == 60
+    assert pause(60, 0.05, REGULAR_SHARE) == 60
 
 
-def test_a_large_one_costs_a_fifth_of_a_percent_of_a_processor() -> None:
-    assert pause(60, 0.6, REGULAR_SHARE) == 300
-    assert pause(5, 0.02, REGULAR_SHARE) == 10
+def test_a_large_one_costs_a_tenth_of_a_percent_of_a_processor() -> None:
+    assert pause(60, 0.3, REGULAR_SHARE) == 300
+    assert pause(5, 0.01, REGULAR_SHARE) == 10
 
 
 def test_however_large_it_is_it_is_looked_at() -> None:

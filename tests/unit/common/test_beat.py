@@ -1,0 +1,75 @@
+"""Rests that end together."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from saltext_ha.common.beat import BEAT, rest
+
+
+def test_whatever_began_in_between_ends_in_one_turn_of_the_loop() -> None:
+    turn, ended = 0, []
+
+    async def one(late: int) -> None:
+        for _ in range(late):
+            await asyncio.sleep(0)
+        await rest(BEAT)
+        ended.append(turn)
+
+    async def act() -> None:
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count)
+
+        await rest(BEAT)  # to a beat: what begins soon after it ends at the next
+        loop.call_soon(count)
+        await asyncio.gather(*(one(number) for number in range(20)))
+
+    asyncio.run(act())
+    assert len(ended) == 20
+    assert len(set(ended)) == 1
+
+
+def test_each_rest_ends_at_another_beat() -> None:
+    async def act() -> list[float]:
+        ends = []
+        for _ in range(4):
+            await rest(BEAT)
+            ends.append(asyncio.get_running_loop().time())
+        return ends
+
+    for earlier, later in pairwise(asyncio.run(act())):
+        assert later // BEAT > earlier // BEAT
+
+
+def test_a_short_one_is_exact() -> None:
+    async def act() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(5):
+            await rest(0.001)
+        return loop.time() - began
+
+    assert asyncio.run(act()) < BEAT
+
+
+def test_one_that_is_broken_off_leaves_nothing() -> None:
+    errors: list[object] = []
+
+    async def act() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(what))
+        resting = asyncio.ensure_future(rest(BEAT))
+        await asyncio.sleep(0)
+        resting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resting
+        await rest(2 * BEAT)
+
+    asyncio.run(act())
+    assert not errors
