@@ -80,6 +80,8 @@ class Reactor:
         """Whether its switch is on, after the events read so far; None: not known yet."""
         self._answered: bool | None = None
         """Its last answer about its switch; None: none since it was started or told."""
+        self._told: bool | None = None
+        """What was last fired for its switch; what is fired next reaches the reactor after it."""
         self._early: list[tuple[str, Mapping[str, Any], float]] = []
         self._children: set[str] = set()
         self.wanted = False
@@ -87,8 +89,8 @@ class Reactor:
 
     @property
     def reacts(self) -> bool | None:
-        """Whether it reacts to events; None: it has not said so yet."""
-        return None if self._answered is None else self._on
+        """Whether it will react to an event that is fired now; None: it has not said so yet."""
+        return None if self._answered is None else self._on and self._told is not False
 
     def matches(self, tag: str) -> bool:
         """Whether a reactor is configured for *tag*."""
@@ -101,15 +103,15 @@ class Reactor:
         if not self.configured:
             return
         threading.Thread(target=self._listen, name="ha-reactor", daemon=True).start()
-        told, at = None, float("-inf")
+        tried, at = None, float("-inf")
         try:
             while True:
                 if self._new_processes():
                     self._answered = None  # the reactor may be one of them; its switch is on then
                 wrong = self._on is not self.wanted or self._answered is not self.wanted
                 due = time.monotonic() - at >= AGAIN
-                if wrong and (due or told is not self.wanted):
-                    told, at = self.wanted, time.monotonic()
+                if wrong and (due or tried is not self.wanted):
+                    tried, at = self.wanted, time.monotonic()
                     self._tell()
                 await rest(TURN / 5 if wrong else TURN)
         finally:
@@ -123,6 +125,7 @@ class Reactor:
         if self._on is None:
             self._fire(ASK, {"key": self._key})
         else:
+            self._told = self.wanted
             mine = {"id": self._opts["id"], "value": self.wanted, "key": self._key}
             self._fire(SET, mine)
 

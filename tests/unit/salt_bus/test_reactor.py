@@ -97,3 +97,18 @@ def test_it_is_asked_first_and_then_told() -> None:
     bus.reactor._tell()
     assert [tag for tag, _ in bus.fired] == [ASK, SET]
     assert bus.fired[1][1] == {"id": "m1_master", "value": True, "key": "secret"}
+
+
+def test_what_follows_the_word_to_stop_is_not_reacted_to() -> None:
+    bus = Bus()
+    bus.switches(True)
+    bus.reactor.wanted = False
+    bus.reactor._tell()
+    bus.tells(VALUE, result=True)  # an answer from before
+    assert bus.reactor.reacts is False  # though the bus has not told of it yet
+    bus.reactor.wanted = True
+    bus.reactor._tell()
+    bus.switches(False)  # what was fired first
+    assert bus.reactor.reacts is False
+    bus.switches(True)
+    assert bus.reactor.reacts is True
