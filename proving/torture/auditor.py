@@ -66,11 +66,13 @@ class Auditor:
         return self._loop.run(ask())
 
     def report(self, member: Member) -> Report | None:
-        """What the engine of *member* believes; None when it does not answer."""
+        """What the engine of *member* believes; None when it does not answer, or not for now."""
         try:
             summary = self.ask(member, "summary", {})
             shown = self.ask(member, "keys", {"glob": "*"})["keys"]
         except PeerError:
+            return None
+        if summary["busy"]:  # these numbers are old, or there are none
             return None
         table: dict[str, Entry] = {}
         for minion_id, state, key, denied in shown:
