@@ -269,8 +269,7 @@ class Reactions:
         until = time.monotonic() + GRACE
         async with self._locks.setdefault(peer.name, asyncio.Lock()):
             for number, tag, packed, age, genuine in rows[: 2 * BATCH]:
-                if not (self._leader.standing.leads and self._switch.reacts):
-                    raise HaError("its reactor does not react now")
+                self._check()
                 taken, last = self._taken.get(peer.name, ("", 0))
                 if taken == start and number <= last:
                     continue
@@ -280,6 +279,10 @@ class Reactions:
                     self._drop(f"{peer.name} hands over tag={tag!a:.200}: no reactor here has it")
                 self._taken[peer.name] = (start, number)
         return {}
+
+    def _check(self) -> None:
+        if not (self._leader.standing.leads and self._switch.reacts):
+            raise HaError("its reactor does not react now")
 
     async def _take_one(
         self, peer: str, tag: str, packed: bytes, age: float, genuine: bool, until: float
@@ -299,6 +302,7 @@ class Reactions:
         if event.done:
             self._counts["same"] += 1
             return
+        self._check()  # again: meanwhile another master may lead
         event.done = True
         self._counts["taken"] += 1
         self._again(tag, data, peer)

@@ -251,6 +251,23 @@ def test_what_one_that_led_took_is_not_handed_over_when_it_hears_it_later() -> N
     scene(play, "m1", "m2", "m3")
 
 
+def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_next_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reactions, "GRACE", 1.0)
+
+    async def play(m1: Master, m2: Master, m3: Master) -> None:
+        await lead(m1, m1, m2, m3)
+        m1.minions.add("web1")
+        m3.hears("e")
+        await until(lambda: m3.links["m1"].sent)
+        await lead(m2, m1, m2, m3)
+        await until(lambda: m3.told("handed") == 1)
+        assert (m1.reacted, m2.reacted) == ([], ["e"])
+
+    scene(play, "m1", "m2", "m3")
+
+
 def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
     async def play(m1: Master, m2: Master) -> None:
         fired: list[Mapping[str, Any]] = []
