@@ -242,13 +242,23 @@ class Reactions:
             size += len(each.packed)
         now = time.monotonic()
         rows = [[each.number, each.tag, each.packed, now - each.at, each.genuine] for each in batch]
+        call = self._links[leader].client.call
+        calling = asyncio.ensure_future(
+            call("react", {"start": self._start, "events": rows}, PATIENCE)
+        )
         try:
-            await self._links[leader].client.call(
-                "react", {"start": self._start, "events": rows}, PATIENCE
-            )
-        except (PeerError, KeyError) as exc:
+            # One that hangs is followed by another, perhaps by this master: do not wait for it.
+            while self._leader.standing.leader == leader and not calling.done():
+                await asyncio.wait([calling], timeout=TURN)
+            if not calling.done():
+                self._why = f"{leader} does not answer, and leads no more"
+                return False
+            calling.result()
+        except PeerError as exc:
             self._why = reason_of(exc)
             return False
+        finally:
+            calling.cancel()
         self._why = ""
         for each in batch:
             each.event.done = True

@@ -268,6 +268,19 @@ def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_next_lead
     scene(play, "m1", "m2", "m3")
 
 
+def test_nobody_waits_for_the_answer_of_one_that_leads_no_more() -> None:
+    async def play(m1: Master, m2: Master) -> None:
+        await lead(m1, m1, m2)
+        m2.links["m1"].answers.clear()
+        m2.hears("e")
+        await until(lambda: m2.links["m1"].sent)
+        m1.leader.follows = ""
+        await lead(m2, m2)
+        await until(lambda: m2.reacted == ["e"])
+
+    scene(play, "m1", "m2")
+
+
 def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
     async def play(m1: Master, m2: Master) -> None:
         fired: list[Mapping[str, Any]] = []
