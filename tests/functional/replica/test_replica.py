@@ -498,3 +498,42 @@ def test_accepted_ids_come_in_order_and_in_parts(path: Path) -> None:
     assert replica.accepted("*", "web3") == []
     assert replica.accepted("web[12]") == ["web1", "web2"]
     replica.close()
+
+
+def test_what_the_store_really_shows_is_counted_with_held_keys() -> None:
+    replica = Replica(None)
+    with replica.transaction():
+        for number in range(4):
+            write(replica, f"web{number}")
+        write(replica, "new", PENDING)
+        write(replica, "stranger", REJECTED)
+        write(replica, "old", DELETED)
+    assert replica.shown_counts() == {ACCEPTED: 4, PENDING: 1, REJECTED: 1}
+    with replica.transaction():
+        replica.held.add(["web0", "web1"], 1.0)  # gone
+        replica.held.add(["stranger", "old"], 1.0)  # back
+    assert replica.shown_counts() == {ACCEPTED: 4, PENDING: 1}
+    with replica.transaction():
+        replica.held.add(["web2", "web3"], 1.0)
+    assert replica.shown_counts() == {ACCEPTED: 2, PENDING: 1}
+
+
+def test_counting_held_keys_takes_twice_as_long_for_twice_as_many() -> None:
+    def steps(number: int) -> int:
+        replica = Replica(None)
+        ids = [f"web{number}" for number in range(number)]
+        with replica.transaction():
+            for minion_id in ids:
+                write(replica, minion_id)
+            replica.held.add(ids, 1.0)
+        done = 0
+
+        def count() -> None:
+            nonlocal done
+            done += 1
+
+        replica._db.set_progress_handler(count, 1)
+        assert replica.shown_counts() == {}
+        return done
+
+    assert 0 < steps(1000) < 3 * steps(500)
