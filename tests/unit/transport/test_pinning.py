@@ -65,5 +65,7 @@ def test_a_renewed_peer_keeps_all_but_its_certificate(tmp_path: Path, m3: Peer) 
         now, certificate="", fingerprint="", former=()
     )
     assert pinning.renewed(now, third.chain) is now
+    in_between = pinning.renewed(pinned, second.chain)
+    assert pinning.renewed(in_between, third.chain) == now
     with pytest.raises(TrustError, match=r"^m2: shows a certificate that does not follow"):
         pinning.renewed(pinned, [m3.certificate])
