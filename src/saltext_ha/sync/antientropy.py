@@ -121,7 +121,7 @@ def question(
     replica: Replica, buckets: Sequence[int], most: int = BYTES_PER_MESSAGE, in_parts: bool = False
 ) -> Asked:
     """
-    The question to :func:`answer_compare` about *buckets*, up to *most* bytes.
+    The question to :func:`.answer_compare` about *buckets*, up to *most* bytes.
 
     :param in_parts: leave out large buckets.
     """
