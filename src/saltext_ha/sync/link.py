@@ -25,7 +25,7 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import DELETED, REJECTED, Record
-from saltext_ha.sync import antientropy
+from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.antientropy import Answer, Comparison, Exchanged
 from saltext_ha.sync.outbox import Outbox
@@ -336,7 +336,7 @@ class Link:
             self._vouching.disowned(merged.disowned)
             done.learned += merged.learned
             if merged.dropped:
-                await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
+                await self.call("dropped", {"dropped": messages.rows_of_dropped(merged.dropped)})
         self._vouching.note(self.peer.name, reasons)
         mine = await core.run(antientropy.wanted, core.replica, want)
         await self._sender.send(mine)
@@ -350,7 +350,7 @@ class Link:
         """Push the most urgent message of the outbox; records that do not arrive stay there."""
         waiting = self._outbox.first()
         most = self._sender.limit.most
-        some = next(antientropy.messages((record for record, _ in waiting), most), [])
+        some = next(messages.packed((record for record, _ in waiting), most), [])
         refused = await self._sender.send(some)
         self._outbox.arrived(some)
         self._again += [record for record in refused if record.state in (DELETED, REJECTED)]

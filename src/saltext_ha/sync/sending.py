@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from saltext_ha.common.errors import MessageTooLarge, PeerRefused
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import Record
-from saltext_ha.sync import antientropy
-from saltext_ha.sync.antientropy import Call, Limit
+from saltext_ha.sync import messages
 from saltext_ha.sync.codec import to_wire
+from saltext_ha.sync.messages import Limit
 from saltext_ha.sync.vouching import Vouching, nodes_of
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,13 @@ class Sender:
     :param ask: asks the peer, and waits long enough for a large message.
     """
 
-    def __init__(self, name: str, core: Core, vouching: Vouching, ask: Call) -> None:
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        vouching: Vouching,
+        ask: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]],
+    ) -> None:
         self._name, self._core, self._vouching, self._ask = name, core, vouching, ask
         self.limit = Limit()
         self.trouble = ""
@@ -51,7 +58,7 @@ class Sender:
         left = [list(records)] if records else []
         while left:
             group = left.pop()
-            some = next(antientropy.messages(group, self.limit.most))
+            some = next(messages.packed(group, self.limit.most))
             if rest := group[len(some) :]:
                 left.append(rest)
             try:
@@ -76,7 +83,7 @@ class Sender:
         vouched = self._vouching.of(nodes_of(message))
         answer = await self._ask("push", {"records": message, "vouched": vouched})
         self._vouching.refused(self._name, answer.get("refused"))
-        await self._core.dropped_elsewhere(antientropy.read_told(answer.get("dropped", [])))
+        await self._core.dropped_elsewhere(messages.read_dropped(answer.get("dropped", [])))
 
     def note_refusal(self, reason: str) -> None:
         """The peer refused one message, though it is up: note that; log it if it is news."""

@@ -35,7 +35,7 @@ from saltext_ha.membership import admission, membership
 from saltext_ha.membership.group_secret import STANDING
 from saltext_ha.membership.invites import make_token
 from saltext_ha.replica.replica import Replica
-from saltext_ha.sync import answers, antientropy, retention
+from saltext_ha.sync import answers, messages, retention
 from saltext_ha.transport import (
     control_client,
     identity,
@@ -365,7 +365,7 @@ def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -
 )
 def test_what_is_not_told_properly(told: object) -> None:
     with pytest.raises(InvalidRecord):
-        antientropy.read_told(told)
+        messages.read_dropped(told)
 
 
 @pytest.mark.parametrize("keys", [[7], [None], [["web1"]], ["ab"], {"a": 1}, 7])
