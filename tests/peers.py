@@ -23,6 +23,12 @@ from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
 
 
+def some_peer(tmp_path: Path, name: str = "m2") -> Peer:
+    """A peer with a certificate of its own, which does not run."""
+    made = identity.load_or_create(tmp_path / f"of-{name}", name)
+    return make_peer(name, "https://10.0.0.2:4530", made.certificate)
+
+
 class Master:
     """One master: identity, trust, and a listener while it runs."""
 

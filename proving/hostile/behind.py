@@ -42,7 +42,7 @@ from saltext_ha.membership import token
 from saltext_ha.minions import job_specs
 from saltext_ha.replication import vouching
 from saltext_ha.replication.record import merge
-from saltext_ha.sync import antientropy, codec
+from saltext_ha.sync import codec, messages
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.peer import make_peer
 
@@ -131,7 +131,7 @@ def records(folder: Path) -> Iterator[Door]:
         assert wire.pack(wire.unpack(packed)) == packed, "packed again it is something else"
 
     def record(body: bytes) -> None:
-        found, _ = antientropy.read_records(_told(body)["records"])
+        found, _ = messages.read_records(_told(body)["records"])
         for one in found:
             minion_key.check_id(one.minion_id)
             minion_key.check(one.public_key)
@@ -142,7 +142,7 @@ def records(folder: Path) -> Iterator[Door]:
 
     def claims(body: bytes) -> None:
         told = _told(body)
-        found, _ = antientropy.read_records(told["records"])
+        found, _ = messages.read_records(told["records"])
         if not found:
             raise InvalidRecord("none")
         nodes = {node for one in found for node, _ in one.context}
@@ -172,7 +172,7 @@ def records(folder: Path) -> Iterator[Door]:
             "message": (message, ValueError),
             "records": (record, InvalidRecord),
             "claims": (claims, InvalidRecord),
-            "told": (lambda body: antientropy.read_told(_told(body)["dropped"]), InvalidRecord),
+            "told": (lambda body: messages.read_dropped(_told(body)["dropped"]), InvalidRecord),
             "context": (lambda body: codec.read_context(_told(body)["horizon"]), InvalidRecord),
             "order": (order, InvalidRecord),
             "page": (page, InvalidRecord),

@@ -20,7 +20,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.replication.vouching import Vouch
-from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync import answers, messages
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.vouching import Vouching
@@ -244,7 +244,7 @@ class Master:
             answer = await self.core.run(answers.answer_compare, self.replica, question)
             self.leases.answered(taken, answer, caller)
         elif method == "push":
-            records, reasons = antientropy.read_records(payload.get("records"))
+            records, reasons = messages.read_records(payload.get("records"))
             if reasons:
                 raise AssertionError(f"{self.name} refuses what it was sent: {reasons[0]}")
             with self.leases.receiving(len(records), lambda: self.kernel.now):

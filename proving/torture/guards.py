@@ -32,8 +32,8 @@ from saltext_ha.salt_bus import intake
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync import antientropy, outbox
 from saltext_ha.sync import vouching as proving
-from saltext_ha.sync.link import Link
 from saltext_ha.sync.outbox import Outbox
+from saltext_ha.sync.sending import Sender
 
 
 def sizes() -> None:
@@ -127,13 +127,13 @@ def until_it_arrived() -> None:
 
 def refused_revocations() -> None:
     """A revocation that a peer refused is not pushed again."""
-    send = Link._send
+    send = Sender.send
 
-    async def forget(self: Link, records: Any) -> Any:
+    async def forget(self: Sender, records: Any) -> Any:
         await send(self, records)
         return []
 
-    vars_of(Link)("_send", forget)
+    vars_of(Sender)("send", forget)
 
 
 def revocations_first() -> None:

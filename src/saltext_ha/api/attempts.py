@@ -46,11 +46,14 @@ class Attempts:
 
     def sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
         """Probe masters in doubt; those that do not work are tried last."""
-        bad = [master for master in order if master.doubted and not self._look(master, deadline)]
+        bad = [
+            master for master in order if master.doubted and not master.probe(self._share(deadline))
+        ]
         return [master for master in order if master not in bad] + bad
 
-    def _look(self, master: MasterApi, deadline: Deadline) -> bool:
-        return not master.doubted or master.probe(deadline.part(2, self._looking).remaining())
+    def _share(self, deadline: Deadline) -> float:
+        """Seconds of the time until *deadline* that a look at a master in doubt may take."""
+        return deadline.part(2, self._looking).remaining()
 
     def publish(
         self, low: dict[str, Any], order: list[MasterApi], deadline: Deadline, idempotent: bool
@@ -63,12 +66,9 @@ class Attempts:
             limit = deadline if last or not idempotent else deadline.part(len(order) - place)
             low["jid"] = new_jid()
             try:
-                master.look(limit.part(2, self._looking).remaining())
-                return (
-                    master,
-                    self._publisher.send(master, low, limit, patient=last or not idempotent),
-                    None,
-                )
+                master.look(self._share(limit))
+                answer = self._publisher.send(master, low, limit, patient=last or not idempotent)
+                return master, answer, None
             except Settled as found:
                 return master, None, found.status
             except NotSent as exc:
@@ -110,7 +110,7 @@ class Attempts:
         for place, master in enumerate(order):
             try:
                 tries = len(order) - place
-                master.look(deadline.part(2, self._looking).remaining())
+                master.look(self._share(deadline))
                 return master, master.call(low, deadline.part(tries if repeatable else 1), tries)
             except NotSent as exc:
                 reasons[master.name] = str(exc)

@@ -28,7 +28,7 @@ from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 PORTION = 2000
 """Lines in one message."""
@@ -46,8 +46,8 @@ _INTRODUCED, _WROTE, _MADE = "introduced", "wrote", "made"
 class Dealings:
     """Asks all members for pins and writes, and answers their questions."""
 
-    def __init__(self, group: Group, core: Core, trust: Trust) -> None:
-        self._group, self._core, self._trust = group, core, trust
+    def __init__(self, group: Group, core: Core, pins: Pins) -> None:
+        self._group, self._core, self._pins = group, core, pins
 
     def for_peers(self) -> dict[str, Handler]:
         return {
@@ -65,7 +65,7 @@ class Dealings:
         :param but: the member that is not asked.
         """
         found = self._own_pins()
-        asked = sorted(self._trust.pinned().keys() - {but})
+        asked = sorted(self._pins.pinned().keys() - {but})
         answers, errors = await self._ask_all(asked, self._pins_of)
         for pins in answers.values():
             found += pins
@@ -171,7 +171,7 @@ class Dealings:
     def _own_pins(self) -> list[Pin]:
         return [
             Pin(self._group.name, peer.name, peer.fingerprint, peer.introducer, peer.added)
-            for peer in self._trust.pinned().values()
+            for peer in self._pins.pinned().values()
         ]
 
     async def _tell_pins(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

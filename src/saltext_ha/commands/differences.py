@@ -14,7 +14,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication import preview
 from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
-from saltext_ha.sync import antientropy
+from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.sync.key_rows import moved_row
@@ -101,7 +101,7 @@ class Differences:
                     core.replica.records, RECORDS, link.call
                 )
                 async for answer in self._compared(link, buckets):
-                    learn(antientropy.read_records(answer.get("records"))[0])
+                    learn(messages.read_records(answer.get("records"))[0])
                     learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
                 # Even if the records agree, a store may be behind: paused, or not writable.
                 lagging |= await self._keys.differing_ids(link)
@@ -133,7 +133,7 @@ class Differences:
         """What a peer answers about *buckets*."""
         core = self._core
         in_parts = link.info.get("parts") is True
-        limit = antientropy.Limit()
+        limit = messages.Limit()
         return antientropy.Comparison(
             core.replica, core.run, partial(link.call, timeout=SLOW), limit, in_parts=in_parts
         ).answers(buckets)

@@ -29,6 +29,7 @@ from saltext_ha.membership.unattended import Applicant, find_group
 from saltext_ha.replica import state_owner
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.transport import identity
+from saltext_ha.transport.pins import Pins
 from saltext_ha.transport.trust import Trust
 
 LONGEST = 86400
@@ -228,7 +229,7 @@ class _Wish:
         )
 
 
-def _begin_replica(settings: HaConfig, trust: Trust) -> None:
+def _begin_replica(settings: HaConfig, pins: Pins) -> None:
     """
     Make a replica.db if there never was one.
 
@@ -237,7 +238,7 @@ def _begin_replica(settings: HaConfig, trust: Trust) -> None:
     nothing.
     """
     database = settings.state_dir / REPLICA_FILE
-    if trust.peers() or database.exists():
+    if pins.peers() or database.exists():
         return
     with contextlib.closing(Replica(database)) as replica, replica.transaction():
         replica.meta.blank = False

@@ -34,7 +34,8 @@ from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.preview import NOTHING, SideKnowledge, joined, meeting
 from saltext_ha.sync.key_rows import conflict_row, moved_row
 from saltext_ha.transport import control_client, identity
-from saltext_ha.transport.trust import PEERS_DIR, Trust
+from saltext_ha.transport.peer_files import PEERS_DIR
+from saltext_ha.transport.trust import Trust
 
 
 @dataclass

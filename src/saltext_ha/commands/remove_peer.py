@@ -20,7 +20,7 @@ from saltext_ha.replication.record import DECISIONS, Dot
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Removed
+from saltext_ha.transport.removals import Removed
 from saltext_ha.transport.trust import Trust
 
 WEEK = 7 * 86400.0
@@ -70,7 +70,7 @@ class RemovePeer:
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
         name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
         pinned = name in self._trust.pinned()
-        if not pinned and name not in {note.name for note in self._trust.removed()}:
+        if not pinned and name not in {note.name for note in self._trust.removals.notes()}:
             there = ", ".join(sorted(self._group.peers)) or "none"
             raise HaError(f"there is no peer {name!r}; peers: {there}")
         span = _span(payload.get("since"))

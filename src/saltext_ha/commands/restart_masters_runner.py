@@ -8,6 +8,7 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, engine, say
 from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.common.validators import is_number
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health.fitness import unfit
 
@@ -21,7 +22,7 @@ def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
     :param timeout: seconds that one may take, as the user gave them.
     :raises HaError: nothing was restarted; says why.
     """
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+    if not is_number(timeout) or not timeout > 0:
         raise HaError(f"timeout={timeout!r:.80}: takes seconds, more than 0")
     rows = _rows(settings)
     order = [*sorted(rows.keys() - {settings.name}), settings.name]

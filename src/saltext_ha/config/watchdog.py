@@ -26,7 +26,7 @@ class WatchdogSettings:
     :ivar failures: looks in a row that must fail before the minion is moved; the next one after a
         failure comes after a fifth of ``interval``.
     :ivar jitter: a move is delayed by a random time of up to so many seconds, so that not all
-    minions of a dead master arrive on the next one at once; [more for thousands of
+        minions of a dead master arrive on the next one at once; [more for thousands of
         minions](minions.md#thousands-of-minions).
     :ivar failback: go back to the first master of the list when it has worked for ``stable``.
         Not with ``random_master``, which leaves no master to prefer.

@@ -63,17 +63,22 @@ def for_pillar() -> Walk:
     How the master walks when it renders pillar: it follows links and ignores nothing. (Salt tries
     to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their list.)
     """
-    return Walk(True, True, lambda relative, full: False, lambda relative: False)
+    return Walk(
+        follow=True,
+        links=True,
+        ignored=lambda relative, full: False,
+        closed=lambda relative: False,
+    )
 
 
 def for_modules() -> Walk:
     """Files from which Salt may load modules: without hidden ones and what Python makes of them."""
     return Walk(
-        True,
-        True,
-        lambda relative, full: _MADE.search(relative) is not None,
+        follow=True,
+        links=True,
+        ignored=lambda relative, full: _MADE.search(relative) is not None,
         # Those of another user, such as .git, often cannot be listed.
-        lambda relative: _MADE.search(f"{relative}/") is not None,
+        closed=lambda relative: _MADE.search(f"{relative}/") is not None,
     )
 
 
@@ -103,8 +108,7 @@ def environments(roots: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 def files(folders: Sequence[str], walk: Walk) -> dict[str, Seen]:
     """Relative path → file, for one environment; the first folder that has it wins."""
     served: dict[str, Seen] = {}
-    for folder in folders:
-        top = str(folder)
+    for top in folders:
         try:
             status = Path(top).stat()
         except OSError:

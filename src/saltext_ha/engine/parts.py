@@ -244,7 +244,7 @@ class Parts:
             self.opts,
             host=config.address,
             core=self.core,
-            trust=self.trust,
+            pins=self.trust,
             links=self.links,
             echoes=Echoes(config.name, self.bus, self.announce, self.proofs),
             damage=self.damage,

@@ -27,7 +27,7 @@ from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.sync import shared_store
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Opened(NamedTuple):
 def open_keeper(
     opts: Mapping[str, Any],
     config: HaConfig,
-    trust: Trust,
+    pins: Pins,
     identity: Callable[[], Identity],
     *,
     counters: Counters,
@@ -63,15 +63,15 @@ def open_keeper(
     replica = _open_replica(config.state_dir / REPLICA_FILE, notes)
     state_owner.move_in(config)
     try:
-        vouching = Vouching(replica, identity, trust)
+        vouching = Vouching(replica, identity, pins)
         # It counts as lost until a peer was asked, not only at the first start.
-        lost = replica.meta.blank and bool(trust.peers() or trust.problems())
+        lost = replica.meta.blank and bool(pins.peers() or pins.problems())
         vouching.begin()
         with replica.transaction():
             replica.meta.mode = config.mode
             if not lost:
                 replica.meta.blank = replica.meta.adopted = False
-        mode, shared_with = _write_mode(opts, config, trust, replica, lost)
+        mode, shared_with = _write_mode(opts, config, pins, replica, lost)
         if lost:
             log.warning("ha %s", ADOPTING if mode.adopting else PULLING)
         store = open_store(opts)
@@ -102,7 +102,7 @@ def open_keeper(
 
 
 def _write_mode(
-    opts: Mapping[str, Any], config: HaConfig, trust: Trust, replica: Replica, lost: bool
+    opts: Mapping[str, Any], config: HaConfig, pins: Pins, replica: Replica, lost: bool
 ) -> tuple[WriteMode, list[str]]:
     """Whether the store may be written, and the masters that shared it."""
     member = cluster.of(opts)
@@ -110,7 +110,7 @@ def _write_mode(
     mode = WriteMode(config.mode, in_cluster, lost, adopted=lost and replica.meta.adopted)
     shared_with = []
     if not mode.never:
-        members = trust.pinned()
+        members = pins.pinned()
         shared_with = [name for name in replica.meta.shared_with if name in members]
         mode.shared = shared_store.reason(shared_with)
     if replica.meta.paused:

@@ -8,7 +8,7 @@ from saltext_ha.common.errors import reason_of
 from saltext_ha.common.looks import Looks
 from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.transport import identity
-from saltext_ha.transport.trust import PEERS_DIR
+from saltext_ha.transport.peer_files import PEERS_DIR
 
 
 class StateFolder:

@@ -26,7 +26,7 @@ from saltext_ha.health.echoes import Echoes
 from saltext_ha.health.verdict import Result
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.link import Link
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -95,14 +95,14 @@ class Watcher:
         *,
         host: str,
         core: Core,
-        trust: Trust,
+        pins: Pins,
         links: Mapping[str, Link],
         echoes: Echoes,
         damage: Callable[[], str],
         behind: Callable[[], str],
     ) -> None:
         self._settings, self._opts, self._host = settings, opts, host
-        self._core, self._trust, self._links = core, trust, links
+        self._core, self._pins, self._links = core, pins, links
         self._echoes, self._damage, self._lag = echoes, damage, behind
         self._api = api_of(opts)
         self.draining = False
@@ -186,7 +186,7 @@ class Watcher:
         links = self._links
         waiting = [
             name
-            for name in sorted(self._trust.peers())
+            for name in sorted(self._pins.peers())
             if name not in links or links[name].up is None
         ]
         if waiting:

@@ -122,7 +122,7 @@ class Admission:
         joiner, invite = self._entitled(payload, host)
         self._check_joiner(joiner)
         unreachable = await self._try(joiner, payload)
-        shared = self._shared(invite)
+        shared = dict(self._share(invite))
         point("invite.consume")
         # Use up the token first: a crash in between costs a token, but never admits two masters.
         if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
@@ -165,7 +165,7 @@ class Admission:
         refused = unreachable = ""
         try:
             self._check_joiner(joiner)
-            self._shared(invite)
+            self._share(invite)  # are the keys there that the invitation promises?
             if not after:  # the first of many calls
                 unreachable = await self._try(joiner, payload)
         except TrustError as exc:
@@ -235,9 +235,6 @@ class Admission:
             )
         return why
 
-    def _shared(self, invite: Invite) -> dict[str, Any]:
-        return dict(self._share(invite))
-
     def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
         if self._secret is None:
             raise TrustError(
@@ -247,15 +244,15 @@ class Admission:
         return self._secret.admit(self._membership.identity.fingerprint, joiner, payload)
 
     def _proven(
-        self, payload: Mapping[str, Any], joiner: Peer, group: object, after: bytes | None
+        self, payload: Mapping[str, Any], joiner: Peer, group: str, after: bytes | None
     ) -> Invite:
         invite = self._invites.find(payload.get("invite"), joiner.fingerprint)
         mac = payload.get("mac")
         asked = (self._membership.identity.fingerprint, joiner.fingerprint, joiner.name, joiner.url)
         if after is None:
-            expected = request_mac(invite.key, *asked, str(group))
+            expected = request_mac(invite.key, *asked, group)
         else:
-            expected = plan_mac(invite.key, *asked, str(group), after)
+            expected = plan_mac(invite.key, *asked, group, after)
         if not isinstance(mac, bytes) or not hmac.compare_digest(mac, expected):
             wrong = self._wrong_proofs[invite.id] = self._wrong_proofs.get(invite.id, 0) + 1
             if wrong >= MAX_WRONG_PROOFS:

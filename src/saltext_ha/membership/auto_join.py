@@ -105,7 +105,7 @@ class AutoJoin:
         self._found[url] = server
         if self._is_member(url):
             return
-        for removed in self._trust.removed():
+        for removed in self._trust.removals.notes():
             if removed.fingerprint == server:
                 raise HaError(
                     f"{removed.name} was removed from this group and stays out; take it from ha: "

@@ -23,7 +23,8 @@ from saltext_ha.common.refusals import Allowance
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer, Removed, make_peer, read_peer
+from saltext_ha.transport.peer import Peer, make_peer, read_peer
+from saltext_ha.transport.removals import Removed
 from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class Membership:
             "self": self._ourselves(),
             "group": self.group,
             "members": [_described(peer) for peer in self._trust.pinned().values()],
-            "removed": [removed.__dict__ for removed in self._trust.removed()],
+            "removed": [removed.__dict__ for removed in self._trust.removals.notes()],
         }
 
     def digest(self) -> bytes:
@@ -100,7 +101,7 @@ class Membership:
         16 bytes that are equal on two masters with the same offers, so they need not exchange them.
         """
         members = {peer.fingerprint for peer in self._trust.pinned().values()}
-        removed = {note.fingerprint for note in self._trust.removed()}
+        removed = {note.fingerprint for note in self._trust.removals.notes()}
         parts = [self.group, *sorted(members | {self.identity.fingerprint}), "", *sorted(removed)]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).digest()
 
@@ -140,7 +141,7 @@ class Membership:
         ours = False
         mine = self.identity.fingerprints
         out: list[str] = []
-        barred = {note.fingerprint for note in self._trust.removed()}
+        barred = {note.fingerprint for note in self._trust.removals.notes()}
         for entry in removed:
             note = Removed(
                 _text(entry.get("fingerprint"), 100),
@@ -161,7 +162,7 @@ class Membership:
                 problems.append(str(exc))
         problems += self.moved(peer, payload.get("self"))
         adopted: list[str] = []
-        barred = {note.fingerprint for note in self._trust.removed()}
+        barred = {note.fingerprint for note in self._trust.removals.notes()}
         for entry in members:
             try:
                 member = read_peer(entry)

@@ -38,6 +38,7 @@ from saltext_ha.membership.token import mac_key, reply_mac
 from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer, read_peer
+from saltext_ha.transport.pins import Pins
 from saltext_ha.transport.trust import Trust
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
@@ -112,7 +113,7 @@ async def apply(
     return accept(own.identity, own.trust, own.group, reply, place)
 
 
-async def _check_inviter(trust: Trust, reply: Mapping[str, Any], url: str, server: str) -> None:
+async def _check_inviter(pins: Pins, reply: Mapping[str, Any], url: str, server: str) -> None:
     """
     Try to reach the inviter where this master will call it from now on: not at *url*, where it was
     found, but at the URL in ``ha: peers``, or else at the URL that it tells.
@@ -124,7 +125,7 @@ async def _check_inviter(trust: Trust, reply: Mapping[str, Any], url: str, serve
     if not isinstance(first, Mapping):
         return
     there = read_peer(first)
-    called = trust.url_of(there)
+    called = pins.url_of(there)
     why = "" if called == url else await unreached(called, server)
     if why and called != there.url:
         raise TrustError(

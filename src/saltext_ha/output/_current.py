@@ -145,6 +145,6 @@ def _told(opts: Mapping[str, Any]) -> Mapping[str, str]:
 @functools.lru_cache
 def _names(name: str, address: str, state_dir: Any) -> Mapping[str, str]:
     # Salt prints each minion by itself, and there may be thousands.
-    from saltext_ha.transport import trust
+    from saltext_ha.transport import peer_files
 
-    return {**trust.addresses(state_dir), address: name}
+    return {**peer_files.addresses(state_dir), address: name}

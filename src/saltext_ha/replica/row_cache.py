@@ -75,6 +75,10 @@ class Rows:
             self._bring_shown([minion_id])
         return self._shown[minion_id]
 
+    def is_known(self, minion_id: str) -> bool:
+        """Whether an id has any row."""
+        return bool(self.records(minion_id)) or self.shown(minion_id) is not NOTHING
+
     # -- writing
 
     def put(self, record: Record) -> tuple[bytes, bytes]:
@@ -84,10 +88,6 @@ class Rows:
         new = known[record.fingerprint] = Kept(record, record_digest(record))
         self._to_write[record.minion_id, record.fingerprint] = new
         return old.digest if old else b"", new.digest
-
-    def is_known(self, minion_id: str) -> bool:
-        """Whether an id has any row."""
-        return bool(self.records(minion_id)) or self.shown(minion_id) is not NOTHING
 
     def add(self, record: Record, applied: Applied, mark: int) -> tuple[bytes, bytes]:
         """:meth:`put` and :meth:`show` for an id without rows; returns both new digests."""
@@ -134,8 +134,8 @@ class Rows:
 
     def undo(self) -> None:
         """The transaction was undone: forget all rows."""
-        for unwritten in (self._records, self._shown, self._to_write, self._to_show):
-            unwritten.clear()
+        for rows in (self._records, self._shown, self._to_write, self._to_show):
+            rows.clear()
 
     # -- inside
 

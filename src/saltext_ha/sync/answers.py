@@ -24,14 +24,12 @@ from saltext_ha.replication.digest import (
 )
 from saltext_ha.replication.record import Record
 from saltext_ha.sync.codec import to_wire
+from saltext_ha.sync.messages import BYTES_PER_MESSAGE, size_of
 from saltext_ha.sync.repair_leases import SHARED
 from saltext_ha.transport import wire
 
 RECORDS = "records"
 PLACEMENTS = "placements"
-BYTES_PER_MESSAGE = 2 * 1024 * 1024
-"""Most bytes of records in one message: far below the limits of a body and of an answer."""
-
 Position = tuple[int, str, bytes]
 """Bucket, id and key of a record: the order of answers."""
 
@@ -204,10 +202,3 @@ def digests_in_parts(replica: Replica, bucket: int, salt: bytes, parts: int) -> 
     """The digests of the *parts* into which *salt* divides a bucket."""
     items = replica.digests_in(bucket).items()
     return digests_of_parts(((pair[0], digest) for pair, digest in items), salt, parts)
-
-
-def size_of(record: Record) -> int:
-    """The size of a record in a message, in bytes, or slightly more."""
-    texts = sum(len(value.by) + len(value.on) for value in record.values)
-    values, nodes = len(record.values), len(record.context)
-    return len(record.public_key) + 4 * (len(record.minion_id) + texts) + 64 * values + 28 * nodes

@@ -12,7 +12,7 @@ a fresh salt (:func:`.part_of`), and a full answer says where to continue.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,15 +28,13 @@ from saltext_ha.replication.digest import (
     part_of,
     parts_for,
 )
-from saltext_ha.replication.record import Record, record_digest
-from saltext_ha.sync.answers import BYTES_PER_MESSAGE, Position, digests_in_parts, position, size_of
-from saltext_ha.sync.codec import from_wire
+from saltext_ha.replication.record import Record
+from saltext_ha.sync.answers import Position, digests_in_parts, position
+from saltext_ha.sync.messages import BYTES_PER_MESSAGE, Limit, read_records
 from saltext_ha.sync.repair_leases import SHARED
 from saltext_ha.transport import wire
 
 RECORDS_PER_MESSAGE = 2000
-LEAST = 64 * 1024
-"""Bytes of the smallest message; a peer that refuses even that cannot be asked."""
 LARGE_BUCKET = 128
 """Ids in a bucket; with 100 000 keys it has two."""
 
@@ -121,7 +119,7 @@ def question(
     replica: Replica, buckets: Sequence[int], most: int = BYTES_PER_MESSAGE, in_parts: bool = False
 ) -> Asked:
     """
-    The question to :func:`answer_compare` about *buckets*, up to *most* bytes.
+    The question to :func:`.answer_compare` about *buckets*, up to *most* bytes.
 
     :param in_parts: leave out large buckets.
     """
@@ -161,20 +159,6 @@ def question_about_parts(
         entries += _shortened(items)
         taken += 1
     return Asked([[bucket, entries]], taken)
-
-
-class Limit:
-    """The size of messages that a peer takes; another release may take less than ours sends."""
-
-    def __init__(self) -> None:
-        self.most = BYTES_PER_MESSAGE
-
-    def halve(self) -> bool:
-        """The peer refused a message for its size: halve it; False if that is too small."""
-        if self.most <= LEAST:
-            return False
-        self.most //= 2
-        return True
 
 
 class Comparison:
@@ -303,23 +287,6 @@ def wanted(replica: Replica, want: Any) -> list[Record]:
     return [record for record in found if record]
 
 
-def read_records(raw: Any) -> tuple[list[Record], list[str]]:
-    """
-    The valid records in what a peer sent, and why others are invalid.
-
-    :raises InvalidRecord: *raw* is no list at all.
-    """
-    if not isinstance(raw, list):
-        raise InvalidRecord("records is not a list")
-    records, reasons = [], []
-    for entry in raw:
-        try:
-            records.append(from_wire(entry))
-        except InvalidRecord as exc:
-            reasons.append(str(exc))
-    return records, reasons
-
-
 class Answer(NamedTuple):
     """A peer's answer about some buckets, with checked records: see :mod:`.answers`."""
 
@@ -337,44 +304,6 @@ def read_answer(raw: dict[str, Any]) -> Answer:
     :raises InvalidRecord: it makes no sense.
     """
     return Answer(*read_records(raw.get("records")), raw.get("vouched"), raw.get("want"))
-
-
-def told(dropped: Iterable[Record]) -> list[Any]:
-    """``[id, key, digest]`` of records that a peer offered, but all masters have dropped."""
-    return [[r.minion_id, r.fingerprint, record_digest(r)] for r in dropped]
-
-
-def ids_of(raw: Any) -> list[str]:
-    """The ids of the records in a message, valid or not."""
-    entries = raw if isinstance(raw, list) else []
-    return [
-        entry[0] for entry in entries if isinstance(entry, list) and entry and type(entry[0]) is str
-    ]
-
-
-def read_told(raw: Any) -> dict[tuple[str, bytes], bytes]:
-    """
-    A peer's answer of :func:`told`: (id, key) → digest.
-
-    :raises InvalidRecord: it makes no sense.
-    """
-    entries = wire.rows(raw, "list of what was dropped", str, bytes, bytes)
-    return {(minion_id, key): digest for minion_id, key, digest in entries}
-
-
-def messages(records: Iterable[Record], most: int = BYTES_PER_MESSAGE) -> Iterator[list[Record]]:
-    """*records* in lists, each for one message of *most* bytes; a larger record goes alone."""
-    message: list[Record] = []
-    size = 0
-    for record in records:
-        more = size_of(record)
-        if message and size + more > most:
-            yield message
-            message, size = [], 0
-        message.append(record)
-        size += more
-    if message:
-        yield message
 
 
 def portions(buckets: Sequence[int], replica: Replica) -> list[list[int]]:

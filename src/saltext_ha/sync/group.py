@@ -18,7 +18,7 @@ from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 T = TypeVar("T")
 
@@ -40,20 +40,20 @@ class Group:
     """
 
     def __init__(
-        self, name: str, core: Core, trust: Trust, links: Mapping[str, Link], timeout: float
+        self, name: str, core: Core, pins: Pins, links: Mapping[str, Link], timeout: float
     ) -> None:
         self.name, self.links, self.timeout = name, links, timeout
-        self._core, self._trust = core, trust
+        self._core, self._pins = core, pins
 
     @property
     def peers(self) -> Mapping[str, Peer]:
         """The other masters, by name."""
-        return self._trust.peers()
+        return self._pins.peers()
 
     @property
     def unread(self) -> list[str]:
         """Why files of peers cannot be read; such a peer is missing from :attr:`peers`."""
-        return list(self._trust.problems().values())
+        return list(self._pins.problems().values())
 
     @property
     def masters(self) -> list[str]:
@@ -62,7 +62,7 @@ class Group:
 
     def unasked(self) -> dict[str, str]:
         """Masters that cannot be asked: they have just joined, or their file cannot be read."""
-        unread = {Path(file).stem: why for file, why in self._trust.problems().items()}
+        unread = {Path(file).stem: why for file, why in self._pins.problems().items()}
         return {**unread, **dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)}
 
     def for_peers(self) -> dict[str, Handler]:

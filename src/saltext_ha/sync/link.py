@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any
 
 from saltext_ha.common.ahead import ahead
@@ -16,7 +16,6 @@ from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
-    MessageTooLarge,
     PeerMistrust,
     PeerRefused,
     PeerUnreachable,
@@ -26,13 +25,13 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import DELETED, REJECTED, Record
-from saltext_ha.sync import antientropy
+from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
-from saltext_ha.sync.antientropy import Answer, Comparison, Exchanged, Limit
-from saltext_ha.sync.codec import to_wire
+from saltext_ha.sync.antientropy import Answer, Comparison, Exchanged
 from saltext_ha.sync.outbox import Outbox
 from saltext_ha.sync.repair_leases import MANY, SHARED, RepairLeases
-from saltext_ha.sync.vouching import Vouching, nodes_of
+from saltext_ha.sync.sending import Sender
+from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
@@ -43,8 +42,6 @@ LARGE = 60.0  # seconds for a message of thousands of records
 MAX_BACKOFF = 30.0
 MAX_OUTBOX = 50_000
 MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
-# Refused parts of one message: enough to find one refused record among thousands.
-MAX_REFUSALS = 32
 # Reasons that are logged while a peer is down.
 MAX_REASONS = 5
 # Branches, of 256, that one peer repairs in one go, while others may repair the rest.
@@ -95,8 +92,6 @@ class Link:
         """When the peer last answered, in ``time.monotonic`` seconds."""
         self.since = time.monotonic()
         self.info: dict[str, Any] = {}
-        self.trouble = ""
-        """Why the peer refuses something, though it is up; empty if it takes everything."""
         self.identity = identity
         self.client = PeerClient(identity, peer, timeout)
         self._mistrusted = mistrusted
@@ -110,9 +105,7 @@ class Link:
         self._interval = interval
         self._backoff = interval
         self._outbox = Outbox()
-        self._limit = Limit()
-        self._refusals: list[str] = []
-        """Refusals in this round, and of pushes since the last round."""
+        self._sender = Sender(peer.name, core, vouching, self._ask)
         self._again: list[Record] = []
         """Refused revocations, to be pushed again."""
         self._wake = asyncio.Event()
@@ -125,6 +118,11 @@ class Link:
     def tried(self) -> bool:
         """Whether the peer has answered, or failed to answer, since this link was made."""
         return self._told is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why the peer refuses something, though it is up; empty if it takes everything."""
+        return self._sender.trouble
 
     def push(self, records: Iterable[Record]) -> None:
         """
@@ -219,7 +217,7 @@ class Link:
             if not self.up:
                 self.up = None  # from now on all changes are kept for the peer
                 self.info = await self.call("hello", self._greeting())
-                self._limit = Limit()
+                self._sender.begin_anew()
                 vouched = self._vouching.read(self.info.pop("vouched", None))
                 self._vouching.disowned(await self._core.meet(vouched, self.peer.name))
                 await self._met(self)
@@ -236,8 +234,7 @@ class Link:
                 )
             self._backoff = self._interval
             self.up, self.error = True, ""
-            self.trouble = self._refusals[0] if self._refusals else ""
-            self._refusals.clear()
+            self._sender.end_round()
             self._tell(True)
             return done
 
@@ -269,7 +266,7 @@ class Link:
                     await self._repair(claimed, shared, done)
             except PeerRefused as exc:
                 # The peer refused these branches, and is up: go on with the rest.
-                self._note_refusal(str(exc))
+                self._sender.note_refusal(str(exc))
             finally:
                 self._leases.free(claimed, self.peer.name)
         return done
@@ -291,7 +288,7 @@ class Link:
             core.replica,
             core.run,
             self._ask,
-            self._limit,
+            self._sender.limit,
             in_parts=self.info.get("parts") is True,
             more={SHARED: shared},
         )
@@ -323,7 +320,7 @@ class Link:
         """The peer refused a part of a round; the caller of a whole round must be told."""
         if not shared:
             raise exc
-        self._note_refusal(str(exc))
+        self._sender.note_refusal(str(exc))
 
     async def _ask(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
         return await self.call(method, payload, LARGE)
@@ -339,10 +336,10 @@ class Link:
             self._vouching.disowned(merged.disowned)
             done.learned += merged.learned
             if merged.dropped:
-                await self.call("dropped", {"dropped": antientropy.told(merged.dropped)})
+                await self.call("dropped", {"dropped": messages.rows_of_dropped(merged.dropped)})
         self._vouching.note(self.peer.name, reasons)
         mine = await core.run(antientropy.wanted, core.replica, want)
-        await self._send(mine)
+        await self._sender.send(mine)
         done.received += len(records)
         done.sent += len(mine)
         done.refused += len(reasons)
@@ -352,56 +349,15 @@ class Link:
     async def _flush(self) -> None:
         """Push the most urgent message of the outbox; records that do not arrive stay there."""
         waiting = self._outbox.first()
-        some = next(antientropy.messages((record for record, _ in waiting), self._limit.most), [])
-        refused = await self._send(some)
+        most = self._sender.limit.most
+        some = next(messages.packed((record for record, _ in waiting), most), [])
+        refused = await self._sender.send(some)
         self._outbox.arrived(some)
         self._again += [record for record in refused if record.state in (DELETED, REJECTED)]
         if len(refused) < len(some):
             # The peer answers when its key store has the records.
             since = min(since for _, since in waiting[: len(some)])
             self._counters.arrived(self.peer.name, time.monotonic() - since)
-
-    async def _send(self, records: Sequence[Record]) -> list[Record]:
-        """
-        Push *records*, in as many messages as needed. A refused message is sent again in parts, so
-        that one refused record does not hold up the others.
-
-        :return: the refused records. :raises PeerUnreachable: the peer does not answer.
-        """
-        refused: list[Record] = []
-        refusals = 0
-        left = [list(records)] if records else []
-        while left:
-            group = left.pop()
-            some = next(antientropy.messages(group, self._limit.most))
-            if rest := group[len(some) :]:
-                left.append(rest)
-            try:
-                message = [to_wire(record) for record in some]
-                vouched = self._vouching.of(nodes_of(message))
-                answer = await self._ask("push", {"records": message, "vouched": vouched})
-                self._vouching.refused(self.peer.name, answer.get("refused"))
-                await self._core.dropped_elsewhere(antientropy.read_told(answer.get("dropped", [])))
-            except PeerRefused as exc:
-                half = len(some) // 2
-                if half and isinstance(exc, MessageTooLarge) and self._limit.halve():
-                    left.append(some)
-                elif half and refusals < MAX_REFUSALS:
-                    refusals += 1
-                    left += [some[half:], some[:half]]
-                else:
-                    refused += some
-                    named = ascii(some[0].minion_id)[1:-1]
-                    more = f" and {len(some) - 1} more" if len(some) > 1 else ""
-                    self._note_refusal(f"{exc} (the key of {named}{more})")
-        return refused
-
-    def _note_refusal(self, reason: str) -> None:
-        """The peer refused one message, though it is up: note that; log it if it is news."""
-        if not self.trouble and not self._refusals:
-            log.warning("ha peer refuses: name=%s reason=%s", self.peer.name, reason)
-        if len(self._refusals) < MAX_REFUSALS:
-            self._refusals.append(reason)
 
     def _note(self, exc: Exception) -> None:
         """Note that a call failed; log it if that is news, and wait longer before the next try."""

@@ -9,12 +9,12 @@ from saltext_ha.replication.record import Record
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 
 class Links(Mapping[str, Link]):
     """
-    The links to the peers that *trust* has pinned, by the peer's name.
+    The links to the peers that *pins* has, by the peer's name.
 
     :param identity: returns the present identity of this master.
     :param make: makes the link to a peer, with that identity.
@@ -23,12 +23,12 @@ class Links(Mapping[str, Link]):
 
     def __init__(
         self,
-        trust: Trust,
+        pins: Pins,
         identity: Callable[[], Identity],
         make: Callable[[Peer, Identity], Link],
         tasks: Tasks,
     ) -> None:
-        self._trust, self._identity, self._make = trust, identity, make
+        self._pins, self._identity, self._make = pins, identity, make
         self._tasks = tasks
         self._links: dict[str, Link] = {}
         self._seen: tuple[int, Identity] | None = None
@@ -55,10 +55,10 @@ class Links(Mapping[str, Link]):
     async def follow(self) -> None:
         """Give every pinned peer one link, under its present address and certificate."""
         identity = self._identity()
-        seen = self._trust.generation(), identity
+        seen = self._pins.generation(), identity
         if seen == self._seen:
             return
-        peers = dict(self._trust.peers())
+        peers = dict(self._pins.peers())
         for name, link in list(self._links.items()):
             if peers.get(name) != link.peer or link.identity is not identity:
                 del self._links[name]

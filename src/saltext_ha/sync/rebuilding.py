@@ -11,7 +11,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ class Rebuilding:
     """
 
     def __init__(
-        self, core: Core, trust: Trust, links: Links, pull: Callable[[Link], Awaitable[bool]]
+        self, core: Core, pins: Pins, links: Links, pull: Callable[[Link], Awaitable[bool]]
     ) -> None:
-        self._core, self._trust, self._links, self._pull = core, trust, links, pull
+        self._core, self._pins, self._links, self._pull = core, pins, links, pull
         self._problem = ""
         self._asked: frozenset[str] = frozenset()
         self._again = float("-inf")
@@ -58,7 +58,7 @@ class Rebuilding:
             return
         links = list(self._links.values())
         up = [link for link in links if link.up]
-        if self._trust.peers() or self._trust.problems():
+        if self._pins.peers() or self._pins.problems():
             if not up:
                 self._problem = ""  # the status says so of each peer
                 return
@@ -96,9 +96,9 @@ class Rebuilding:
                 (whole if await self._pull(link) else lost).append(name)
             except HaError as exc:
                 problems[name] = str(exc)
-        for name in self._trust.peers().keys() - {*whole, *lost, *problems}:
+        for name in self._pins.peers().keys() - {*whole, *lost, *problems}:
             problems[name] = self._links[name].error if name in self._links else "not asked yet"
-        unread = list(self._trust.problems().values())
+        unread = list(self._pins.problems().values())
         if (problems or unread) and not whole:
             said = [f"{name}: {why}" for name, why in sorted(problems.items())] + unread
             said += [f"{name}: lost its replica.db, too" for name in lost]

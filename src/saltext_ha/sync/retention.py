@@ -29,7 +29,7 @@ from saltext_ha.sync.links import Links
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,10 @@ class Retention:
     """
 
     def __init__(
-        self, name: str, core: Core, trust: Trust, links: Links, *, keep: float, pause: float
+        self, name: str, core: Core, pins: Pins, links: Links, *, keep: float, pause: float
     ) -> None:
         self._name, self._core = name, core
-        self._trust, self._links = trust, links
+        self._pins, self._links = pins, links
         self._keep, self._pause = keep, pause
 
     def for_peers(self) -> dict[str, Handler]:
@@ -124,7 +124,7 @@ class Retention:
 
     def others(self) -> list[str]:
         """The other masters of the group; all of them must agree."""
-        return sorted(self._trust.peers())
+        return sorted(self._pins.peers())
 
     async def drop_old(self) -> int:
         """

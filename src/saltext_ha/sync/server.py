@@ -10,7 +10,7 @@ from typing import Any
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.vouching import Vouch
-from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync import answers, messages
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.repair_leases import RepairLeases
@@ -106,7 +106,7 @@ class SyncServer:
         return await core.run(answers.answer_placed, core.replica, payload)
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        records, reasons = antientropy.read_records(payload.get("records"))
+        records, reasons = messages.read_records(payload.get("records"))
         vouching, leases = self._vouching, self._leases
         vouched = vouching.read(payload.get("vouched"), records)
         with leases.receiving(len(records), time.monotonic):
@@ -115,14 +115,14 @@ class SyncServer:
         vouching.note(peer.name, reasons)
         vouching.disowned(merged.disowned)
         # Count refused records, too: sent again, they would be no better.
-        leases.received(antientropy.ids_of(payload.get("records")), peer.name)
+        leases.received(messages.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,
             "refused": reasons[:10],
-            "dropped": antientropy.told(merged.dropped),
+            "dropped": messages.rows_of_dropped(merged.dropped),
         }
 
     async def _dropped(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        told = antientropy.read_told(payload.get("dropped"))
+        told = messages.read_dropped(payload.get("dropped"))
         await self._core.dropped_elsewhere(told)
         return {}

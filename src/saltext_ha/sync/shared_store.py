@@ -22,7 +22,7 @@ from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +38,14 @@ class SharedStore:
     def __init__(
         self,
         core: Core,
-        trust: Trust,
+        pins: Pins,
         links: Links,
         *,
         names: Iterable[str],
         patience: float,
     ) -> None:
         self.names = set(names)
-        self._core, self._trust, self._links = core, trust, links
+        self._core, self._pins, self._links = core, pins, links
         self._patience = patience
         self._remembered = set(self.names)  # not asked again since the restart
         self._checks: dict[str, asyncio.Lock] = {}
@@ -70,7 +70,7 @@ class SharedStore:
 
     async def check_all(self) -> None:
         """Check all peers at once; peers that cannot be asked are checked later."""
-        gone = self.names - self._trust.pinned().keys()
+        gone = self.names - self._pins.pinned().keys()
         if gone:
             await self._end(gone)
 

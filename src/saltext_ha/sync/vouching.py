@@ -25,7 +25,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +56,11 @@ class Vouching:
 
     :param replica: says how far this master has written.
     :param identity: returns its present identity.
-    :param trust: says which masters belong to the group.
+    :param pins: says which masters belong to the group.
     """
 
-    def __init__(self, replica: Replica, identity: Callable[[], Identity], trust: Trust) -> None:
-        self._replica, self._identity, self._trust = replica, identity, trust
+    def __init__(self, replica: Replica, identity: Callable[[], Identity], pins: Pins) -> None:
+        self._replica, self._identity, self._pins = replica, identity, pins
         self._seen: object = None
         self._keys: dict[bytes, list[ec.EllipticCurvePublicKey]] = {}
         self._signed: Vouch | None = None
@@ -152,11 +152,11 @@ class Vouching:
 
     def _follow(self) -> None:
         """Update the certificates of all members."""
-        trust, own = self._trust, self._identity()
-        seen = trust.generation(), own
+        pins, own = self._pins, self._identity()
+        seen = pins.generation(), own
         if seen == self._seen:
             return
-        masters = [own.chain, *((*p.former, p.certificate) for p in trust.pinned().values())]
+        masters = [own.chain, *((*p.former, p.certificate) for p in pins.pinned().values())]
         self._keys = {
             fingerprint: list(keys.values())
             for keys in map(_certificates, masters)
@@ -167,7 +167,7 @@ class Vouching:
 
     def name_of(self, owner: bytes) -> str:
         """The name of the peer with the certificate *owner*; empty if no peer has it."""
-        peers = self._trust.peers().values()
+        peers = self._pins.peers().values()
         wanted = owner.hex(":")
         return next((peer.name for peer in peers if wanted in peer.fingerprints), "")
 
@@ -197,7 +197,7 @@ class Vouching:
 
     def notes(self) -> list[str]:
         """The notes for the status; only about peers that are in the group."""
-        members, now = self._trust.peers(), time.monotonic()
+        members, now = self._pins.peers(), time.monotonic()
         return [
             f"{what}: {noted.reason}"
             for what, noted in self._noted.items()

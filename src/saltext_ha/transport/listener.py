@@ -24,7 +24,7 @@ from saltext_ha.transport.connection import Connection, Limits
 from saltext_ha.transport.http_server import HttpServer
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.trust import Trust
+from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class PeerListener:
     def __init__(
         self,
         identity: Identity,
-        trust: Trust,
+        pins: Pins,
         handlers: Mapping[str, Handler],
         host: str,
         port: int,
@@ -75,13 +75,13 @@ class PeerListener:
         refusals: Refusals | None = None,
     ) -> None:
         self._identity = identity
-        self._trust = trust
+        self._pins = pins
         self._handlers = dict(handlers)
         self._strangers = dict(strangers or {})
         self._host = host
         self._port = port
         self._limits = limits or Limits(max_body=wire.MAX_BODY)
-        self._refusals = refusals or Refusals(trust.last_change)
+        self._refusals = refusals or Refusals(pins.last_change)
         self._failures = Allowance()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._context: ssl.SSLContext | None = None
@@ -130,9 +130,9 @@ class PeerListener:
         self._context = None
 
     def _tls_context(self) -> ssl.SSLContext:
-        generation = self._trust.generation()
+        generation = self._pins.generation()
         if self._context is None or generation != self._context_generation:
-            pinned = [peer.certificate for peer in self._trust.peers().values()]
+            pinned = [peer.certificate for peer in self._pins.peers().values()]
             self._context = tls.server_context(self._identity, pinned)
             self._context_generation = generation
         return self._context
@@ -200,7 +200,7 @@ class PeerListener:
         """Check that the caller may call the method; the pins are looked up for every request."""
         peer = None
         if connection.fingerprint is not None:
-            peer = self._trust.by_fingerprint(connection.fingerprint)
+            peer = self._pins.by_fingerprint(connection.fingerprint)
             if peer is None:
                 raise _Refused(403, "not_pinned", "your certificate is not pinned here any more")
         version = request.headers.get(wire.PROTOCOL_HEADER, "")

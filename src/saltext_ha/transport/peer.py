@@ -1,4 +1,4 @@
-"""The description of a peer (its name, its URL, its certificates), checked; and a removed peer."""
+"""The description of a peer (its name, its URL, its certificates), checked."""
 
 from __future__ import annotations
 
@@ -40,15 +40,6 @@ class Peer:
     def address(self) -> str:
         """``host:port``, for messages."""
         return urlsplit(self.url).netloc
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A certificate that was removed from the group, and the name of its master."""
-
-    fingerprint: str
-    name: str
-    removed: str = ""
 
 
 def make_peer(

@@ -7,7 +7,7 @@ for that with ``absent``, or by ``saltext_ha_up``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -30,6 +30,9 @@ from saltext_ha.web.snapshot import Taken
 STATES = (OK, DEGRADED, UNKNOWN)
 KEY_STATES = ("accepted", "pending", "rejected", "denied")
 
+Row = Mapping[str, Any]
+"""What the status says of one master."""
+
 
 def render(own: Own, taken: Taken, accept: str) -> tuple[bytes, str]:
     """The metrics, and their content type, in the format that *accept* asks for."""
@@ -42,14 +45,14 @@ def render(own: Own, taken: Taken, accept: str) -> tuple[bytes, str]:
 
 class _Collector:
     def __init__(self, own: Own, taken: Taken) -> None:
-        self._from = own
+        self._own = own
         self._status = taken.data
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, as Prometheus' client takes them."""
         yield from self._group()
         yield from self._masters()
-        yield from self._own()
+        yield from self._this_master()
         yield from self._counted()
 
     def _group(self) -> Iterator[Metric]:
@@ -121,8 +124,8 @@ class _Collector:
         yield mines
         yield _by_master("seen_seconds", "Since it last answered.", rows, lambda r: r["seen"])
 
-    def _own(self) -> Iterator[Metric]:
-        own = self._from
+    def _this_master(self) -> Iterator[Metric]:
+        own = self._own
         good = GaugeMetricFamily(
             "saltext_ha_check_ok", "Health questions to this master.", labels=["check"]
         )
@@ -153,7 +156,7 @@ class _Collector:
         yield about
 
     def _counted(self) -> Iterator[Metric]:
-        counters = self._from.counters
+        counters = self._own.counters
         took = HistogramMetricFamily(
             "saltext_ha_propagation_seconds",
             "From a change noticed here until the peer's key store has it.",
@@ -179,12 +182,12 @@ class _Collector:
         yield CounterMetricFamily(
             "saltext_ha_failovers",
             "Minions that moved to this master.",
-            self._from.failovers.count,
+            self._own.failovers.count,
         )
         refused = CounterMetricFamily(
             "saltext_ha_refused", "Peers and strangers turned away.", labels=["reason"]
         )
-        for reason, count in sorted(self._from.refused().items()):
+        for reason, count in sorted(self._own.refused().items()):
             refused.add_metric([reason], count)
         yield refused
 
@@ -193,7 +196,10 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"saltext_ha_{name}", text, value)
 
 
-def _by_master(name: str, text: str, rows: Any, read: Any) -> GaugeMetricFamily:
+def _by_master(
+    name: str, text: str, rows: Iterable[Row], read: Callable[[Row], Any]
+) -> GaugeMetricFamily:
+    """A value for each master, by *read*; None: it is not known."""
     family = GaugeMetricFamily(f"saltext_ha_{name}", text, labels=["master"])
     for row in rows:
         value = read(row)
@@ -202,9 +208,9 @@ def _by_master(name: str, text: str, rows: Any, read: Any) -> GaugeMetricFamily:
     return family
 
 
-def _is_up(row: Mapping[str, Any]) -> bool:
+def _is_up(row: Row) -> bool:
     return bool(row["state"] == "running")
 
 
-def _health(name: str) -> Any:
+def _health(name: str) -> Callable[[Row], Any]:
     return lambda row: row["health"].get(name)

@@ -30,6 +30,7 @@ from saltext_ha.replication.record import DELETED, Dot, Record, Value, decide
 from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import MANY
+from saltext_ha.sync.sending import Sender
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
@@ -337,13 +338,13 @@ def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
         two.replica_file.unlink()
         shutil.rmtree(two.pki_dir / "minions")
         monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 1)
-        send = Link._send
+        send = Sender.send
 
-        async def busy(link: Link, records: list[Record]) -> list[Record]:
+        async def busy(sender: Sender, records: list[Record]) -> list[Record]:
             # m1 does not come to it.
-            return [] if link.peer.name == "m2" else await send(link, records)
+            return [] if sender._name == "m2" else await send(sender, records)
 
-        monkeypatch.setattr(Link, "_send", busy)
+        monkeypatch.setattr(Sender, "send", busy)
         async with met(one, two) as (m1, m2):
             await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
             assert m2.known(lambda of: set(of.ids())) == ids

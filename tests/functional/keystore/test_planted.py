@@ -116,7 +116,7 @@ def test_pins_notes_and_invitations_that_are_no_files(
     plant(state / "invites" / f"{'0' * 32}.json", canary)
     assert trust.peers() == {}
     assert [Path(file).name for file in trust.problems()] == ["m9.json"]
-    assert [note.name for note in trust.removed()] == [""]
+    assert [note.name for note in trust.removals.notes()] == [""]
     with pytest.raises(TokenError, match="damaged"):
         invites.find("0" * 32, "")
     invites.purge()

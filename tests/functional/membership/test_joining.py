@@ -28,7 +28,8 @@ from saltext_ha.membership.token import decode, mac_key, request_mac
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import Peer, make_peer
-from saltext_ha.transport.trust import PEERS_DIR, Trust
+from saltext_ha.transport.peer_files import PEERS_DIR
+from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
 from tests.peers import Master, befriend, http, raw_call
 
@@ -610,7 +611,7 @@ def test_hearing_of_our_own_removal_changes_nothing(m1: Master, m2: Master) -> N
     note = {"fingerprint": m1.identity.fingerprint, "name": "m1", "removed": ""}
     learnt = m1.membership.absorb(m2.peer, {"removed": [note]})
     assert learnt.removed_ourselves
-    assert m1.trust.removed() == []
+    assert m1.trust.removals.notes() == []
 
 
 def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) -> None:

@@ -71,7 +71,7 @@ def test_a_member_and_a_removal_are_still_heard_of(group: list[Master]) -> None:
     m1.trust.remove("m3")
     exchange(m1, m2)
     assert set(m2.trust.peers()) == {"m1"}
-    assert [note.name for note in m2.trust.removed()] == ["m3"]
+    assert [note.name for note in m2.trust.removals.notes()] == ["m3"]
 
 
 def test_what_only_the_other_knows_is_learnt(group: list[Master]) -> None:

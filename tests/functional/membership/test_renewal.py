@@ -15,7 +15,8 @@ from saltext_ha.membership.join import join
 from saltext_ha.transport import identity, succession
 from saltext_ha.transport.client import call_once, certificates_of, introduce
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.peer import Removed, make_peer
+from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.removals import Removed
 from tests.engines import join as join_group
 from tests.engines import run, running, until
 from tests.fixtures import named
@@ -240,7 +241,7 @@ def test_hearing_of_the_removal_of_a_former_certificate_of_ours(m1: Master, m2: 
     note = Removed(m1.identity.fingerprint, "m1")
     renew(m1)
     assert m1.membership.absorb(m2.peer, {"removed": [note.__dict__]}).removed_ourselves
-    assert m1.trust.removed() == []
+    assert m1.trust.removals.notes() == []
 
 
 def test_a_renewed_master_joins_again(m1: Master, m2: Master) -> None:

@@ -16,10 +16,11 @@ from saltext_ha.replication.digest import BUCKETS, bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED, REJECTED, Dot, Record, Value, decide, merge
 from saltext_ha.replication.vouching import MOST_WRITES
-from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync import answers, antientropy, messages
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.antientropy import Call, Comparison, Limit
+from saltext_ha.sync.antientropy import Call, Comparison
 from saltext_ha.sync.codec import to_wire
+from saltext_ha.sync.messages import Limit
 from saltext_ha.transport.wire import MAX_BODY, pack, unpack
 from tests.crafted import crafted
 from tests.keys import public_key
@@ -98,7 +99,7 @@ def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
         went: set[str] = set()
         buckets = await antientropy.differing_buckets(ours.records, RECORDS, peer.call)
         async for answer in comparison(ours, peer).answers(buckets):
-            records, reasons = antientropy.read_records(answer["records"])
+            records, reasons = messages.read_records(answer["records"])
             assert reasons == []
             sent = antientropy.wanted(ours, answer["want"])
             learn(ours, records)
@@ -260,7 +261,7 @@ def test_one_bucket_of_any_size_comes_in_one_round(
     monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
     limit = 64 * 1024
-    for module in (answers, antientropy):
+    for module in (answers, messages):
         monkeypatch.setattr(module, "BYTES_PER_MESSAGE", limit)
     ours, peer = Replica(None), Peer(Replica(None))
     put(peer.replica if lacks == "ours" else ours, *crafted(500))
@@ -296,7 +297,7 @@ def test_of_a_peer_that_knows_no_parts_one_bucket_only_is_out_of_reach(
     async def ask() -> None:
         old = Comparison(ours, here, peer.call, Limit(), in_parts=False)
         async for answer in old.answers(range(BUCKETS)):
-            records, _ = antientropy.read_records(answer["records"])
+            records, _ = messages.read_records(answer["records"])
             came.update(record.minion_id for record in records)
 
     with pytest.raises(MessageTooLarge):
@@ -320,11 +321,11 @@ def test_what_a_store_shows_comes_in_pages(
 
 def test_all_that_is_sent_of_a_record_counts() -> None:
     records = [wide(f"web{number}") for number in range(WIDE)]
-    messages = list(antientropy.messages(records))
-    assert [record for message in messages for record in message] == records
-    for message in messages:
+    packed = list(messages.packed(records))
+    assert [record for message in packed for record in message] == records
+    for message in packed:
         size = len(pack({"records": [to_wire(record) for record in message]}))
-        assert size <= antientropy.BYTES_PER_MESSAGE + 100
+        assert size <= messages.BYTES_PER_MESSAGE + 100
 
 
 def test_answers_with_wide_records_are_bounded_too(peer: Peer) -> None:
@@ -332,13 +333,13 @@ def test_answers_with_wide_records_are_bounded_too(peer: Peer) -> None:
     empty = Replica(None)
     came, _ = synchronise(empty, peer)
     assert came >= {f"web{number}" for number in range(WIDE)}
-    assert peer.largest <= antientropy.BYTES_PER_MESSAGE + 10_000
+    assert peer.largest <= messages.BYTES_PER_MESSAGE + 10_000
 
 
 def test_a_record_that_is_too_large_alone_goes_alone() -> None:
     small = wide("small", nodes=1)
     records = [small, wide("large"), small]
-    assert list(antientropy.messages(records, 1000)) == [[small], [wide("large")], [small]]
+    assert list(messages.packed(records, 1000)) == [[small], [wide("large")], [small]]
 
 
 # -- a peer that sends nonsense
@@ -395,8 +396,8 @@ def test_a_wish_for_what_is_not_there_brings_nothing(few: Replica) -> None:
 
 def test_bad_records_do_not_keep_good_ones_from_coming(few: Replica) -> None:
     good = few.get("minion1")[KEY]
-    records, reasons = antientropy.read_records([None, to_wire(good), ["../x", TEXT, [], []]])
+    records, reasons = messages.read_records([None, to_wire(good), ["../x", TEXT, [], []]])
     assert records == [good]
     assert len(reasons) == 2
     with pytest.raises(InvalidRecord):
-        antientropy.read_records({"a": 1})
+        messages.read_records({"a": 1})

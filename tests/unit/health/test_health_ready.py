@@ -46,13 +46,13 @@ def watcher(
         replica=SimpleNamespace(held=SimpleNamespace(count=held)),
         busy=busy,
     )
-    trust: Any = SimpleNamespace(peers=lambda: dict.fromkeys(peers))
+    pins: Any = SimpleNamespace(peers=lambda: dict.fromkeys(peers))
     made = Watcher(
         settings,
         {},
         host="10.0.0.1",
         core=core,
-        trust=trust,
+        pins=pins,
         links=dict(links or {}),
         echoes=Echoes("m1", EventBus({}), lambda tag, data: None, PROOFS),
         damage=lambda: damage,

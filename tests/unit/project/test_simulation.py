@@ -17,7 +17,7 @@ from proving.simulation.network import Conditions
 from proving.simulation.replica import MemoryReplica, Pool
 from proving.simulation.scenarios import Case, Outcome
 from saltext_ha.replication import digest, record
-from saltext_ha.sync import antientropy, link
+from saltext_ha.sync import antientropy, link, sending
 from saltext_ha.sync.codec import from_wire, to_wire
 from saltext_ha.sync.link import Link
 
@@ -116,7 +116,7 @@ def test_records_that_cannot_be_read_are_seen(case: Case, monkeypatch: pytest.Mo
     def shorter(entry: record.Record) -> list[Any]:
         return to_wire(entry)[:3]
 
-    monkeypatch.setattr(link, "to_wire", shorter)
+    monkeypatch.setattr(sending, "to_wire", shorter)
     with pytest.raises(AssertionError, match="refuses what it was sent"):
         SMALL["burst"](case)
 

@@ -1,0 +1,154 @@
+"""
+Which peers are pinned now: follows the folder with their certificates.
+
+The folder is the truth, and another process may change it at any time (``ha.join`` runs in the
+runner while the engine listens), so every answer follows from its present content. If it cannot be
+read, or hangs, what was read last counts until it can, and is among the problems.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+from saltext_ha.common.errors import TrustError, reason_of
+from saltext_ha.common.files import private_dir
+from saltext_ha.common.looks import Looks
+from saltext_ha.transport import peer_files
+from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.peer_files import PEERS_DIR, Entry
+from saltext_ha.transport.removals import Removals
+
+log = logging.getLogger(__name__)
+
+
+class Pins:
+    """
+    The pinned peers below *state_dir*.
+
+    :param urls: name → URL, for peers that this master reaches at another URL than they tell.
+    :param removals: files of peers that these bar pin nobody.
+    :param looks: looks at the folder.
+    :raises OSError: it cannot be made or read.
+    """
+
+    def __init__(
+        self, state_dir: Path, urls: Mapping[str, str], removals: Removals, looks: Looks
+    ) -> None:
+        self._peers_dir = private_dir(state_dir / PEERS_DIR)
+        self._urls, self._removals, self._looks = dict(urls), removals, looks
+        self._files: dict[Entry, Peer] = {}
+        """Files as they were last read → the peer in each."""
+        self._entries: tuple[Entry, ...] | None = None
+        self._pinned: dict[str, Peer] = {}
+        self._reachable: dict[str, Peer] = {}
+        self._by_fingerprint: dict[str, Peer] = {}
+        self._in_folder: dict[str, Peer] = {}
+        """The pinned peers, and those that are barred and whose files are there still."""
+        self._problems: dict[str, str] = {}
+        self._unread = ""
+        """Why the folder cannot be read at present."""
+        self._generation, self._changed = 0, 0.0
+        self._refresh()
+
+    def peers(self) -> Mapping[str, Peer]:
+        """Name → peer, with the URL to call (overrides applied)."""
+        self._refresh()
+        return MappingProxyType(self._reachable)
+
+    def pinned(self) -> Mapping[str, Peer]:
+        """Name → peer as in the folder, to tell others."""
+        self._refresh()
+        return MappingProxyType(self._pinned)
+
+    def url_of(self, peer: Peer) -> str:
+        """The URL at which to call *peer*, pinned or not (overrides applied)."""
+        return self._urls.get(peer.name, peer.url)
+
+    def by_fingerprint(self, fingerprint: str) -> Peer | None:
+        """The pinned peer with this certificate, or None."""
+        self._refresh()
+        return self._by_fingerprint.get(fingerprint)
+
+    def problems(self) -> Mapping[str, str]:
+        """
+        File → what is wrong with it; such a file pins no peer, and does not affect others. The
+        folder is among them if it cannot be read.
+        """
+        self._refresh()
+        unread = {str(self._peers_dir): self._unread} if self._unread else {}
+        return MappingProxyType({**self._problems, **unread})
+
+    def generation(self) -> int:
+        """A number that changes whenever the set of pinned peers may have changed."""
+        self._refresh()
+        return self._generation
+
+    def last_change(self) -> float:
+        """When :meth:`generation` last changed (``time.monotonic``); opens no file."""
+        return self._changed
+
+    def _refresh(self) -> None:
+        try:
+            self._looks(self._follow)
+        except OSError as exc:
+            if self._entries is None:  # nothing was read before
+                raise
+            self._unread = (
+                f"{self._peers_dir}: {reason_of(exc)}; until it can be read, the masters that were "
+                "pinned before count"
+            )
+        else:
+            self._unread = ""
+
+    def _follow(self) -> None:
+        """Read the folder if it has changed."""
+        entries = peer_files.entries(self._peers_dir)
+        if entries != self._entries:
+            self._read(entries)
+
+    def _read(self, entries: tuple[Entry, ...]) -> None:
+        found, problems = self._read_all(entries)
+        for file, problem in problems.items():
+            if self._problems.get(file) != problem:
+                log.error("peer file ignored: %s", problem)
+        pinned = {name: peer for name, peer in found.items() if not self._removals.barred(peer)}
+        reachable = {name: replace(peer, url=self.url_of(peer)) for name, peer in pinned.items()}
+        # One assignment each: a concurrent reader gets all of the old or all of the new content.
+        self._problems, self._in_folder = problems, found
+        self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
+        self._pinned, self._reachable = pinned, reachable
+        self._entries = entries
+        self._generation, self._changed = self._generation + 1, time.monotonic()
+
+    def _read_all(self, entries: tuple[Entry, ...]) -> tuple[dict[str, Peer], dict[str, str]]:
+        """
+        Name → peer, and file → what is wrong with it. Only changed files are read: otherwise a
+        group that grows by a hundred would read five thousand certificates.
+        """
+        peers: dict[str, Peer] = {}
+        problems: dict[str, str] = {}
+        owners: dict[str, str] = {}
+        read: dict[Entry, Peer] = {}
+        for entry in entries:
+            path = self._peers_dir / entry[0]
+            try:
+                peer = read[entry] = self._files.get(entry) or peer_files.read(path)
+                if peer.fingerprint in owners:
+                    raise TrustError(
+                        f"{path}: has the certificate of {owners[peer.fingerprint]}, too; remove "
+                        "one of the two files"
+                    )
+            except FileNotFoundError:
+                continue
+            except TrustError as exc:
+                problems[str(path)] = str(exc)
+            else:
+                peers[peer.name] = peer
+                owners[peer.fingerprint] = peer.name
+        self._files = read
+        return peers, problems
