@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from saltext_ha.consistency.tree import COMPILED
 from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
 
 Mark = tuple[int, int, int]
@@ -53,11 +54,11 @@ def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, 
 
 def edits(top: Path, manifest: Manifest, marks: Mapping[str, Mark]) -> Changes:
     """
-    The changes by hand in the folder *top*, where *manifest* was put.
+    The changes by hand in the folder *top*, where *manifest* was put; without what Python compiled.
 
     :raises OSError: the folder cannot be read.
     """
-    there = entries(top)
+    there = entries(top, lambda path, name: name == COMPILED and path not in manifest)
     changed = [
         path
         for path, node in manifest.items()

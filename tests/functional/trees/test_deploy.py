@@ -433,9 +433,9 @@ async def test_a_version_just_verified_is_looked_through_only_after_its_check(
     looked: list[Path] = []
     listed = entries.entries
 
-    def look(top: Path) -> Any:
+    def look(top: Path, *args: Any) -> Any:
         looked.append(top)
-        return listed(top)
+        return listed(top, *args)
 
     monkeypatch.setattr(entries, "entries", look)
     async with running(place):
@@ -746,6 +746,39 @@ async def test_a_version_that_somebody_edited_is_not_removed_with_the_old_ones(
             await deployed(place)
         kept = [path.read_text() for path in versions(place).glob("versions/*/mine.sls")]
         assert kept == ["by hand"]
+
+
+RENDER = "import sys; from salt.utils import templates as t; print(t.py(sys.argv[1], True)['data'])"
+
+
+def rendered(place: Place, name: str) -> str:
+    """What Salt's renderer ``py`` makes of a file that is served there."""
+    command = [sys.executable, "-c", RENDER, str(live(place) / name)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@in_a_loop
+async def test_what_python_compiles_beside_a_file_is_no_edit(tmp_path: Path) -> None:
+    """Salt renders pillar in Python from the live folder, and Python writes ``__pycache__``."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {"sub/__pycache__/old.pyc": "of the source"})
+    async with met(*two):
+        for number in range(1, 8):
+            put(source(two[0]), {"sub/who.sls": f"#!py\ndef run():\n    return {number}\n"})
+            await deployed(two[0])
+            for place in two:
+                assert rendered(place, "sub/who.sls") == str(number)
+                compiled = [path.name for path in live(place).glob("sub/__pycache__/*")]
+                assert len(compiled) == 1
+                assert compiled[0].startswith("who.")
+        shown = await run(two[1], "deployments")
+        assert (shown["retcode"], shown["trees"][0]["edits"]) == (0, {})
+        assert (await deployed(two[0]))["trees"][0]["number"] is None
+        for place in two:
+            folder = versions(place) / "versions"
+            await until(lambda f=folder: folders_in(f) == 5, "it is tidied")  # type: ignore[misc]
+        assert (await run(two[0], "rollback", 4))["retcode"] == 0
+        assert [rendered(place, "sub/who.sls") for place in two] == ["4", "4"]
 
 
 @in_a_loop
