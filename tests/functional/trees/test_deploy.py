@@ -614,6 +614,29 @@ async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
             for path in (versions(place), *versions(place).rglob("*")):
                 if not path.is_symlink():
                     assert path.stat().st_mode & 0o077 == 0, path
+            assert version.hex()[:8] not in str(live(place).readlink())
+            assert served(place) == {"users/root.sls": "password: hunter2\n"}
+
+
+@in_a_loop
+async def test_where_a_live_path_leads_is_closed_and_opened_again(tmp_path: Path) -> None:
+    """Whoever may list the folder above reads where a link leads."""
+    (place,) = places(tmp_path, "m1")
+
+    async def led(secret: bool, text: str) -> str:
+        place.opts["ha"]["trees"]["states"]["secret"] = secret
+        place.config = mapping.parse(place.opts)
+        put(source(place), {"top.sls": text})
+        async with running(place) as (engine,):
+            await deployed(place)
+            assert served(place) == {"top.sls": text}
+            version = engine.service.parts.stager.stores["states"].live()[1]
+        assert version is not None
+        return str(live(place).readlink()).replace(version.hex(), "VERSION")
+
+    assert await led(False, "1") == ".live.ha/versions/VERSION"
+    assert [await led(True, "2"), await led(True, "3")] == [".live.ha/served"] * 2
+    assert await led(False, "4") == ".live.ha/versions/VERSION"
 
 
 @pytest.mark.parametrize(
