@@ -58,7 +58,13 @@ def edits(top: Path, manifest: Manifest, marks: Mapping[str, Mark]) -> Changes:
 
     :raises OSError: the folder cannot be read.
     """
-    there = entries(top, lambda path, name: name == COMPILED and path not in manifest)
+
+    def compiled(path: str, name: str) -> bool:
+        # What another user's Python has left cannot be removed with the version: it is shown.
+        ours = name == COMPILED and path not in manifest
+        return ours and os.access(f"{top}/{path}", os.W_OK | os.X_OK, effective_ids=True)
+
+    there = entries(top, compiled)
     changed = [
         path
         for path, node in manifest.items()
