@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
+from salt.utils.args import parse_input
 
 from lab.engines import Place
 from saltext_ha.config import mapping
@@ -938,6 +939,22 @@ async def test_a_name_that_is_no_text_is_shown_and_stops_nothing(tmp_path: Path)
         put(source(two[0]), {"new.sls": "{}\n"})
         await deployed(two[0])
         assert "new.sls" in served(two[1])
+
+
+@in_a_loop
+async def test_a_message_of_several_lines_is_taken(tmp_path: Path) -> None:
+    """As of ``git log -1 --format=%B``: Salt takes it for an argument without a name."""
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    message = "nginx 1.28\n\nwith=ssl"
+    given, named = parse_input(["states", f"message={message}"], condition=False)
+    assert not named
+    async with running(place):
+        await deployed(place, *given)
+        shown = await run(place, "deployments")
+        assert shown["trees"][0]["deployments"][0]["message"] == message
+        refused = await run(place, "deploy", "massage=a\nb")
+        assert "massage: takes test, without, message, adopt" in refused["error"]
 
 
 @in_a_loop
