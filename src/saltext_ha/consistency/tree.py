@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 #: In a path: the name of the environment that is asked for.
 ANY = "__env__"
+#: Where Python keeps what it compiles, with the time of the source, of files that Salt renders.
+COMPILED = "__pycache__"
 # Beside modules: hidden files, such as those of git; compiled code; copies of an editor.
 _MADE = re.compile(r"(^|/)(\.|__pycache__/)|\.py[co]$|~$")
 

@@ -114,6 +114,9 @@ def once(data: Mapping[str, Any], screen: Screen) -> list[str]:
         lines = [f"{what}: skipped here: {clean(data.get('why'))}"]
     elif data.get("error"):
         lines = [f"{what}: {screen.paint('failed', 'error')}: {clean(data['error'])}"]
+    elif code := data.get("retcode"):
+        failed = screen.paint("failed", "error")
+        lines = [f"{what}: ran here, and {failed}: exit code {clean(code)}"]
     else:
         lines = [f"{what}: ran here"]
     return [*lines, *([clean(data["note"])] if data.get("note") else [])]

@@ -1082,12 +1082,15 @@ def deploy(*trees: str, **options: Any) -> Answer:
         salt-run ha.deploy states message='nginx 1.28'
         salt-run ha.deploy without=m3
     """
-    given = _given(options)
+    words = [str(each) for each in trees]
+    # Salt takes message=… for a name if it has several lines.
+    given = _given(options) | dict(each.split("=", 1) for each in words if "=" in each)
+    names = [each for each in words if "=" not in each]
 
     def work(settings: mapping.HaConfig) -> Answer:
         if unknown := ", ".join(sorted(given.keys() - _DEPLOY_TAKES.keys())):
             raise HaError(f"{unknown}: takes {', '.join(_DEPLOY_TAKES)}")
-        payload = {"trees": list(trees), **_DEPLOY_TAKES, **given, "by": _caller()}
+        payload = {"trees": names, **_DEPLOY_TAKES, **given, "by": _caller()}
         return deploy_runner.run(settings, "deploy", _checked(payload))
 
     return _answer(work)

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from saltext_ha.consistency.tree import COMPILED
 from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
 
 Mark = tuple[int, int, int]
@@ -53,11 +54,17 @@ def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, 
 
 def edits(top: Path, manifest: Manifest, marks: Mapping[str, Mark]) -> Changes:
     """
-    The changes by hand in the folder *top*, where *manifest* was put.
+    The changes by hand in the folder *top*, where *manifest* was put; without what Python compiled.
 
     :raises OSError: the folder cannot be read.
     """
-    there = entries(top)
+
+    def compiled(path: str, name: str) -> bool:
+        # What another user's Python has left cannot be removed with the version: it is shown.
+        ours = name == COMPILED and path not in manifest
+        return ours and os.access(f"{top}/{path}", os.W_OK | os.X_OK, effective_ids=True)
+
+    there = entries(top, compiled)
     changed = [
         path
         for path, node in manifest.items()

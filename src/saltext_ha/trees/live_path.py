@@ -1,4 +1,7 @@
-"""What is at the live path of a tree: a link to a version, exchanged by one rename."""
+"""
+What is at the live path of a tree: a link to a version, exchanged by one rename. Of a secret tree
+it leads to a second link in the closed folder, as everybody may read where the first one leads.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from saltext_ha.common.files import sync_dir
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees.obstacles import obstacle
 
-VERSIONS, NEXT = "versions", "next"
+VERSIONS, SERVED, NEXT = "versions", "served", "next"
 LINKED, FREE, FOREIGN = "linked", "free", "foreign"
 
 # fcntl.h and linux/fs.h
@@ -38,6 +41,11 @@ class LivePath:
             return FREE, None
         except OSError:
             return FREE if _is_empty(self._tree.live) else FOREIGN, None
+        if target == f"{self._tree.folder.name}/{SERVED}":
+            try:
+                target = f"{self._tree.folder.name}/{(self._tree.folder / SERVED).readlink()}"
+            except OSError:
+                return LINKED, None
         folder, name = os.path.split(target)
         if folder == f"{self._tree.folder.name}/{VERSIONS}":
             with contextlib.suppress(ValueError):
@@ -63,7 +71,13 @@ class LivePath:
             new.unlink()
         elif new.exists():  # a crash came after the exchange, before the old folder got its name
             new.rename(self._kept_name())
-        new.symlink_to(f"{self._tree.folder.name}/{VERSIONS}/{version.hex()}")
+        target = f"{VERSIONS}/{version.hex()}"
+        if self._tree.secret:
+            new.symlink_to(target)
+            new.replace(self._tree.folder / SERVED)
+            sync_dir(self._tree.folder)
+            target = SERVED
+        new.symlink_to(f"{self._tree.folder.name}/{target}")
         point("tree.switch")
         kept = None
         if live != LINKED and os.path.lexists(self._tree.live):

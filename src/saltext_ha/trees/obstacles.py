@@ -32,6 +32,8 @@ def obstacle(tree: Tree) -> str:
     for folder in (above, tree.live):
         real = folder.is_dir() and not folder.is_symlink()
         if real and not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            if os.statvfs(folder).f_flag & os.ST_RDONLY:
+                return f"{folder}: is on a file system that is mounted read-only"
             return f"{folder}: the user of salt-master may not write there, and so not exchange it"
     return ""
 

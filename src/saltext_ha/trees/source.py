@@ -15,7 +15,7 @@ from typing import NamedTuple
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.files import as_text
 from saltext_ha.consistency.digests import Digests
-from saltext_ha.consistency.tree import Seen
+from saltext_ha.consistency.tree import COMPILED, Seen
 from saltext_ha.trees.entries import entries
 from saltext_ha.trees.manifest import (
     FILE,
@@ -118,7 +118,7 @@ def _skipping(
 
     def skip(path: str, name: str) -> bool:
         nonlocal left
-        if name == GIT or (ignored and (ignored.match(path) or ignored.match(name))):
+        if name in (GIT, COMPILED) or (ignored and (ignored.match(path) or ignored.match(name))):
             return True
         left -= 1
         if left < 0:

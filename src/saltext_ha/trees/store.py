@@ -2,6 +2,7 @@
 The versions of one tree on this disk, beside the folder that is served::
 
     /srv/salt -> .salt.ha/versions/<id>     the served version: a link (live_path.py)
+    /srv/.salt.ha/served -> versions/<id>   only of a secret tree, whose live path leads to this
     /srv/.salt.ha/versions/<id>/            a version, whole and verified
     /srv/.salt.ha/versions/<id>.manifest    its manifest
     /srv/.salt.ha/versions/<id>.marks       inode, time and size that its files had when verified

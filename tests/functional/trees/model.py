@@ -303,7 +303,7 @@ class Master:
     def look(self) -> None:
         """T2 and T3: what is live is a whole version, or what its operator made of it."""
         live, top = self.live(), self.tree.live
-        version = top.readlink().name if top.is_symlink() else ""
+        version = top.resolve().name if top.is_symlink() else ""
         if version:
             self.served.add(version)
             self.linked = True

@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
+from salt.utils.args import parse_input
 
 from lab.engines import Place
 from saltext_ha.config import mapping
@@ -433,9 +434,9 @@ async def test_a_version_just_verified_is_looked_through_only_after_its_check(
     looked: list[Path] = []
     listed = entries.entries
 
-    def look(top: Path) -> Any:
+    def look(top: Path, *args: Any) -> Any:
         looked.append(top)
-        return listed(top)
+        return listed(top, *args)
 
     monkeypatch.setattr(entries, "entries", look)
     async with running(place):
@@ -614,6 +615,29 @@ async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
             for path in (versions(place), *versions(place).rglob("*")):
                 if not path.is_symlink():
                     assert path.stat().st_mode & 0o077 == 0, path
+            assert version.hex()[:8] not in str(live(place).readlink())
+            assert served(place) == {"users/root.sls": "password: hunter2\n"}
+
+
+@in_a_loop
+async def test_where_a_live_path_leads_is_closed_and_opened_again(tmp_path: Path) -> None:
+    """Whoever may list the folder above reads where a link leads."""
+    (place,) = places(tmp_path, "m1")
+
+    async def led(secret: bool, text: str) -> str:
+        place.opts["ha"]["trees"]["states"]["secret"] = secret
+        place.config = mapping.parse(place.opts)
+        put(source(place), {"top.sls": text})
+        async with running(place) as (engine,):
+            await deployed(place)
+            assert served(place) == {"top.sls": text}
+            version = engine.service.parts.stager.stores["states"].live()[1]
+        assert version is not None
+        return str(live(place).readlink()).replace(version.hex(), "VERSION")
+
+    assert await led(False, "1") == ".live.ha/versions/VERSION"
+    assert [await led(True, "2"), await led(True, "3")] == [".live.ha/served"] * 2
+    assert await led(False, "4") == ".live.ha/versions/VERSION"
 
 
 @pytest.mark.parametrize(
@@ -746,6 +770,39 @@ async def test_a_version_that_somebody_edited_is_not_removed_with_the_old_ones(
             await deployed(place)
         kept = [path.read_text() for path in versions(place).glob("versions/*/mine.sls")]
         assert kept == ["by hand"]
+
+
+RENDER = "import sys; from salt.utils import templates as t; print(t.py(sys.argv[1], True)['data'])"
+
+
+def rendered(place: Place, name: str) -> str:
+    """What Salt's renderer ``py`` makes of a file that is served there."""
+    command = [sys.executable, "-c", RENDER, str(live(place) / name)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@in_a_loop
+async def test_what_python_compiles_beside_a_file_is_no_edit(tmp_path: Path) -> None:
+    """Salt renders pillar in Python from the live folder, and Python writes ``__pycache__``."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {"sub/__pycache__/old.pyc": "of the source"})
+    async with met(*two):
+        for number in range(1, 8):
+            put(source(two[0]), {"sub/who.sls": f"#!py\ndef run():\n    return {number}\n"})
+            await deployed(two[0])
+            for place in two:
+                assert rendered(place, "sub/who.sls") == str(number)
+                compiled = [path.name for path in live(place).glob("sub/__pycache__/*")]
+                assert len(compiled) == 1
+                assert compiled[0].startswith("who.")
+        shown = await run(two[1], "deployments")
+        assert (shown["retcode"], shown["trees"][0]["edits"]) == (0, {})
+        assert (await deployed(two[0]))["trees"][0]["number"] is None
+        for place in two:
+            folder = versions(place) / "versions"
+            await until(lambda f=folder: folders_in(f) == 5, "it is tidied")  # type: ignore[misc]
+        assert (await run(two[0], "rollback", 4))["retcode"] == 0
+        assert [rendered(place, "sub/who.sls") for place in two] == ["4", "4"]
 
 
 @in_a_loop
@@ -882,6 +939,22 @@ async def test_a_name_that_is_no_text_is_shown_and_stops_nothing(tmp_path: Path)
         put(source(two[0]), {"new.sls": "{}\n"})
         await deployed(two[0])
         assert "new.sls" in served(two[1])
+
+
+@in_a_loop
+async def test_a_message_of_several_lines_is_taken(tmp_path: Path) -> None:
+    """As of ``git log -1 --format=%B``: Salt takes it for an argument without a name."""
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    message = "nginx 1.28\n\nwith=ssl"
+    given, named = parse_input(["states", f"message={message}"], condition=False)
+    assert not named
+    async with running(place):
+        await deployed(place, *given)
+        shown = await run(place, "deployments")
+        assert shown["trees"][0]["deployments"][0]["message"] == message
+        refused = await run(place, "deploy", "massage=a\nb")
+        assert "massage: takes test, without, message, adopt" in refused["error"]
 
 
 @in_a_loop
@@ -1106,5 +1179,5 @@ async def test_why_nothing_is_copied_is_logged_once(
             put(source(place), {"n.sls": f"{number}"})
             await deployed(place)
             await until(lambda n=number: tried == n, "it is tried")  # type: ignore[misc]
-    said = [record.getMessage() for record in caplog.records if "copied" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "tidied" in record.getMessage()]
     assert said == ["ha trees: states: old versions are not tidied or copied: Input/output error"]

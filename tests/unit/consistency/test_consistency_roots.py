@@ -422,6 +422,18 @@ def test_folders_without_modules_are_not_listed(
     ]  # fmt: skip
 
 
+def test_what_python_compiles_beside_states_and_pillar_is_not_compared(
+    two: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    """It has the time of its source in it, which differs between masters."""
+    one, _ = two
+    for option in ("file_roots", "pillar_roots"):
+        top = Path(one[option]["base"][0])
+        write(top / "__pycache__/who.cpython-311.pyc", "compiled here")
+        write(top / "sub/__pycache__/who.cpython-311.pyc", "compiled here")
+    assert not [path for path in facts(one).leaves if "__pycache__" in path]
+
+
 def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
     path = "pillar_roots:base:top.sls"
     assert facts(two[0]).leaves[path] != facts(two[0], b"m" * 32).leaves[path]

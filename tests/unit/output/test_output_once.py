@@ -105,6 +105,7 @@ def test_status_says_who_leads_and_who_takes_no_part() -> None:
         ({"skipped": True, "why": "m1 leads"}, "nightly: skipped here: m1 leads"),
         ({"error": "boom"}, "nightly: failed: boom"),
         ({"return": None}, "nightly: ran here"),
+        ({"return": None, "retcode": 2}, "nightly: ran here, and failed: exit code 2"),
     ],
 )
 def test_once(answer: dict[str, Any], text: str) -> None:

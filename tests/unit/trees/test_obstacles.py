@@ -54,17 +54,25 @@ def test_mount_points_are_found_by_their_real_path(
 @pytest.mark.parametrize("mount", ["mount -t tmpfs none $0", "mount --bind $0 $0"])
 def test_a_real_mount_point(tmp_path: Path, mount: str) -> None:
     (tmp_path / "live").mkdir()
-    command = ["unshare", "-m", "sh", "-ec", f'{mount}; exec "$@"', str(tmp_path / "live")]
+    said = where_mounted(tmp_path / "live", mount, tmp_path / "live")
+    assert f"{tmp_path / 'live'} is a mount point" in said
+
+
+def where_mounted(folder: Path, mount: str, live: Path) -> str:
+    """The obstacle at *live* where *folder* is mounted by the command *mount*, as its ``$0``."""
+    command = ["unshare", "-m", "sh", "-ec", f'{mount}; exec "$@"', str(folder)]
     made = subprocess.run([*command, "true"], check=False, capture_output=True)
     if made.returncode:
         pytest.skip("this root may not mount")
-    done = subprocess.run(
-        [*command, sys.executable, "-c", SHOW, str(tmp_path / "live")],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert f"{tmp_path / 'live'} is a mount point" in done.stdout
+    asked = [*command, sys.executable, "-c", SHOW, str(live)]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+
+
+@root_only
+def test_a_file_system_that_is_mounted_read_only(tmp_path: Path) -> None:
+    """Linux does that by itself, when a disk fails: no owner of a folder mends it."""
+    said = where_mounted(tmp_path, "mount -t tmpfs -o ro none $0", tmp_path / "live")
+    assert said.startswith(f"{tmp_path}: is on a file system that is mounted read-only")
 
 
 @root_only

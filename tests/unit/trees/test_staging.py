@@ -15,6 +15,7 @@ import pytest
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.source import LISTED, Source, take
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -580,3 +581,41 @@ def test_a_master_that_runs_as_another_user() -> None:
             os.seteuid(0)
         status = (root / "srv" / "live" / "open").stat()
         assert (status.st_uid, status.st_mode & 0o777) == (65534, 0o644)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> None:
+    """``user: salt``, and root renders pillar by salt-ssh: only root removes what that leaves."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "source").mkdir()
+        (root / "srv").mkdir()
+        os.chown(root / "srv", 65534, 65534)
+        store = TreeStore(Tree("pillar", root / "srv" / "live", secret=True))
+        versions: list[bytes] = []
+        for number in range(3):
+            (root / "source" / "who.sls").write_text(f"{number}")
+            os.seteuid(65534)
+            try:
+                found = take(root / "source", (), True, root / "srv" / "digests")
+                versions.append(manifests.version_of(found.manifest))
+                staging = store.begin(versions[-1], found.manifest)
+                for digest, paths in staging.missing.items():
+                    staging.copy(digest, found.folder / paths[0])
+                    assert staging.settle(digest)
+                store.finish(versions[-1], staging)
+                store.switch(versions[-1])
+                store.keep({versions[-1]})
+            finally:
+                os.seteuid(0)
+            (root / "srv" / "live" / "__pycache__").mkdir()
+            (root / "srv" / "live" / "__pycache__" / "who.pyc").touch()
+        assert store.live() == (LINKED, versions[-1])
+        # Who can remove it need not see it.
+        assert store.edits(versions[-1]).added == []
+        os.seteuid(65534)
+        try:
+            assert store.edits(versions[-1]).added == ["__pycache__", "__pycache__/who.pyc"]
+        finally:
+            os.seteuid(0)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from saltext_ha.consistency.tree import ignoring
 from saltext_ha.lint.cited import CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
@@ -77,6 +78,29 @@ def open_pillar(facts: HostFacts) -> Hits:
     for name, tree in _trees(facts):
         if not tree.get("secret") and _is_served(facts, "pillar_roots", tree):
             yield Hit("ha", f"tree {name}: {tree['live']} is in pillar_roots")
+
+
+@BOOK.rule(
+    "HA804",
+    WARNING,
+    "versions of a tree that Salt reads, too",
+    why="The live folder lies in a folder of file_roots or pillar_roots, and so do its versions "
+    "beside it (.NAME.ha): minions list and may read the deployments that are kept, each list "
+    "takes several times as long, and ha.check_consistency finds files of them that differ.",
+    fix="name the live folder itself in  file_roots  or  pillar_roots; for file_roots also  "
+    "file_ignore_regex: ['\\.[^/]+\\.ha/']; restart salt-master",
+    sources=("saltext_ha/config/trees.py", "saltext_ha/consistency/tree.py"),
+)
+def read_versions(facts: HostFacts) -> Hits:
+    ignored = ignoring(facts.options)
+    for name, tree in _trees(facts):
+        live = PurePath(str(tree["live"]))
+        beside = f".{live.name}.ha/versions"
+        for kind in ("file_roots", "pillar_roots"):
+            left_out = kind == "file_roots" and ignored(beside)
+            for folder in _folders(facts, kind):
+                if folder in live.parents and not left_out:
+                    yield Hit(kind, f"{folder}, and tree {name}: {live}")
 
 
 def trees_of(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
