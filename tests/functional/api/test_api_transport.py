@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 
 from saltext_ha.api import (
+    ApiPoolError,
     BadConfiguration,
     CallFailed,
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
+    SaltApiPool,
     Secret,
     TimedOut,
 )
@@ -440,6 +443,42 @@ def test_connections_are_used_again(servers: list[Server]) -> None:
     for _ in range(5):
         transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
     assert len(peers) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_pool_is_of_no_use_after_a_fork(servers: list[Server]) -> None:
+    """Two processes on one connection would read each other's answers."""
+
+    def child(pipe: int, one: SaltApiPool) -> None:
+        try:
+            for use in (lambda: one.runner("test.arg", ["child"]), one.status):
+                try:
+                    said = repr(use())
+                except ApiPoolError as exc:
+                    said = str(exc)
+                os.write(pipe, said.encode() + b"\n")
+            one.close()
+        finally:
+            os._exit(0)
+
+    with pool(servers[0]) as one:
+        one.runner("test.arg")
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            child(writing, one)
+        os.close(writing)
+        with open(reading, encoding="utf-8") as told:
+            said = told.read().splitlines()
+        os.waitpid(pid, 0)
+        assert len(said) == 2
+        assert all("before fork()" in line for line in said), said
+        assert one.runner("test.arg", ["parent"]) == ["parent"]
+        token = one._masters["m1"]._tokens.current
+        assert token
+        ended = [shown for path, shown, _ in servers[0].requests if path == "/logout"]
+        assert token.text not in ended, "the child has logged the parent out"
+    assert servers[0].calls("test.arg") == 2
 
 
 def test_an_answer_that_breaks_off_is_lost_whatever_it_says(servers: list[Server]) -> None:
