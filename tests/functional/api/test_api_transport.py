@@ -445,6 +445,26 @@ def test_connections_are_used_again(servers: list[Server]) -> None:
     assert len(peers) == 1
 
 
+def test_a_connection_that_salt_api_is_about_to_close_is_not_used(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes one that was idle for ten seconds, and what is sent just then is lost."""
+    monkeypatch.setattr("saltext_ha.api.transport.KEPT", 0.0, raising=False)
+    seen = set()
+
+    def closing(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if handler.client_address in seen:
+            handler.close_connection = True
+            return
+        seen.add(handler.client_address)
+        servers[0].echo(handler, low)
+
+    servers[0].answer = closing
+    with pool(servers[0]) as one:
+        for word in ("a", "b", "c"):
+            assert one.wheel("test.arg", [word]) == [word]
+
+
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_pool_is_of_no_use_after_a_fork(servers: list[Server]) -> None:
     """Two processes on one connection would read each other's answers."""
