@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,43 @@ def test_every_page_is_described_and_every_description_is_a_page(tmp_path: Path)
                 answer = await get(m1, path)
                 assert answer.keys() >= set(known[name]["required"])
                 assert answer.keys() >= known[name]["properties"].keys()
+
+    asyncio.run(scene())
+
+
+def test_the_description_is_valid_and_has_every_refusal(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+    token = tmp_path / "token"
+    token.write_text("0123456789" * 4)
+    token.chmod(0o600)
+    m2 = place(tmp_path, "m2", {"status": {"port": free_port(), "token_file": str(token)}})
+
+    def types(node: Any) -> Iterator[Any]:
+        """The types in the schemas: in OpenAPI 3.0 each is one word."""
+        if isinstance(node, dict) and isinstance(node.get("type"), (str, list)):
+            yield node["type"]
+        parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        for part in parts:
+            yield from types(part)
+
+    async def scene() -> None:
+        async with running(m1, m2), aiohttp.ClientSession() as session:
+            described = await eventually(m1, "/openapi.json", bool, "it listens")
+            assert described["openapi"].startswith("3.0.")
+            assert [
+                kind for kind in types(described["components"]) if not isinstance(kind, str)
+            ] == []
+            for path, how in described["paths"].items():
+                known = how["get"]["responses"].keys()
+                for asked, query, headers in (
+                    (m1, "", {"Host": "other.example"}),
+                    (m1, "?x=1", {}),
+                    (m2, "", {}),
+                ):
+                    assert asked.config.status
+                    url = asked.config.status.url + path + query
+                    async with session.get(url, headers=headers) as answer:
+                        assert str(answer.status) in known, (path, answer.status)
 
     asyncio.run(scene())
 
