@@ -127,7 +127,7 @@ class MasterApi:
         try:
             token = self._tokens.get(deadline.part(tries))
             answer = self._post(low, token, deadline)
-            if answer.status == 401:
+            if answer.status == 401 and not (answer.private and token.proven):
                 # The token ended early: revoked, or salt-api was restarted. Nothing was run yet.
                 token = self._tokens.get(deadline.part(tries), instead_of=token)
                 answer = self._post(low, token, deadline)

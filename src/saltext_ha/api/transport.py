@@ -94,7 +94,8 @@ class Transport:
         response, slow, again = None, False, False
         try:
             response = connection.ask(method, path, data, token, deadline)
-            answer = Answer(response.status, read(response, most))
+            private = response.getheader("Cache-Control") == "private"
+            answer = Answer(response.status, read(response, most), private)
             again = not self._closed and _ends_there(response)
         except FAULTS as exc:
             problem, slow = described(exc), isinstance(exc, TimeoutError)

@@ -172,6 +172,38 @@ def test_a_call_that_is_refused_with_a_new_token_too(servers: list[Server]) -> N
         one.runner("test.arg")
 
 
+def test_calls_that_are_refused_leave_no_tokens_on_the_master(servers: list[Server]) -> None:
+    """A token is good for twelve hours, and an application may ask every second."""
+
+    def refuse(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if low["fun"] == "test.arg":
+            servers[0].echo(handler, low)
+        else:
+            respond(handler, {}, 401, Cache_Control="private")  # salt-api knows the token
+
+    def tokens(path: str) -> int:
+        return sum(asked == path for asked, _, _ in list(servers[0].requests))
+
+    servers[0].answer = refuse
+    with pool(servers[0]) as one:
+        one.runner("test.arg")
+        for _ in range(10):
+            with pytest.raises(NotAuthorised):
+                one.wheel("key.accept", ["web"])
+            assert one.runner("test.arg", ["x"]) == ["x"]
+        deadline = Deadline(10)
+        while tokens("/login") - tokens("/logout") > 1 and not deadline.passed:
+            threading.Event().wait(0.02)  # the first probe gives its own back
+        assert tokens("/login") - tokens("/logout") == 1
+        assert tokens("/login") <= 3, "the first, its probe's, and one to make sure"
+        # What salt-api does not know any more, as after its restart, is replaced each time.
+        servers[0].answer = lambda handler, low: respond(handler, {}, 401)
+        before = tokens("/login")
+        with pytest.raises(NotAuthorised):
+            one.wheel("key.accept", ["web"])
+        assert tokens("/login") == before + 1
+
+
 def test_a_redirect_is_not_followed_with_the_token(servers: list[Server]) -> None:
     def away(handler: BaseHTTPRequestHandler, low: Any) -> None:
         handler.send_response(307)
