@@ -18,7 +18,7 @@ from saltext_ha.api.answer import Answer
 from saltext_ha.api.config import Endpoint, Secret
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import BadConfiguration
-from saltext_ha.api.transport import Lost, NotSent, Transport
+from saltext_ha.api.transport import Lost, NoTime, NotSent, Transport
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Tokens:
         if token is not None and token is not instead_of:
             return token
         if not self._lock.acquire(timeout=deadline.remaining()):
-            raise NotSent("no login in time: another thread is waiting for one")
+            raise NoTime("no login in time: another thread is waiting for one")
         try:
             token = self.current
             if token is not None and token is not instead_of:

@@ -37,6 +37,10 @@ class NotSent(Exception):
     """The request was certainly not carried out."""
 
 
+class NoTime(NotSent):
+    """Nor was the server asked anything: there was no time left. This says nothing about it."""
+
+
 class Lost(Exception):
     """
     The request may have been carried out.
@@ -77,13 +81,13 @@ class Transport:
         :param payload: sent as JSON; a :class:`Secret` in it is sent as its text.
         :param token: sent as ``X-Auth-Token``.
         :param most: bytes that the answer may have.
-        :raises NotSent: nothing reached the server.
+        :raises NotSent: nothing reached the server. NoTime: nor was it tried.
         :raises Lost: it may have.
         :raises BadConfiguration: JSON cannot express *payload*.
         """
         limit = deadline.remaining()
         if limit <= 0:
-            raise NotSent("no time left")
+            raise NoTime("no time left")
         data = None if payload is None else encoded(payload)
         connection, problem = self._connected(deadline)
         if problem:

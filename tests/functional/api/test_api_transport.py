@@ -172,6 +172,15 @@ def test_a_call_that_is_refused_with_a_new_token_too(servers: list[Server]) -> N
         one.runner("test.arg")
 
 
+def test_a_call_without_time_says_nothing_about_a_master(servers: list[Server]) -> None:
+    """Nobody asked it: the master before took all the time, or the caller gave none."""
+    with pool(servers[0], fall=1, spacing=0) as one:
+        one.runner("test.arg")
+        with pytest.raises(NoMasterAvailable, match="no time left"):
+            one.wheel("key.accept", ["web"], deadline=0)
+        assert one.status()["status"] == "online"
+
+
 def test_calls_that_are_refused_leave_no_tokens_on_the_master(servers: list[Server]) -> None:
     """A token is good for twelve hours, and an application may ask every second."""
 
