@@ -138,6 +138,56 @@ def test_what_is_not_known_is_never_called_ok(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+def test_a_peer_that_answers_nonsense_blinds_nobody(tmp_path: Path) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+    good = {"healthy": True, "ready": True}
+    lies: dict[str, dict[str, Any]] = {
+        "accepted": {"accepted": "many"},
+        "pending": {"pending": b"x"},
+        "held": {"held": float("nan")},
+        "bound": {"bound": {"a": 1}},
+        "salt": {"salt": 5},
+        "version": {"version": b"x"},
+        "health": {"health": [good]},
+        "healthy": {"health": {**good, "healthy": "yes"}},
+        "since": {"health": {**good, "since": float("nan")}},
+        "reason": {"health": {**good, "reason": ["x"]}},
+        "url": {"health": {**good, "url": b"x"}},
+        "checks": {"health": {**good, "checks": [5]}},
+        "seconds": {"health": {**good, "checks": [{"seconds": float("inf")}]}},
+    }
+
+    async def scene() -> None:
+        async with met(m1, m2) as (_, two):
+            handlers = two.service.listener._handlers
+            honest = handlers["summary"]
+            for about, lie in lies.items():
+
+                async def answer(
+                    peer: Any, payload: dict[str, Any], lie: dict[str, Any] = lie
+                ) -> dict[str, Any]:
+                    return {**await honest(peer, payload), **lie}
+
+                handlers["summary"] = answer
+                row = (await get(m1, "/status.json"))["masters"][1]
+                assert row["state"] == "unknown", about
+                assert f"malformed {about}" in row["note"]
+                assert not (await get(m1, "/api/saltstack/status"))["masters"][1]["known"]
+                assert (await scraped(m1))["saltext_ha_up", "m2"] == 0
+                assert (await run(m1, "status"))["state"] == "degraded"
+
+            async def newer(peer: Any, payload: dict[str, Any]) -> dict[str, Any]:
+                told = dict(await honest(peer, payload))
+                return {**told, "new": b"x", "health": {**told["health"], "new": b"x"}}
+
+            # What a later release may add is no nonsense.
+            handlers["summary"] = newer
+            row = (await get(m1, "/status.json"))["masters"][1]
+            assert (row["state"], row["note"]) == ("running", "")
+
+    asyncio.run(scene())
+
+
 def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> None:
     m1 = watched(tmp_path, "m1")
     m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
