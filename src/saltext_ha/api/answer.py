@@ -18,10 +18,15 @@ LONGEST = 1000
 
 @dataclass(frozen=True)
 class Answer:
-    """A complete answer of a server. Its repr omits the body: after a login it has a token."""
+    """
+    A complete answer of a server. Its repr omits the body: after a login it has a token.
+
+    :ivar private: salt-api knows the token of the request, whatever it says else.
+    """
 
     status: int
     body: bytes = field(repr=False)
+    private: bool = False
 
     def json(self) -> Any:
         """

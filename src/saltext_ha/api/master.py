@@ -15,7 +15,7 @@ from saltext_ha.api.errors import CallFailed
 from saltext_ha.api.jobs import JobStatus, read_status
 from saltext_ha.api.selection import Standing
 from saltext_ha.api.tokens import MAX_LOGIN, ApiToken, Refused, Tokens, hint
-from saltext_ha.api.transport import Lost, NotSent, Transport
+from saltext_ha.api.transport import Lost, NoTime, NotSent, Transport
 from saltext_ha.common import hysteresis as states
 from saltext_ha.common.hysteresis import Health, Rules
 
@@ -96,6 +96,8 @@ class MasterApi:
         :param limit: seconds.
         :return: whether it works.
         """
+        if limit <= 0:
+            return False  # it cannot be found out
         deadline = Deadline(limit)
         try:
             answer = self._transport.exchange("GET", "/", deadline, most=MAX_LOGIN)
@@ -127,11 +129,13 @@ class MasterApi:
         try:
             token = self._tokens.get(deadline.part(tries))
             answer = self._post(low, token, deadline)
-            if answer.status == 401:
+            if answer.status == 401 and not (answer.private and token.proven):
                 # The token ended early: revoked, or salt-api was restarted. Nothing was run yet.
                 token = self._tokens.get(deadline.part(tries), instead_of=token)
                 answer = self._post(low, token, deadline)
             value = self._value(low, answer)
+        except NoTime:
+            raise
         except NotSent as exc:
             self.note(False, str(exc))
             raise
@@ -152,7 +156,7 @@ class MasterApi:
         """
         low = {"client": "runner", "fun": "jobs.list_job", "kwarg": {"jid": jid}}
         if not self._looks.acquire(timeout=deadline.remaining()):
-            raise NotSent("no look in time: many other jobs are being looked up")
+            raise NoTime("no look in time: many other jobs are being looked up")
         try:
             answer, problem = self.call(low, deadline.part(limit=limit)), ""
         finally:

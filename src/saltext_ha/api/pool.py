@@ -35,7 +35,7 @@ GOODBYE_LIMIT = 1.0
 class SaltApiPool:
     """
     The salt-api of several masters as one; any number of threads may use it. Create it after
-    ``fork()``.
+    ``fork()``: another process than that which made it is refused.
 
     :param masters: URLs, mappings (``url``, ``name``, ``priority``, ``username``, ``password`` or
         ``password_file``, ``eauth``, ``verify``) or :class:`Endpoint`; by default those of the
@@ -103,6 +103,7 @@ class SaltApiPool:
         rules = Rules(fall, rise, spacing)
         self._masters = {endpoint.name: MasterApi(endpoint, rules) for endpoint in endpoints}
         self._deadline, self._closing = float(deadline), threading.Event()
+        self._process = os.getpid()
         self._publisher = Publisher(self._closing)
         self._prober = Prober(list(self._masters.values()), probe_interval, probe_timeout)
         self._attempts = Attempts(
@@ -305,13 +306,15 @@ class SaltApiPool:
         :return: ``status`` (online, degraded, offline), ``master_count``, ``healthy_count`` and
             ``masters``: ``url``, ``name``, ``healthy`` (``None``: not known yet), ``reason``.
         """
+        self._check_process()
         return summary(self._masters.values())
 
     # -- ending
 
     def close(self) -> None:
         """End the background thread, log out, close the connections. It may be called twice."""
-        if self._closing.is_set():
+        # After a fork all of it belongs to the process before it, the token too.
+        if self._closing.is_set() or self._process != os.getpid():
             return
         self._closing.set()
         self._prober.close()
@@ -334,7 +337,18 @@ class SaltApiPool:
 
     # -- helpers
 
+    def _check_process(self) -> None:
+        """
+        After a fork two processes share connections, and one reads the answers to the calls of the
+        other; nobody probes; and a lock that a thread held is held for ever.
+        """
+        if self._process != os.getpid():
+            raise ApiPoolError(
+                "this SaltApiPool was made before fork(); make one in each process, after it"
+            )
+
     def _limit(self, deadline: float | None) -> Deadline:
+        self._check_process()
         if self._closing.is_set():
             raise ApiPoolError("this SaltApiPool is closed")
         if deadline is None:

@@ -11,14 +11,14 @@ import logging
 import math
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from saltext_ha.api.answer import Answer
 from saltext_ha.api.config import Endpoint, Secret
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import BadConfiguration
-from saltext_ha.api.transport import Lost, NotSent, Transport
+from saltext_ha.api.transport import Lost, NoTime, NotSent, Transport
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,8 @@ REFUSED_PAUSE = 60.0
 # Bytes of the answer to a login, which lists what the user may do.
 MAX_LOGIN = 1024 * 1024
 LONGEST_TOKEN = 4096
+# Seconds for giving a replaced token back.
+GOODBYE = 1.0
 
 
 class Refused(Exception):
@@ -41,10 +43,12 @@ class Refused(Exception):
 class ApiToken:
     """
     :ivar until: monotonic seconds; it is not used any more from then on.
+    :ivar replaced: when it took the place of one that the master did not take.
     """
 
     secret: Secret
     until: float
+    replaced: float = float("-inf")
 
     @property
     def text(self) -> str:
@@ -53,6 +57,13 @@ class ApiToken:
     @property
     def fresh(self) -> bool:
         return time.monotonic() < self.until
+
+    @property
+    def proven(self) -> bool:
+        """
+        Whether the one before it was refused lately, too: so it is not the token that is refused.
+        """
+        return time.monotonic() - self.replaced < REFUSED_PAUSE
 
 
 class Tokens:
@@ -84,14 +95,21 @@ class Tokens:
         if token is not None and token is not instead_of:
             return token
         if not self._lock.acquire(timeout=deadline.remaining()):
-            raise NotSent("no login in time: another thread is waiting for one")
+            raise NoTime("no login in time: another thread is waiting for one")
         try:
             token = self.current
-            if token is None or token is instead_of:
-                token = self._token = self.login(deadline)
-            return token
+            if token is not None and token is not instead_of:
+                return token
+            token = self.login(deadline)
+            if instead_of is not None:
+                token = replace(token, replaced=time.monotonic())
+            self._token = token
         finally:
             self._lock.release()
+        if instead_of is not None:
+            # Perhaps it was good, and the user may not do this; then it would stay for hours.
+            self.logout(instead_of, deadline.part(2, GOODBYE))
+        return token
 
     def adopt(self, token: ApiToken) -> bool:
         """Use *token* from now on, unless there is one; return whether it is used."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import time
 import traceback
 from collections import deque
 from typing import Any
@@ -27,10 +28,17 @@ from saltext_ha.api.deadline import Deadline
 
 # Connections kept for reuse; more than that are opened when more threads call at once.
 CONNECTIONS = 64
+# Seconds for which one is kept: salt-api closes one that was idle for ten, and what is sent just
+# then is lost.
+KEPT = 5.0
 
 
 class NotSent(Exception):
     """The request was certainly not carried out."""
+
+
+class NoTime(NotSent):
+    """Nor was the server asked anything: there was no time left. This says nothing about it."""
 
 
 class Lost(Exception):
@@ -54,7 +62,8 @@ class Transport:
 
     def __init__(self, url: str, verify: bool | str = True) -> None:
         self.url, self.verify = url, verify
-        self._idle: deque[ApiConnection] = deque()
+        # Each with the time at which it became idle; the last one is the latest.
+        self._idle: deque[tuple[ApiConnection, float]] = deque()
         self._closed = False
 
     def exchange(
@@ -72,13 +81,13 @@ class Transport:
         :param payload: sent as JSON; a :class:`Secret` in it is sent as its text.
         :param token: sent as ``X-Auth-Token``.
         :param most: bytes that the answer may have.
-        :raises NotSent: nothing reached the server.
+        :raises NotSent: nothing reached the server. NoTime: nor was it tried.
         :raises Lost: it may have.
         :raises BadConfiguration: JSON cannot express *payload*.
         """
         limit = deadline.remaining()
         if limit <= 0:
-            raise NotSent("no time left")
+            raise NoTime("no time left")
         data = None if payload is None else encoded(payload)
         connection, problem = self._connected(deadline)
         if problem:
@@ -89,7 +98,8 @@ class Transport:
         response, slow, again = None, False, False
         try:
             response = connection.ask(method, path, data, token, deadline)
-            answer = Answer(response.status, read(response, most))
+            private = response.getheader("Cache-Control") == "private"
+            answer = Answer(response.status, read(response, most), private)
             again = not self._closed and _ends_there(response)
         except FAULTS as exc:
             problem, slow = described(exc), isinstance(exc, TimeoutError)
@@ -105,7 +115,7 @@ class Transport:
             whole = "complete " if response else ""
             raise Lost(f"no {whole}answer within {limit:.1f} s" if slow else problem, slow=slow)
         if again and len(self._idle) < CONNECTIONS:
-            self._idle.append(connection)
+            self._idle.append((connection, time.monotonic()))
         else:
             connection.close()
         return answer
@@ -114,8 +124,8 @@ class Transport:
         """A connection, and why it is not open; empty if it is."""
         with contextlib.suppress(IndexError):
             while True:
-                connection = self._idle.pop()
-                if connection.usable:
+                connection, since = self._idle.pop()
+                if time.monotonic() - since < KEPT and connection.usable:
                     return connection, ""
                 connection.close()
         connection, problem = ApiConnection(self.url, self.verify), ""
@@ -134,7 +144,7 @@ class Transport:
         self._closed = True
         with contextlib.suppress(IndexError):
             while True:
-                self._idle.pop().close()
+                self._idle.pop()[0].close()
 
 
 def _ends_there(response: http.client.HTTPResponse) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.known_apis import KnownApis
-from saltext_ha.commands.summary import Summary
+from saltext_ha.commands.summary import Summary, checked
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.refusals import Refusals
@@ -20,7 +20,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.group import Group, texts
+from saltext_ha.sync.group import Group, read_each, texts
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import fingerprints
@@ -113,6 +113,7 @@ class Status:
         own, (answers, errors) = await asyncio.gather(
             self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
         )
+        answers = read_each(answers, errors, lambda _, answer: checked(answer))
         links = dict(self._group.links)
         asked = sorted(answers.keys() & links.keys())
         # All at once: a slow one must not hold up the others.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common import master_key
+from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.health.watcher import DRAINED, Watcher
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
+from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -30,6 +33,51 @@ BUSY = (
     "the numbers are {age}"
 )
 DRAINED_NOTE = f"{DRAINED}: it is not ready for callers until salt-run ha.rebalance, or its restart"
+
+
+# What of a peer's summary is shown as it is told; None: not known.
+FACTS: Mapping[str, type] = {
+    **dict.fromkeys(("accepted", "pending", "rejected", "denied", "held", "bound"), int),
+    **dict.fromkeys(("salt", "version", "master_key"), str),
+    "health": dict,
+}
+HEALTH: Mapping[str, type] = {
+    **dict.fromkeys(("asked", "healthy", "ready", "draining"), bool),
+    **dict.fromkeys(("reason", "problem", "url"), str),
+    "since": float,
+    "checks": list,
+}
+CHECK: Mapping[str, type] = {
+    **dict.fromkeys(("name", "problem"), str),
+    "ok": bool,
+    **dict.fromkeys(("seconds", "at"), float),
+}
+
+
+def checked(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    A peer's *answer*, in which all that is shown as it is told has the type that it should have.
+    Otherwise one peer could take the status of the group from all others.
+
+    :raises InvalidRecord: it has not.
+    """
+    health = _only(HEALTH, _only(FACTS, answer).get("health") or {})
+    checks = health.get("checks") or []
+    if not all(isinstance(check, dict) for check in checks):
+        raise InvalidRecord("malformed checks: a list of maps was expected")
+    health["checks"] = [_only(CHECK, check) for check in checks]
+    return {**answer, "health": health}
+
+
+def _only(types: Mapping[str, type], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What *types* name of *told*; of their types, and finite."""
+    for name, kind in types.items():
+        if told.get(name) is None:
+            continue
+        value: Any = wire.field(told, name, kind)
+        if kind is float and not math.isfinite(value):
+            raise InvalidRecord(f"malformed {name}: a finite number was expected")
+    return {name: told[name] for name in types if name in told}
 
 
 class Summary:

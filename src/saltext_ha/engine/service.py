@@ -166,7 +166,7 @@ class Service:
                 await asyncio.sleep(RETRY)
             else:
                 self.parts.notes.pop("status page", None)
-                return
+                return await self._status.renew()
 
     async def _watch_parent(self, parent: int) -> None:
         complaint = Complaint(

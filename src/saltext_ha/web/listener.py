@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from saltext_ha.common.addresses import is_loopback
+from saltext_ha.common.complaints import Complaint
 from saltext_ha.common.errors import ConfigError, HaError, reason_of
 from saltext_ha.common.refusals import Allowance, Refusals
 from saltext_ha.config.status import StatusSettings
@@ -34,6 +35,8 @@ LIMITS = Limits(
 )
 OPEN = ("/live", "/ready")
 RETRY = 5.0
+# Seconds between two looks at the files of certificate and key.
+RENEWAL = 60.0
 
 HEADERS = {
     "Server": "saltext-ha",
@@ -65,7 +68,7 @@ class StatusListener:
         source: str = "the master configuration",
         limits: Limits = LIMITS,
     ) -> None:
-        self._settings = settings
+        self._settings, self._source = settings, source
         self._pages: dict[str, Page] = {}
         self._context = _context(settings, source)
         self._refusals = Refusals()
@@ -95,6 +98,25 @@ class StatusListener:
                 "or false)"
             ) from None
         log.info("ha status page: url=%s", self._settings.url)
+
+    async def renew(self) -> None:
+        """
+        Show a renewed certificate to new connections, without a restart: balancers that ask
+        ``/ready`` would one day find all masters down. Until its files can be used, the old one is
+        shown.
+        """
+        complaint = Complaint(
+            lambda problem: log.error("ha status page: shows its old certificate: %s", problem),
+            lambda: log.info("ha status page: its certificate can be used again"),
+        )
+        while self._context is not None:
+            await asyncio.sleep(RENEWAL)
+            problem = ""
+            try:
+                self._context = await asyncio.to_thread(_context, self._settings, self._source)
+            except ConfigError as exc:
+                problem = str(exc)
+            complaint.note(problem)
 
     async def stop(self, grace: float = 0.5) -> None:
         """Stop listening, and end requests under way."""

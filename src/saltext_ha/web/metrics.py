@@ -39,7 +39,10 @@ def render(own: Own, taken: Taken, accept: str) -> tuple[bytes, str]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(own, taken))
     ProcessCollector(registry=registry)
-    encoder, kind = choose_encoder(accept)
+    try:
+        encoder, kind = choose_encoder(accept)
+    except Exception:  # it stumbles over a version that is none
+        encoder, kind = choose_encoder("")
     return encoder(registry), kind
 
 

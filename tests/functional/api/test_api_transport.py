@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 
 from saltext_ha.api import (
+    ApiPoolError,
     BadConfiguration,
     CallFailed,
     NoMasterAvailable,
     NotAuthorised,
     OutcomeUnknown,
+    SaltApiPool,
     Secret,
     TimedOut,
 )
@@ -167,6 +170,47 @@ def test_a_call_that_is_refused_with_a_new_token_too(servers: list[Server]) -> N
     refused = r"m1: ops may not run runner test\.arg; m2: ops"
     with pool(*servers) as one, pytest.raises(NotAuthorised, match=refused):
         one.runner("test.arg")
+
+
+def test_a_call_without_time_says_nothing_about_a_master(servers: list[Server]) -> None:
+    """Nobody asked it: the master before took all the time, or the caller gave none."""
+    with pool(servers[0], fall=1, spacing=0) as one:
+        one.runner("test.arg")
+        with pytest.raises(NoMasterAvailable, match="no time left"):
+            one.wheel("key.accept", ["web"], deadline=0)
+        assert one.status()["status"] == "online"
+
+
+def test_calls_that_are_refused_leave_no_tokens_on_the_master(servers: list[Server]) -> None:
+    """A token is good for twelve hours, and an application may ask every second."""
+
+    def refuse(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if low["fun"] == "test.arg":
+            servers[0].echo(handler, low)
+        else:
+            respond(handler, {}, 401, Cache_Control="private")  # salt-api knows the token
+
+    def tokens(path: str) -> int:
+        return sum(asked == path for asked, _, _ in list(servers[0].requests))
+
+    servers[0].answer = refuse
+    with pool(servers[0]) as one:
+        one.runner("test.arg")
+        for _ in range(10):
+            with pytest.raises(NotAuthorised):
+                one.wheel("key.accept", ["web"])
+            assert one.runner("test.arg", ["x"]) == ["x"]
+        deadline = Deadline(10)
+        while tokens("/login") - tokens("/logout") > 1 and not deadline.passed:
+            threading.Event().wait(0.02)  # the first probe gives its own back
+        assert tokens("/login") - tokens("/logout") == 1
+        assert tokens("/login") <= 3, "the first, its probe's, and one to make sure"
+        # What salt-api does not know any more, as after its restart, is replaced each time.
+        servers[0].answer = lambda handler, low: respond(handler, {}, 401)
+        before = tokens("/login")
+        with pytest.raises(NotAuthorised):
+            one.wheel("key.accept", ["web"])
+        assert tokens("/login") == before + 1
 
 
 def test_a_redirect_is_not_followed_with_the_token(servers: list[Server]) -> None:
@@ -440,6 +484,62 @@ def test_connections_are_used_again(servers: list[Server]) -> None:
     for _ in range(5):
         transport.exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
     assert len(peers) == 1
+
+
+def test_a_connection_that_salt_api_is_about_to_close_is_not_used(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes one that was idle for ten seconds, and what is sent just then is lost."""
+    monkeypatch.setattr("saltext_ha.api.transport.KEPT", 0.0, raising=False)
+    seen = set()
+
+    def closing(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if handler.client_address in seen:
+            handler.close_connection = True
+            return
+        seen.add(handler.client_address)
+        servers[0].echo(handler, low)
+
+    servers[0].answer = closing
+    with pool(servers[0]) as one:
+        for word in ("a", "b", "c"):
+            assert one.wheel("test.arg", [word]) == [word]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_pool_is_of_no_use_after_a_fork(servers: list[Server]) -> None:
+    """Two processes on one connection would read each other's answers."""
+
+    def child(pipe: int, one: SaltApiPool) -> None:
+        try:
+            for use in (lambda: one.runner("test.arg", ["child"]), one.status):
+                try:
+                    said = repr(use())
+                except ApiPoolError as exc:
+                    said = str(exc)
+                os.write(pipe, said.encode() + b"\n")
+            one.close()
+        finally:
+            os._exit(0)
+
+    with pool(servers[0]) as one:
+        one.runner("test.arg")
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            child(writing, one)
+        os.close(writing)
+        with open(reading, encoding="utf-8") as told:
+            said = told.read().splitlines()
+        os.waitpid(pid, 0)
+        assert len(said) == 2
+        assert all("before fork()" in line for line in said), said
+        assert one.runner("test.arg", ["parent"]) == ["parent"]
+        token = one._masters["m1"]._tokens.current
+        assert token
+        ended = [shown for path, shown, _ in servers[0].requests if path == "/logout"]
+        assert token.text not in ended, "the child has logged the parent out"
+    assert servers[0].calls("test.arg") == 2
 
 
 def test_an_answer_that_breaks_off_is_lost_whatever_it_says(servers: list[Server]) -> None:

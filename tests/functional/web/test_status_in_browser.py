@@ -16,6 +16,7 @@ import pytest
 
 from lab import key_folders
 from lab.engines import Engine, Place, free_port
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
@@ -274,6 +275,47 @@ def test_without_a_stream_the_page_asks(tmp_path: Path, monkeypatch: pytest.Monk
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
         assert any(url.endswith("/status.json") for url in page.requested)
+
+    show([master(tmp_path, "m1")], scene)
+
+
+def test_opened_with_the_token_in_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookmark. fetch refuses a URL with a password in it."""
+    from saltext_ha.web import pages
+
+    monkeypatch.setattr(pages, "MAX_STREAMS", 0)
+    token = tmp_path / "token"
+    token.write_text("0123456789" * 4)
+    token.chmod(0o600)
+    m1 = place(tmp_path, "m1", {"status": {"port": free_port(), "token_file": str(token)}})
+    key_folders.plant(m1.pki_dir, ["web1"])
+
+    async def scene() -> None:
+        async with Browser(tmp_path) as browser, met(m1):
+            assert m1.config.status
+            url = m1.config.status.url.replace("//", f"//ops:{token.read_text()}@") + "/"
+            page = await browser.open(url)
+            await page.until("document.querySelector('[data-master=m1]')")
+            await page.until("document.querySelector('#hits').innerText.includes('web1')")
+
+    asyncio.run(scene())
+
+
+def test_why_there_are_no_minions(tmp_path: Path) -> None:
+    async def minions(payload: dict[str, Any]) -> dict[str, Any]:
+        if "/" in payload["glob"]:
+            raise InvalidRecord("takes a minion id")
+        raise HaError("the keys cannot be read")
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        engines[0].made.pages._minions = minions
+        await state(page, "ok")
+        await page.evaluate("document.querySelector('#search button').click()")
+        await page.until("document.querySelector('#found').innerText.startsWith('not found out')")
+        assert await page.text("#found") == "not found out: the keys cannot be read"
+        await page.evaluate("document.querySelector('#glob').value = 'a/*'")
+        await page.evaluate("document.querySelector('#search button').click()")
+        await page.until("document.querySelector('#found').innerText.includes('takes a minion id')")
 
     show([master(tmp_path, "m1")], scene)
 

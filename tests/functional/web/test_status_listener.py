@@ -369,6 +369,40 @@ def test_tls(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+def test_a_renewed_certificate_is_shown_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise haproxy would one day find no master ready: all their certificates have ended."""
+    monkeypatch.setattr("saltext_ha.web.listener.RENEWAL", 0.02, raising=False)
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    (tmp_path / "new").mkdir()
+    new, new_key = self_signed(tmp_path / "new", "127.0.0.1")
+
+    async def shown(m1: Place) -> str:
+        assert m1.config.status
+        address = ("127.0.0.1", m1.config.status.port)
+        return await asyncio.to_thread(ssl.get_server_certificate, address)
+
+    async def scene() -> None:
+        m1 = place(tmp_path, certificate=str(crt), key=str(key))
+        async with running(m1) as (engine,):
+            await served(engine)
+            old = await shown(m1)
+            # The new key is not there yet, or not to be read.
+            key.write_text("no key")
+            crt.write_text(new.read_text())
+            await until(lambda: "server.crt cannot be used" in caplog.text, "it is said")
+            assert await shown(m1) == old
+            key.write_text(new_key.read_text())
+            end = asyncio.get_running_loop().time() + 20
+            while await shown(m1) != new.read_text():
+                assert asyncio.get_running_loop().time() < end, "the old certificate"
+            context = ssl.create_default_context(cafile=str(new))
+            assert await get(m1, "/live", ssl=context) == (200, "live\n")
+
+    asyncio.run(scene())
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="Python's ssl sends no early data")
 def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> None:
     """What is sent early, with a resumed session, could be sent once more by anybody who saw it."""

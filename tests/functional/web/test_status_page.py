@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,56 @@ def test_what_is_not_known_is_never_called_ok(tmp_path: Path) -> None:
             )
             assert callers["masters"][1]["healthy"] is False
             assert (await get(m1, "/status.json"))["state"] == "degraded"
+
+    asyncio.run(scene())
+
+
+def test_a_peer_that_answers_nonsense_blinds_nobody(tmp_path: Path) -> None:
+    m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
+    good = {"healthy": True, "ready": True}
+    lies: dict[str, dict[str, Any]] = {
+        "accepted": {"accepted": "many"},
+        "pending": {"pending": b"x"},
+        "held": {"held": float("nan")},
+        "bound": {"bound": {"a": 1}},
+        "salt": {"salt": 5},
+        "version": {"version": b"x"},
+        "health": {"health": [good]},
+        "healthy": {"health": {**good, "healthy": "yes"}},
+        "since": {"health": {**good, "since": float("nan")}},
+        "reason": {"health": {**good, "reason": ["x"]}},
+        "url": {"health": {**good, "url": b"x"}},
+        "checks": {"health": {**good, "checks": [5]}},
+        "seconds": {"health": {**good, "checks": [{"seconds": float("inf")}]}},
+    }
+
+    async def scene() -> None:
+        async with met(m1, m2) as (_, two):
+            handlers = two.service.listener._handlers
+            honest = handlers["summary"]
+            for about, lie in lies.items():
+
+                async def answer(
+                    peer: Any, payload: dict[str, Any], lie: dict[str, Any] = lie
+                ) -> dict[str, Any]:
+                    return {**await honest(peer, payload), **lie}
+
+                handlers["summary"] = answer
+                row = (await get(m1, "/status.json"))["masters"][1]
+                assert row["state"] == "unknown", about
+                assert f"malformed {about}" in row["note"]
+                assert not (await get(m1, "/api/saltstack/status"))["masters"][1]["known"]
+                assert (await scraped(m1))["saltext_ha_up", "m2"] == 0
+                assert (await run(m1, "status"))["state"] == "degraded"
+
+            async def newer(peer: Any, payload: dict[str, Any]) -> dict[str, Any]:
+                told = dict(await honest(peer, payload))
+                return {**told, "new": b"x", "health": {**told["health"], "new": b"x"}}
+
+            # What a later release may add is no nonsense.
+            handlers["summary"] = newer
+            row = (await get(m1, "/status.json"))["masters"][1]
+            assert (row["state"], row["note"]) == ("running", "")
 
     asyncio.run(scene())
 
@@ -271,6 +322,43 @@ def test_every_page_is_described_and_every_description_is_a_page(tmp_path: Path)
                 answer = await get(m1, path)
                 assert answer.keys() >= set(known[name]["required"])
                 assert answer.keys() >= known[name]["properties"].keys()
+
+    asyncio.run(scene())
+
+
+def test_the_description_is_valid_and_has_every_refusal(tmp_path: Path) -> None:
+    m1 = watched(tmp_path, "m1")
+    token = tmp_path / "token"
+    token.write_text("0123456789" * 4)
+    token.chmod(0o600)
+    m2 = place(tmp_path, "m2", {"status": {"port": free_port(), "token_file": str(token)}})
+
+    def types(node: Any) -> Iterator[Any]:
+        """The types in the schemas: in OpenAPI 3.0 each is one word."""
+        if isinstance(node, dict) and isinstance(node.get("type"), (str, list)):
+            yield node["type"]
+        parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        for part in parts:
+            yield from types(part)
+
+    async def scene() -> None:
+        async with running(m1, m2), aiohttp.ClientSession() as session:
+            described = await eventually(m1, "/openapi.json", bool, "it listens")
+            assert described["openapi"].startswith("3.0.")
+            assert [
+                kind for kind in types(described["components"]) if not isinstance(kind, str)
+            ] == []
+            for path, how in described["paths"].items():
+                known = how["get"]["responses"].keys()
+                for asked, query, headers in (
+                    (m1, "", {"Host": "other.example"}),
+                    (m1, "?x=1", {}),
+                    (m2, "", {}),
+                ):
+                    assert asked.config.status
+                    url = asked.config.status.url + path + query
+                    async with session.get(url, headers=headers) as answer:
+                        assert str(answer.status) in known, (path, answer.status)
 
     asyncio.run(scene())
 

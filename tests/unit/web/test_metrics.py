@@ -193,3 +193,8 @@ def test_the_format_that_was_asked_for(own: Any) -> None:
     body, kind = metrics.render(own, Taken(status, b"", 0.0), accept)
     assert kind.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
+    # What asks for no format that there is gets one that all understand.
+    for nonsense in ("application/openmetrics-text; version=abc", ";q=,", "\udcff"):
+        body, kind = metrics.render(own, Taken(status, b"", 0.0), nonsense)
+        assert kind.startswith("text/plain")
+        assert list(text_string_to_metric_families(body.decode()))

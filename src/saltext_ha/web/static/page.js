@@ -238,10 +238,17 @@
 
   // -- where it comes from
 
+  const ask = async (path, options) => {
+    // From the origin: if the page was opened with a token in its URL, fetch refuses a relative one.
+    const answer = await fetch(new URL(path, location.origin + location.pathname), options);
+    if (answer.ok) return answer;
+    const said = (await answer.text()).trim() || `HTTP ${answer.status}`;
+    throw new Error(said.startsWith("{") ? JSON.parse(said).error : said);
+  };
+
   const poll = async () => {
     try {
-      const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(10000) });
-      if (!answer.ok) throw new Error((await answer.text()).trim() || `HTTP ${answer.status}`);
+      const answer = await ask("status.json", { cache: "no-store", signal: AbortSignal.timeout(10000) });
       take(await answer.json(), Number(answer.headers.get("Age") || 0));
     } catch (error) {
       trouble = error instanceof TypeError ? "" : error.message;
@@ -267,10 +274,9 @@
     const typed = $("glob").value.trim();
     const glob = /[*?[]/.test(typed) ? typed : `*${typed}*`;
     try {
-      const answer = await fetch(`minions.json?limit=200&glob=${encodeURIComponent(glob)}`);
+      const answer = await ask(`minions.json?limit=200&glob=${encodeURIComponent(glob)}`);
       const found = await answer.json();
       if (turn !== asked) return;
-      if (!answer.ok) throw new Error(found.error);
       const online = found.online || {};
       const counted = ["online", "offline", "unknown"]
         .filter((word) => online[word] || word !== "unknown")
