@@ -77,13 +77,13 @@ class RolloutPlan:
 
 
 def make(
-    opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retry: bool
+    opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, again: bool
 ) -> RolloutPlan:
     """
     The plan for the minion with *opts*.
 
     :param minion: the process of the minion, None when none runs.
-    :param retry: try a file again that was put back within the last hour.
+    :param again: try a file again that was put back within the last hour.
     :raises HaError: it must not be written; says why.
     """
     conf_file = str(opts.get("conf_file") or "")
@@ -94,12 +94,12 @@ def make(
     _look_around(opts, path, found)
     last = record.read(str(opts["cachedir"]))
     same = last is not None and last.digest == record.digest(new)
-    if last and same and last.state == PUT_BACK and old != new and not retry:
+    if last and same and last.state == PUT_BACK and old != new and not again:
         age = time.time() - last.at
         if age < REMEMBERED:
             raise HaError(
                 f"this file was tried {age / 60:.0f} minutes ago and put back: {last.why}. When "
-                "the cause is mended, set retry: True"
+                "the cause is mended, set again: True"
             )
     trying = last is not None and last.trying
     if trying and not same:
