@@ -171,7 +171,7 @@ def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) 
 
 def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings of ``ha.lint`` that are new with the file; refuse the file for a new error."""
-    now = collect.of_minion(opts)
+    now = collect.of_minion(opts, empty=True)
     places = {**now.places, **dict.fromkeys(found, Place(str(path), 1))}
     then = replace(now, options={**now.options, **found}, places=places)
     then = replace(then, merged={**now.merged, **found})

@@ -100,6 +100,15 @@ def test_without_a_running_minion_the_file_is_written(opts: dict[str, Any]) -> N
     assert "-master_alive_interval: 30\n+master_alive_interval: 15" in changed["changes"]["diff"]
 
 
+def test_a_minion_without_a_configuration_file(opts: dict[str, Any]) -> None:
+    """As where Salt came by pip."""
+    Path(opts["conf_file"]).unlink()
+    done = run(opts)
+    assert done["result"] is True, done["comment"]
+    assert target(opts).read_text() == TEXT
+    assert run({**opts, "test": True})["changes"] == {}
+
+
 def test_switches_that_are_texts(opts: dict[str, Any]) -> None:
     for name in ("again", "watchdog", "failback", "signed"):
         refused = run(opts, **{name: "false"})
