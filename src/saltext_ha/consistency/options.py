@@ -350,11 +350,12 @@ _DEFAULTS: Mapping[str, Any] = {
     "use_os_truststore": False,
 }
 
-#: No options: what Salt adds to a running master's configuration, and the like.
+#: No options: what Salt adds to a running master's configuration, and its command line.
 _NO_OPTIONS = frozenset(
     _words(
         "aes config_dir cluster_port extmods __cli hardcrash lock_role log_config master_uri "
-        "saltversion slot fun jid pub_uri secrets uid sudo_user conf_dir"
+        "saltversion slot fun jid pub_uri secrets uid sudo_user conf_dir "
+        "daemon disable_keepalive saltfile versions_report"
     )
 )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import salt.config
 import salt.loader
+from salt.utils.parsers import MasterOptionParser
 
 from saltext_ha.consistency import access, document, master_key, options, roots
 from saltext_ha.consistency.facts import Facts
@@ -55,6 +56,15 @@ def test_what_an_older_release_took_for_the_sites_own_is_none() -> None:
     told = {"pillar_dirs": {"secret": "x"}, "my.own": {"secret": "y"}}
     parts = {"m1": Facts(told), "m2": Facts()}
     assert [found["path"] for found in options.compare(parts)] == ["my.own"]
+
+
+def test_what_the_command_line_adds_is_no_option() -> None:
+    """Salt puts the options of ``salt-master -d`` among those of the files."""
+    parser = MasterOptionParser()
+    lists = [parser.option_list, *(group.option_list for group in parser.option_groups)]
+    added = {option.dest for each in lists for option in each if option.dest}
+    assert "daemon" in added
+    assert {rule.option for rule in options.compared(dict.fromkeys(added))} == set(options.RULES)
 
 
 def test_secret_options_are_among_the_options() -> None:
