@@ -12,9 +12,11 @@ import salt.config
 import salt.loader
 from salt.utils.parsers import MasterOptionParser
 
+from saltext_ha.config import mapping
 from saltext_ha.consistency import access, document, master_key, options, roots
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.options import TABLE, Level
+from saltext_ha.consistency.section import Mine
 
 pytestmark = pytest.mark.core
 
@@ -97,6 +99,16 @@ def test_an_option_that_an_older_salt_does_not_know_is_no_difference() -> None:
         here = salt.config.DEFAULT_MASTER_OPTS.get(option)
         shown = tuple(here) if isinstance(default, tuple) and here is not None else here
         assert shown in (None, default), option
+
+
+def test_the_name_of_the_signature_file_is_each_masters_own() -> None:
+    """By default 3008 calls it by the master's id, and 3007 by one name; minions never see it."""
+    assert options.compare({"m1": taken(None), "m2": taken("master_pubkey_signature")}) == []
+
+
+def taken(name: str | None) -> Facts:
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "id": "m", "master_pubkey_signature": name}
+    return options.take(Mine(opts, mapping.parse(opts), b"n" * 32))
 
 
 def test_the_documentation_is_current() -> None:
