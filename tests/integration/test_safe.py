@@ -92,13 +92,20 @@ def settled(minion: Minion) -> dict[str, Any]:
     return record(minion)
 
 
-def apply(lab: Lab, minion: Minion, seconds: int = 90, **state: Any) -> dict[str, Any]:
-    """Run the state by a job of a master that the minion is bound to."""
+def apply(
+    lab: Lab, minion: Minion, seconds: int = 90, test: bool = False, **state: Any
+) -> dict[str, Any]:
+    """Run the state, out of a file, by a job of a master that the minion is bound to."""
     master = lab.masters[minion.bound_to()[0]]
-    args = ("state.single", "ha.multi_master", "masters", f"timeout={seconds}", "--timeout=60")
-    settings = {"publish_port": master.publish_port, **state}
-    answer = master.salt(minion.name, *args, timeout=LONG, **settings)
-    (found,) = answer.data[minion.name].values()
+    settings = {"timeout": seconds, "publish_port": master.publish_port, **state}
+    arguments = [{name: value} for name, value in settings.items()]
+    text = yaml.safe_dump({"masters of this minion": {"ha.multi_master": arguments}})
+    (folder := lab.root / "srv").mkdir(exist_ok=True)
+    (folder / "masters.sls").write_text(text)
+    told = ("state.apply", "masters", "--timeout=60")
+    returned = master.salt(minion.name, *told, timeout=LONG, test=test).data[minion.name]
+    assert isinstance(returned, dict), returned
+    (found,) = returned.values()
     result: dict[str, Any] = found
     return result
 

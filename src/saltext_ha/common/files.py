@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import glob
 import os
 import stat
 import tempfile
@@ -13,6 +14,15 @@ from pathlib import Path
 
 from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.common.fail_points import point
+
+
+def is_configured(conf_file: str, included: str) -> bool:
+    """
+    Whether a daemon of Salt has a configuration: it needs no *conf_file* (pip brings none) where
+    there are files that match *included*, such as ``master.d/*.conf``.
+    """
+    beside = os.path.join(os.path.dirname(conf_file), included)  # noqa: PTH118, PTH120
+    return bool(conf_file) and (Path(conf_file).is_file() or bool(glob.glob(beside)))  # noqa: PTH207
 
 
 def private_dir(path: Path) -> Path:

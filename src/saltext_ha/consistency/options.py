@@ -53,8 +53,7 @@ TABLE: tuple[Topic, ...] = (
             "sign_pub_messages require_minion_sign_messages drop_messages_signature_fail "
             "publish_signing_algorithm encryption_algorithm signing_algorithm auth_mode "
             "minimum_auth_version fips_mode disable_aes_with_tls keysize publish_session "
-            "request_server_ttl request_server_aes_session cluster_encryption_algorithm "
-            "master_pubkey_signature"
+            "request_server_ttl request_server_aes_session cluster_encryption_algorithm"
         ),
     ),
     Topic(
@@ -244,8 +243,8 @@ TABLE: tuple[Topic, ...] = (
         "each master has its own; what is in them is not compared either, except keys in the "
         "sections keys and master_key",
         _words(
-            "pki_dir key_cache cachedir sock_dir pidfile token_dir token_file "
-            "sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file "
+            "pki_dir master_pubkey_signature key_cache cachedir sock_dir pidfile token_dir "
+            "token_file sqlite_queue_dir log_file key_logfile ssh_log_file syndic_log_file "
             "syndic_pidfile api_logfile api_pidfile winrepo_dir winrepo_dir_ng winrepo_cachefile "
             "ssh_config_file ssh_priv "
             "gitfs_privkey gitfs_pubkey git_pillar_privkey git_pillar_pubkey winrepo_privkey "
@@ -350,11 +349,12 @@ _DEFAULTS: Mapping[str, Any] = {
     "use_os_truststore": False,
 }
 
-#: No options: what Salt adds to a running master's configuration, and the like.
+#: No options: what Salt adds to a running master's configuration, and its command line.
 _NO_OPTIONS = frozenset(
     _words(
         "aes config_dir cluster_port extmods __cli hardcrash lock_role log_config master_uri "
-        "saltversion slot fun jid pub_uri secrets uid sudo_user conf_dir"
+        "saltversion slot fun jid pub_uri secrets uid sudo_user conf_dir "
+        "daemon disable_keepalive saltfile versions_report"
     )
 )
 

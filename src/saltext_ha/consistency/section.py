@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
+from saltext_ha.common.files import is_configured
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
@@ -78,11 +78,11 @@ def read_files(conf_file: str) -> Mapping[str, Any]:
     """
     The options with which Salt would start now: *conf_file* with its includes and defaults.
 
-    :raises ConfigError: names the file, if it is missing or Salt would refuse to start with it.
+    :raises ConfigError: names the file, if nothing is there or Salt would refuse to start with it.
     """
     import salt.config
 
-    if not Path(conf_file).is_file():
+    if not is_configured(conf_file, salt.config.DEFAULT_MASTER_OPTS["default_include"]):
         raise ConfigError(f"{conf_file or 'conf_file'}: no such file; nothing to compare with")
     try:
         opts: Mapping[str, Any] = salt.config.master_config(conf_file, exit_on_config_errors=True)

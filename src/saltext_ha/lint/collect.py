@@ -22,6 +22,7 @@ import salt.utils.crypt
 from saltext_ha.common import master_key, validators, version
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
+from saltext_ha.common.files import is_configured
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.config import watchdog
 from saltext_ha.lint import sources
@@ -46,14 +47,15 @@ NETWORK = ("nfs", "cifs", "smb", "gluster", "ceph", "ocfs2", "gfs2", "lustre", "
 LOOKUP = 3.0  # seconds for all names together
 
 
-def of_minion(running: Mapping[str, Any]) -> HostFacts:
+def of_minion(running: Mapping[str, Any], empty: bool = False) -> HostFacts:
     """
     The facts of a minion.
 
     :param running: ``__opts__``, of which only the paths and the id are used.
-    :raises ConfigError: its configuration file is not there.
+    :param empty: it may have no configuration yet, and runs with Salt's defaults.
+    :raises ConfigError: it has no configuration.
     """
-    read = _sources(running, salt.config.DEFAULT_MINION_OPTS)
+    read = _sources(running, salt.config.DEFAULT_MINION_OPTS, empty)
     # By its own copy(): the values are frozen, and Salt's loader takes no frozen mappings.
     defaults = salt.config.DEFAULT_MINION_OPTS.copy()
     defaults["default_include"] = _include(running, defaults)
@@ -84,7 +86,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
     The facts of a master.
 
     :param running: ``__opts__``, of which only the path of the configuration file is used.
-    :raises ConfigError: its configuration file is not there.
+    :raises ConfigError: it has no configuration.
     """
     defaults = salt.config.DEFAULT_MASTER_OPTS.copy()
     read = _sources(running, defaults)
@@ -204,11 +206,14 @@ def _include(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     return str(running.get("default_include") or defaults["default_include"])
 
 
-def _sources(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> sources.Sources:
+def _sources(
+    running: Mapping[str, Any], defaults: Mapping[str, Any], empty: bool = False
+) -> sources.Sources:
     path = str(running.get("conf_file") or "")
-    if not Path(path).is_file():
+    included = _include(running, defaults)
+    if not empty and not is_configured(path, included):
         raise ConfigError(f"{path or 'conf_file'}: no such file; there is nothing to look at")
-    return sources.read(path, _include(running, defaults))
+    return sources.read(path, included)
 
 
 def _merged(

@@ -59,6 +59,7 @@ def read(conf_file: str, default_include: str) -> Sources:
     """
     Read a configuration file and all that it includes.
 
+    :param conf_file: Salt starts without it, too.
     :param default_include: used if the file does not set it, such as ``minion.d/*.conf``.
     """
     sources = Sources()
@@ -105,7 +106,8 @@ def _read_file(path: str, layer: str, sources: Sources) -> dict[Any, Any]:
         node = yaml.compose(text, Loader=_LOADER)
         values = _loaded(text)
     except OSError as exc:
-        sources.unreadable(path, 0, exc.strerror or type(exc).__name__)
+        if layer != MAIN or not isinstance(exc, FileNotFoundError):
+            sources.unreadable(path, 0, exc.strerror or type(exc).__name__)
         return {}
     except UnicodeDecodeError:
         sources.unreadable(path, 0, "it is no UTF-8 text")

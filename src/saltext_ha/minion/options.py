@@ -111,14 +111,14 @@ def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
 
 
 def _read(path: str) -> dict[str, Any] | None:
-    """The configuration file and its includes, without defaults; None when unreadable."""
-    if not Path(path).is_file():  # load_config would write one
-        return None
-    written: dict[str, Any] = salt.config.load_config(path, "", "", exit_on_config_errors=False)
-    if "conf_file" not in written:
-        return None
+    """The configuration file and its includes, without defaults; None when there is nothing."""
+    written: dict[str, Any] = {}
+    if Path(path).is_file():  # load_config would write one
+        written = salt.config.load_config(path, "", "", exit_on_config_errors=False)
+        if "conf_file" not in written:
+            return None
     for pattern in (written.get("default_include", "minion.d/*.conf"), written.get("include", [])):
         written.update(
             salt.config.include_config(pattern, path, verbose=False, exit_on_config_errors=False)
         )
-    return written
+    return written or None

@@ -72,7 +72,7 @@ def wanted(
     signed: Any = False,
     transport: Any = ZEROMQ,
     jitter: Any = JITTER,
-    names: Any = None,
+    master_names: Any = None,
 ) -> Wanted:
     """
     Make it from a user's values; hosts and ports are separated.
@@ -80,7 +80,7 @@ def wanted(
     :param masters: ``host`` or ``host:port``, port being the request port; a list of them.
     :param publish_port: None: each master tells its own, to a hot minion.
     :param jitter: whole seconds; without the watchdog only the default.
-    :param names: a master's name in the group → one of *masters*; not every master needs one.
+    :param master_names: a master's name in the group → one of *masters*; some may have none.
     :raises HaError: a value is invalid, or Salt would not do what is meant with it.
     """
     if type not in TYPES:
@@ -120,7 +120,7 @@ def wanted(
         signed,
         str(transport),
         jitter,
-        tuple(_names(names or {}, entries)),
+        tuple(_names(master_names or {}, entries)),
     )
 
 
@@ -168,19 +168,19 @@ def _entries(masters: Any, kind: str, publish_port: int | None) -> dict[tuple[st
 def _names(names: Any, entries: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, str]]:
     """Names with their entries, in the order of the entries."""
     if not isinstance(names, Mapping):
-        raise HaError(f"names: {names!r}: takes a mapping of names to masters")
+        raise HaError(f"master_names: {names!r}: takes a mapping of names to masters")
     called: dict[tuple[str, int], str] = {}
     for name, entry in names.items():
         if not isinstance(name, str) or not MASTER_NAME.fullmatch(name):
-            raise HaError(f"names: {name!r}: is no name of a master (ha: name)")
+            raise HaError(f"master_names: {name!r}: is no name of a master (ha: name)")
         try:
             pair = split_entry(str(entry), DEFAULT_REQUEST_PORT)
         except ValueError as exc:
-            raise HaError(f"names: {name}: {exc}") from None
+            raise HaError(f"master_names: {name}: {exc}") from None
         if pair not in entries:
-            raise HaError(f"names: {name}: {entry} is none of masters")
+            raise HaError(f"master_names: {name}: {entry} is none of masters")
         if pair in called:
-            raise HaError(f"names: {entry} is called {called[pair]} and {name}")
+            raise HaError(f"master_names: {entry} is called {called[pair]} and {name}")
         called[pair] = name
     yield from ((called[pair], entry) for pair, entry in entries.items() if pair in called)
 
@@ -259,7 +259,7 @@ def sls(wish: Wanted) -> str:
 
     state: dict[str, Any] = {
         "masters": [entry(host) for host in wish.masters],
-        "names": {name: entry(host) for name, host in wish.names},
+        "master_names": {name: entry(host) for name, host in wish.names},
         "type": wish.kind,
         "publish_port": wish.publish_port,
         "alive": wish.alive if wish.kind == FAILOVER else None,

@@ -77,13 +77,13 @@ class RolloutPlan:
 
 
 def make(
-    opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, retry: bool
+    opts: Mapping[str, Any], wish: drop_in.Wanted, minion: int | None, again: bool
 ) -> RolloutPlan:
     """
     The plan for the minion with *opts*.
 
     :param minion: the process of the minion, None when none runs.
-    :param retry: try a file again that was put back within the last hour.
+    :param again: try a file again that was put back within the last hour.
     :raises HaError: it must not be written; says why.
     """
     conf_file = str(opts.get("conf_file") or "")
@@ -94,12 +94,12 @@ def make(
     _look_around(opts, path, found)
     last = record.read(str(opts["cachedir"]))
     same = last is not None and last.digest == record.digest(new)
-    if last and same and last.state == PUT_BACK and old != new and not retry:
+    if last and same and last.state == PUT_BACK and old != new and not again:
         age = time.time() - last.at
         if age < REMEMBERED:
             raise HaError(
                 f"this file was tried {age / 60:.0f} minutes ago and put back: {last.why}. When "
-                "the cause is mended, set retry: True"
+                "the cause is mended, set again: True"
             )
     trying = last is not None and last.trying
     if trying and not same:
@@ -171,7 +171,7 @@ def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) 
 
 def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings of ``ha.lint`` that are new with the file; refuse the file for a new error."""
-    now = collect.of_minion(opts)
+    now = collect.of_minion(opts, empty=True)
     places = {**now.places, **dict.fromkeys(found, Place(str(path), 1))}
     then = replace(now, options={**now.options, **found}, places=places)
     then = replace(then, merged={**now.merged, **found})

@@ -33,8 +33,8 @@ def multi_master(
     transport: str = "zeromq",
     jitter: int = 2,
     timeout: float = 180,
-    retry: bool = False,
-    names: Any = None,
+    again: bool = False,
+    master_names: Any = None,
 ) -> dict[str, Any]:
     """
     Manage the file ``minion.d/ha-masters.conf``, and restart the minion when it has changed.
@@ -70,9 +70,9 @@ def multi_master(
         minions do not come at once: 3 for each thousand. ``ha.minion_config`` computes it.
     timeout
         Seconds that the minion may take to reach a master after its restart.
-    retry
+    again
         Try a file again that was put back within the last hour.
-    names
+    master_names
         Names of masters in their group (``ha: name``), a mapping to their entries in ``masters``:
         then ``ha.failover to=m2`` works.
 
@@ -100,8 +100,8 @@ def multi_master(
             raise HaError(f"{unkept}; what became of a restart could not be noted there")
         if not is_number(timeout) or timeout < 1:
             raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
-        if not isinstance(retry, bool):
-            raise HaError(f"retry: {retry!r}: takes True or False")
+        if not isinstance(again, bool):
+            raise HaError(f"again: {again!r}: takes True or False")
         wish = drop_in.wanted(
             masters,
             type,
@@ -113,14 +113,14 @@ def multi_master(
             signed,
             transport,
             jitter,
-            names,
+            master_names,
         )
         if not caller and not opts.get("multiprocessing", True):
             raise HaError(
                 "multiprocessing is off: the process that restarts the minion would end with it"
             )
         minion = options.pid(opts, caller)
-        made = plan.make(opts, wish, minion, retry)
+        made = plan.make(opts, wish, minion, again)
         needed = minion is not None and (made.changes or made.stale) and not made.trying
         # Fail now, while it can still be reported.
         way = restart.way(minion, opts) if minion is not None and needed else None

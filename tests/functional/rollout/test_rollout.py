@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import inspect
 import json
 import os
 import stat
@@ -20,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from salt.state import STATE_INTERNAL_KEYWORDS
 
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
@@ -71,8 +73,8 @@ def target(opts: dict[str, Any]) -> Path:
     return Path(opts["conf_file"]).parent / "minion.d" / drop_in.NAME
 
 
-def make(opts: dict[str, Any], minion: int | None = None, retry: bool = False) -> plan.RolloutPlan:
-    return plan.make(opts, WISH, minion, retry)
+def make(opts: dict[str, Any], minion: int | None = None, again: bool = False) -> plan.RolloutPlan:
+    return plan.make(opts, WISH, minion, again)
 
 
 def run(opts: dict[str, Any], **wish: Any) -> dict[str, Any]:
@@ -98,12 +100,27 @@ def test_without_a_running_minion_the_file_is_written(opts: dict[str, Any]) -> N
     assert "-master_alive_interval: 30\n+master_alive_interval: 15" in changed["changes"]["diff"]
 
 
+def test_a_minion_without_a_configuration_file(opts: dict[str, Any]) -> None:
+    """As where Salt came by pip."""
+    Path(opts["conf_file"]).unlink()
+    done = run(opts)
+    assert done["result"] is True, done["comment"]
+    assert target(opts).read_text() == TEXT
+    assert run({**opts, "test": True})["changes"] == {}
+
+
 def test_switches_that_are_texts(opts: dict[str, Any]) -> None:
-    for name in ("retry", "watchdog", "failback", "signed"):
+    for name in ("again", "watchdog", "failback", "signed"):
         refused = run(opts, **{name: "false"})
         assert refused["result"] is False
         assert f"{name}: 'false': takes True or False" in refused["comment"]
     assert not target(opts).exists()
+
+
+def test_no_argument_is_a_word_of_salt() -> None:
+    """``names`` and ``retry`` never reach a state, or as something else, when a file sets them."""
+    arguments = set(inspect.signature(state.multi_master).parameters) - {"name"}
+    assert not arguments & {*STATE_INTERNAL_KEYWORDS, "names"}
 
 
 def test_masters_that_tell_their_publish_ports_themselves(opts: dict[str, Any]) -> None:
@@ -228,9 +245,9 @@ def noted(
 
 def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any]) -> None:
     noted(opts, PUT_BACK, time.time() - 600)
-    with pytest.raises(HaError, match=r"10 minutes ago and put back: why\..*retry: True"):
+    with pytest.raises(HaError, match=r"10 minutes ago and put back: why\..*again: True"):
         make(opts)
-    assert make(opts, retry=True).changes
+    assert make(opts, again=True).changes
     noted(opts, PUT_BACK, time.time() - 3700)
     assert make(opts).changes
     noted(opts, PUT_BACK, time.time(), text="another")

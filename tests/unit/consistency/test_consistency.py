@@ -379,6 +379,13 @@ def test_a_configuration_that_is_gone(tmp_path):
         section.read_files(str(tmp_path / "gone"))
 
 
+def test_only_what_is_included_is_there(tmp_path):
+    """As where Salt came by pip, which brings no configuration file."""
+    (tmp_path / "master.d").mkdir()
+    (tmp_path / "master.d" / "ha.conf").write_text("timeout: 7\n")
+    assert section.read_files(str(tmp_path / "master"))["timeout"] == 7
+
+
 # What is made of several answers
 
 

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 import salt.config
 import salt.loader
+from salt.utils.parsers import MasterOptionParser
 
+from saltext_ha.config import mapping
 from saltext_ha.consistency import access, document, master_key, options, roots
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.options import TABLE, Level
+from saltext_ha.consistency.section import Mine
 
 pytestmark = pytest.mark.core
 
@@ -57,6 +60,15 @@ def test_what_an_older_release_took_for_the_sites_own_is_none() -> None:
     assert [found["path"] for found in options.compare(parts)] == ["my.own"]
 
 
+def test_what_the_command_line_adds_is_no_option() -> None:
+    """Salt puts the options of ``salt-master -d`` among those of the files."""
+    parser = MasterOptionParser()
+    lists = [parser.option_list, *(group.option_list for group in parser.option_groups)]
+    added = {option.dest for each in lists for option in each if option.dest}
+    assert "daemon" in added
+    assert {rule.option for rule in options.compared(dict.fromkeys(added))} == set(options.RULES)
+
+
 def test_secret_options_are_among_the_options() -> None:
     for topic in TABLE:
         assert set(topic.secret) <= set(topic.options), topic.name
@@ -87,6 +99,16 @@ def test_an_option_that_an_older_salt_does_not_know_is_no_difference() -> None:
         here = salt.config.DEFAULT_MASTER_OPTS.get(option)
         shown = tuple(here) if isinstance(default, tuple) and here is not None else here
         assert shown in (None, default), option
+
+
+def test_the_name_of_the_signature_file_is_each_masters_own() -> None:
+    """By default 3008 calls it by the master's id, and 3007 by one name; minions never see it."""
+    assert options.compare({"m1": taken(None), "m2": taken("master_pubkey_signature")}) == []
+
+
+def taken(name: str | None) -> Facts:
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "id": "m", "master_pubkey_signature": name}
+    return options.take(Mine(opts, mapping.parse(opts), b"n" * 32))
 
 
 def test_the_documentation_is_current() -> None:

@@ -367,6 +367,17 @@ def test_no_file_at_all_is_an_error_and_no_clean_answer(tmp_path: Path) -> None:
         ask.minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
 
 
+def test_only_what_is_included_is_there(tmp_path: Path) -> None:
+    """As where Salt came by pip, which brings no configuration file."""
+    for kind in ("minion", "master"):
+        (folder := tmp_path / f"{kind}.d").mkdir()
+        (folder / "a.conf").write_text("open_mode: true\n")
+    found = ask.minion({"conf_file": str(tmp_path / "minion"), "id": "web1"})
+    assert [f["code"] for f in found["findings"]] == ["HA307"]
+    found = ask.for_peer("m1", {"conf_file": str(tmp_path / "master"), "id": "m1"})
+    assert "HA502" in {f["code"] for f in found["findings"]}
+
+
 @pytest.mark.parametrize(
     "option", ["my_company_option", "auth_retries", "mysql.hosts", "maestro", "roles", "app_port"]
 )

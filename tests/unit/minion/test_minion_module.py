@@ -64,6 +64,13 @@ def test_a_process_is_the_same_when_the_clock_was_set(
     assert before["process"] == after["process"] != list(run_by)
 
 
+def test_a_hot_minion_whose_list_is_in_an_included_file(opts: dict[str, Any]) -> None:
+    conf = Path(opts["conf_file"])
+    (conf.parent / "minion.d").mkdir()
+    conf.rename(conf.parent / "minion.d" / "ha-masters.conf")
+    assert ha.current_master()["masters"] == [M1, f"{M2}:4508"]
+
+
 def test_a_hot_minion_reads_the_list_from_its_file(opts: dict[str, Any]) -> None:
     answer = ha.current_master()
     assert answer["masters"] == [M1, f"{M2}:4508"]

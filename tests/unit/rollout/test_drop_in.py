@@ -95,9 +95,9 @@ def test_the_file_says_what_masters_are_called() -> None:
     ],
 )
 def test_names_that_mean_no_master(names: Any, said: str) -> None:
-    with pytest.raises(HaError, match=f"names: {re.escape(said)}"):
-        drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, names=names)
-    some = drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, names={"m2": "10.0.0.2"})
+    with pytest.raises(HaError, match=f"master_names: {re.escape(said)}"):
+        drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, master_names=names)
+    some = drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, master_names={"m2": "10.0.0.2"})
     assert some.names == (("m2", "10.0.0.2"),)
 
 
