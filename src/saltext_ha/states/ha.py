@@ -100,7 +100,8 @@ def multi_master(
             raise HaError(f"{unkept}; what became of a restart could not be noted there")
         if not is_number(timeout) or timeout < 1:
             raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
-        if not isinstance(retry, bool):
+        # Salt has a retry for all states, too. After a failure it calls again, with a mapping.
+        if not isinstance(retry, (bool, dict)):
             raise HaError(f"retry: {retry!r}: takes True or False")
         wish = drop_in.wanted(
             masters,
@@ -120,7 +121,7 @@ def multi_master(
                 "multiprocessing is off: the process that restarts the minion would end with it"
             )
         minion = options.pid(opts, caller)
-        made = plan.make(opts, wish, minion, retry)
+        made = plan.make(opts, wish, minion, bool(retry))
         needed = minion is not None and (made.changes or made.stale) and not made.trying
         # Fail now, while it can still be reported.
         way = restart.way(minion, opts) if minion is not None and needed else None

@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from salt.state import State
 
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
@@ -104,6 +105,13 @@ def test_switches_that_are_texts(opts: dict[str, Any]) -> None:
         assert refused["result"] is False
         assert f"{name}: 'false': takes True or False" in refused["comment"]
     assert not target(opts).exists()
+
+
+@pytest.mark.parametrize("given", [True, {"attempts": 3}])
+def test_a_retry_that_salt_has_read(opts: dict[str, Any], given: Any) -> None:
+    """Each state of Salt has it. After a failure, Salt calls again with what it has read."""
+    done = run(opts, retry=State.verify_retry_data(None, given))
+    assert done["result"] is True, done
 
 
 def test_masters_that_tell_their_publish_ports_themselves(opts: dict[str, Any]) -> None:
