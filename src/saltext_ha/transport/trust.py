@@ -131,7 +131,7 @@ class Trust:
             another name; the certificate was removed from the group; the group is full; or the
             folder cannot be written.
         """
-        with self._pinning, _written(self._peers_dir):
+        with self._written(self._peers_dir), self._pinning:
             return self._pin(peer)
 
     def _pin(self, peer: Peer) -> bool:
@@ -210,7 +210,7 @@ class Trust:
         older = (*peer.former, *chain[chain.index(peer.certificate) : -1])
         renewed = make_peer(peer.name, peer.url, newest, peer.added, older, peer.introducer)
         self.check(renewed)
-        with _written(self._peers_dir):
+        with self._written(self._peers_dir):
             write_whole(self._peers_dir / f"{name}.json", _encode(renewed))
         log.info("peer renewed name=%s fingerprint=%s", name, _short(renewed.fingerprint))
         return True
@@ -222,7 +222,7 @@ class Trust:
         :raises TrustError: the folder cannot be written.
         """
         file = self._peers_dir / f"{_checked_name(name)}.json"
-        with _written(self._peers_dir):
+        with self._written(self._peers_dir):
             try:
                 file.unlink()
             except FileNotFoundError:
@@ -271,11 +271,23 @@ class Trust:
         return news
 
     def _note(self, removed: Removed) -> bool:
-        with _written(self._removed_dir):
+        with self._written(self._removed_dir):
             return create_whole(
                 self._removed_dir / _file_name(removed.fingerprint),
                 json.dumps(removed.__dict__, indent=1).encode(),
             )
+
+    @contextlib.contextmanager
+    def _written(self, folder: Path) -> Iterator[None]:
+        """
+        :raises TrustError: instead of an OSError of work that writes into *folder*; and before it
+            if the file system hangs, which would hold up the event loop.
+        """
+        try:
+            self._looks(lambda: None)
+            yield
+        except OSError as exc:
+            raise TrustError(f"{folder}: cannot be written: {reason_of(exc)}") from exc
 
     def removed(self) -> list[Removed]:
         """All removed certificates; a damaged note still bars its certificate."""
@@ -367,15 +379,6 @@ class Trust:
                 owners[peer.fingerprint] = peer.name
         self._files = read
         return peers, problems
-
-
-@contextlib.contextmanager
-def _written(folder: Path) -> Iterator[None]:
-    """:raises TrustError: instead of an OSError of work that writes into *folder*."""
-    try:
-        yield
-    except OSError as exc:
-        raise TrustError(f"{folder}: cannot be written: {reason_of(exc)}") from exc
 
 
 def addresses(state_dir: Path) -> dict[str, str]:
