@@ -80,10 +80,12 @@ class Trust:
         self._unread = ""
         """Why the folder cannot be read at present."""
         self._generation, self._changed = 0, 0.0
-        self._notes: list[Removed] | None = None
+        self._notes: list[Removed] = []
         self._notes_of: int | None = None
         """The time of the folder that has exactly these notes."""
-        self._refresh()
+        # As long as it takes: a large group has many certificates, and nobody waits yet.
+        self._read_notes()
+        self._follow()
 
     def peers(self) -> Mapping[str, Peer]:
         """Name → peer, with the URL to call (overrides applied)."""
@@ -291,12 +293,9 @@ class Trust:
 
     def removed(self) -> list[Removed]:
         """All removed certificates; a damaged note still bars its certificate."""
-        try:
+        with contextlib.suppress(OSError):
             self._looks(self._read_notes)
-        except OSError:
-            if self._notes is None:
-                raise
-        return list(self._notes or ())
+        return list(self._notes)
 
     def _read_notes(self) -> None:
         # Notes are read for every offer, and change a few times in the life of a group.
@@ -320,8 +319,6 @@ class Trust:
         try:
             self._looks(self._follow)
         except OSError as exc:
-            if self._signature is None:  # nothing was read before
-                raise
             self._unread = (
                 f"{self._peers_dir}: {reason_of(exc)}; until it can be read, the masters that were "
                 "pinned before count"

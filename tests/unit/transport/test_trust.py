@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.common import files
+from saltext_ha.common import files, looks
 from saltext_ha.common.errors import TokenError, TrustError
 from saltext_ha.membership.invites import Invites, name_of
 from saltext_ha.transport import fingerprints, identity, tls
@@ -301,6 +301,19 @@ def test_a_folder_that_cannot_be_read_changes_nothing_and_is_said(
     there.rename(state / "peers")
     assert trust.pin(m3)
     assert (set(trust.peers()), trust.problems()) == ({"m2", "m3"}, {})
+
+
+def test_a_large_group_may_take_long_to_read_at_first(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six hundred certificates took more than a second, and the engine never started."""
+    trust = Trust(state)
+    trust.pin(some_peer(tmp_path))
+    trust.pin(some_peer(tmp_path, "m3"))
+    trust.remove("m3")
+    monkeypatch.setattr(looks, "PATIENCE", 0.0)
+    again = Trust(state)
+    assert (set(again.peers()), [note.name for note in again.removed()]) == ({"m2"}, ["m3"])
 
 
 def test_notes_of_removals_that_cannot_be_read_still_count(state: Path, tmp_path: Path) -> None:
