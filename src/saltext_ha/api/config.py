@@ -278,12 +278,12 @@ def _endpoint(
     if "url" not in entry:
         raise BadConfiguration(f"{here}.url: is missing")
     url = _url(entry["url"], f"{here}.url")
+    # An empty text is one that is not set, as in the environment.
+    entry, usual = ({k: v for k, v in has.items() if v != ""} for has in (entry, defaults))
     own = {"password", "password_file"} & entry.keys()
     if len(own) == 2:
         raise BadConfiguration(f"{here}.password_file: password is there too; give one of them")
-    usual = {key: value for key, value in defaults.items() if not (own and "password" in key)}
-    # An empty text is one that is not set, as in the environment.
-    values = {key: value for has in (usual, entry) for key, value in has.items() if value != ""}
+    values = {k: v for k, v in usual.items() if not (own and "password" in k)} | entry
     # Without a line end, which that of a file is read without, too.
     values["password"] = (values.get("password") or "").rstrip("\r\n")
     if not values.get("username"):

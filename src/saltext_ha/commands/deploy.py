@@ -276,9 +276,10 @@ class Deploy:
     def _left_out(self, without: Any) -> set[str]:
         names = without if isinstance(without, list) else str(without or "").split(",")
         left_out = {str(name).strip() for name in names} - {""}
-        if strangers := left_out - set(self._group.peers):
-            peers, unknown = ", ".join(sorted(self._group.peers)) or "none", sorted(strangers)
-            raise HaError(f"without: there is no peer {', '.join(unknown)}; peers: {peers}")
+        peers = [name for name in self._group.masters if name != self._group.name]
+        if strangers := sorted(left_out.difference(peers)):
+            there = ", ".join(peers) or "none"
+            raise HaError(f"without: there is no peer {', '.join(strangers)}; peers: {there}")
         return left_out
 
 

@@ -88,7 +88,7 @@ class Differences:
         """
         core = self._core
         merged: dict[str, dict[bytes, Record]] = {}
-        unreachable: dict[str, str] = {}
+        unreachable = self._group.unasked()
         lagging: set[str] = set()
 
         def learn(records: Iterable[Record]) -> None:

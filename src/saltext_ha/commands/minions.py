@@ -26,7 +26,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.salt_bus.intake import MemoryBudget
-from saltext_ha.sync.group import JUST_JOINED, SLOW, Group
+from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -206,7 +206,7 @@ class Bound:
         async def ask(name: str) -> MasterView | str:
             link, known, after = self._group.links.get(name), MasterView(), ""
             if link is None and name != self._group.name:
-                return JUST_JOINED
+                return self._group.why_unasked(name)
             try:
                 for _ in range(MAX_PAGES):
                     payload = {**question, "after": after}

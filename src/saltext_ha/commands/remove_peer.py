@@ -125,7 +125,7 @@ class RemovePeer:
 
     async def _level(self, but: Container[str]) -> dict[str, str]:
         """Learn what all members except *but* know; name → why a member could not be asked."""
-        errors = {}
+        errors = {name: why for name, why in self._group.unasked().items() if name not in but}
         for name, link in list(self._group.links.items()):
             if name in but or name not in self._trust.pinned():
                 continue

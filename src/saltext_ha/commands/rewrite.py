@@ -99,7 +99,7 @@ class Rewrite:
 
     async def _spread(self) -> tuple[list[str], dict[str, str]]:
         """Have the members take the new records; notes on some, and why others do not answer."""
-        notes, unreachable = list[str](), dict[str, str]()
+        notes, unreachable = list[str](), self._group.unasked()
         for name, link in sorted(self._group.links.items()):
             try:
                 if not await self._took(link):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import glob
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from saltext_ha.common.errors import TrustError, reason_of
+from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
 
 
@@ -102,15 +100,6 @@ def create_whole(path: Path, data: bytes, mode: int = 0o600) -> bool:
     point("file.sync")
     sync_dir(path.parent)
     return True
-
-
-@contextlib.contextmanager
-def writing_into(folder: Path) -> Iterator[None]:
-    """:raises TrustError: instead of an OSError of work that writes into *folder*."""
-    try:
-        yield
-    except OSError as exc:
-        raise TrustError(f"{folder}: cannot be written: {reason_of(exc)}") from exc
 
 
 def as_text(path: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
+from pathlib import Path
 from typing import Any, TypeVar
 
+from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.common.fail_points import point
 
 T = TypeVar("T")
@@ -52,6 +55,18 @@ class Looks:
                 raise TimeoutError(HANGS) from None
             finally:
                 del found  # it refers to an error, and the error to this frame
+
+    @contextlib.contextmanager
+    def writing_into(self, folder: Path) -> Iterator[None]:
+        """
+        :raises TrustError: instead of an OSError of work that writes into *folder*; and before it
+            if the file system hangs, which would hold up the event loop.
+        """
+        try:
+            self(lambda: None)
+            yield
+        except OSError as exc:
+            raise TrustError(f"{folder}: cannot be written: {reason_of(exc)}") from exc
 
     @property
     def hang(self) -> bool:

@@ -140,8 +140,8 @@ def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
         given |= each if isinstance(each, Mapping) else {str(each): None}
     if engine not in given:
         return None
-    if isinstance(given[engine], Mapping) and given[engine]:
-        return "engines", validators.misplaced(engine, given[engine], where)
+    if misplaced := _names(given[engine]):
+        return "engines", validators.misplaced(engine, misplaced, where)
     try:
         parse(options)
     except ConfigError as exc:
@@ -187,7 +187,10 @@ def member(name: str, facts: HostFacts) -> Member:
 
 
 def _names(value: Any) -> list[str]:
-    """The jobs of a schedule that every master runs, or the events of a reactor."""
+    """
+    The settings below an engine, the jobs of a schedule that every master runs, or the events of a
+    reactor.
+    """
     entries = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
     return [
         str(name)

@@ -19,7 +19,7 @@ from saltext_ha.minions.job_answers import (
 from saltext_ha.minions.job_specs import CMD, Spec
 from saltext_ha.minions.own_jobs import LATE, LOOKING, OwnJobs, afterwards
 from saltext_ha.minions.publishing import PUBLISHING, new_jids
-from saltext_ha.sync.group import JUST_JOINED, Group
+from saltext_ha.sync.group import Group
 
 OLDER = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ({})"
 
@@ -157,7 +157,7 @@ class Jobs:
                 return here[method](payload)
             link = self._group.links.get(name)
             if link is None:
-                return JUST_JOINED
+                return self._group.why_unasked(name)
             return await link.call(method, payload, timeout)
         except HaError as exc:
             return str(exc)
@@ -170,7 +170,7 @@ class Jobs:
             if name == self._group.name:
                 return read_answers(await self.here.run(payload))
             if link is None:
-                return Answers(error=JUST_JOINED)
+                return Answers(error=self._group.why_unasked(name))
             wait = timeout + PUBLISHING + 5 + afterwards(spec)
             return read_answers(await link.call("job_run", payload, wait))
         except PeerUnreachable as exc:

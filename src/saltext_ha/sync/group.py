@@ -57,13 +57,20 @@ class Group:
 
     @property
     def masters(self) -> list[str]:
-        """All masters of the group, by name."""
-        return sorted({self.name, *self.peers})
+        """All masters of the group, by name; also those that cannot be asked."""
+        return sorted({self.name, *self.peers, *self.unasked()})
 
     def unasked(self) -> dict[str, str]:
         """Masters that cannot be asked: they have just joined, or their file cannot be read."""
-        unread = {Path(file).stem: why for file, why in self._pins.problems().items()}
-        return {**unread, **dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)}
+        found = dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)
+        for path, why in self._pins.problems().items():
+            if path.endswith(".json"):  # not the folder: who was pinned before still counts
+                found[Path(path).stem] = why
+        return found
+
+    def why_unasked(self, name: str) -> str:
+        """Why there is no link to the master *name*."""
+        return self.unasked().get(name, JUST_JOINED)
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""

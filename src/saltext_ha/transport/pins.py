@@ -53,7 +53,8 @@ class Pins:
         self._unread = ""
         """Why the folder cannot be read at present."""
         self._generation, self._changed = 0, 0.0
-        self._refresh()
+        # As long as it takes: a large group has many certificates, and nobody waits yet.
+        self._follow()
 
     def peers(self) -> Mapping[str, Peer]:
         """Name → peer, with the URL to call (overrides applied)."""
@@ -96,8 +97,6 @@ class Pins:
         try:
             self._looks(self._follow)
         except OSError as exc:
-            if self._entries is None:  # nothing was read before
-                raise
             self._unread = (
                 f"{self._peers_dir}: {reason_of(exc)}; until it can be read, the masters that were "
                 "pinned before count"

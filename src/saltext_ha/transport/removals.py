@@ -7,6 +7,7 @@ over late gossip. Another process may add notes at any time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltext_ha.common.errors import TrustError
-from saltext_ha.common.files import create_whole, private_dir, read_plain, writing_into
+from saltext_ha.common.files import create_whole, private_dir, read_plain
 from saltext_ha.common.looks import Looks
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.peer import Peer
@@ -39,28 +40,22 @@ class Removals:
     The notes of removals below *state_dir*.
 
     :param looks: looks at the folder.
-    :raises OSError: it cannot be made.
+    :raises OSError: it cannot be made or read.
     """
 
     def __init__(self, state_dir: Path, looks: Looks) -> None:
         self._folder = private_dir(state_dir / REMOVED_DIR)
         self._looks = looks
-        self._notes: list[Removed] | None = None
+        self._notes: list[Removed] = []
         self._notes_of: int | None = None
         """The time of the folder that has exactly these notes."""
+        self._follow()  # as long as it takes: nobody waits yet
 
     def notes(self) -> list[Removed]:
-        """
-        All removed certificates; a damaged note still bars its certificate.
-
-        :raises OSError: the folder cannot be read, and was not read before.
-        """
-        try:
+        """All removed certificates; a damaged note still bars its certificate."""
+        with contextlib.suppress(OSError):
             self._looks(self._follow)
-        except OSError:
-            if self._notes is None:
-                raise
-        return list(self._notes or ())
+        return list(self._notes)
 
     def barred(self, peer: Peer) -> bool:
         """Whether a certificate of *peer*, present or former, was removed from the group."""
@@ -75,7 +70,7 @@ class Removals:
         """
         if not fingerprints.PATTERN.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
-        with writing_into(self._folder):
+        with self._looks.writing_into(self._folder):
             content = json.dumps(removed.__dict__, indent=1).encode()
             return create_whole(self._file(removed.fingerprint), content)
 

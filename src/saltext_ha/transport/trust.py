@@ -16,7 +16,7 @@ from pathlib import Path
 
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.files import create_whole, private_dir, sync_dir, write_whole, writing_into
+from saltext_ha.common.files import create_whole, private_dir, sync_dir, write_whole
 from saltext_ha.common.looks import Looks
 from saltext_ha.transport import peer_files, pinning
 from saltext_ha.transport.peer import Peer
@@ -62,7 +62,7 @@ class Trust(Pins):
             another name; the certificate was removed from the group; the group is full; or the
             folder cannot be written.
         """
-        with self._pinning, writing_into(self._peers_dir):
+        with self._looks.writing_into(self._peers_dir), self._pinning:
             return self._pin(peer)
 
     def _pin(self, peer: Peer) -> bool:
@@ -119,7 +119,7 @@ class Trust(Pins):
         if renewed == peer:
             return False
         self.check(renewed)
-        with writing_into(self._peers_dir):
+        with self._looks.writing_into(self._peers_dir):
             write_whole(self._file(name), peer_files.encode(renewed))
         log.info("peer renewed name=%s fingerprint=%s", name, pinning.short(renewed))
         return True
@@ -131,7 +131,7 @@ class Trust(Pins):
         :raises TrustError: the folder cannot be written.
         """
         path = self._file(peer_files.checked_name(name))
-        with writing_into(self._peers_dir):
+        with self._looks.writing_into(self._peers_dir):
             try:
                 path.unlink()
             except FileNotFoundError:

@@ -210,6 +210,27 @@ def test_a_peer_whose_file_is_damaged_is_unknown_to_every_command(engine: Loggin
     assert str(file) in peers["notes"][0]
     check = engine.control("check", {"only": "options"})
     assert (list(check["unknown"]), check["retcode"]) == (["m2"], 2)
+    for command in ("where", "minions", "reachability"):
+        answer = engine.control(command)
+        assert (str(file) in answer["unknown"]["m2"], answer["retcode"]) == (True, 2), command
+    sync = engine.control("sync", {"test": True})
+    assert (list(sync["unreachable"]), sync["retcode"]) == (["m2"], 2)
+    assert "m2 could not be asked" in str(engine.control("failover_safe", {"master": "m1"}))
+    befriend(place, Place(place.root, "m3"))
+    removal = engine.control("remove_peer", {"name": "m3", "test": True})
+    assert str(file) in removal["unknown"]["m2"]
+
+
+def test_a_folder_of_peers_that_cannot_be_read_is_no_master(engine: LoggingEngine) -> None:
+    """Those that were pinned before are asked. What is wrong with the folder, the status says."""
+    place = engine.place
+    folder = place.config.state_dir / "peers"
+    folder.rename(place.root / "aside")
+    folder.touch()
+    wait_for(lambda: "Not a directory" in str(status(place)), SOON, "its status says that")
+    keys = engine.control("keys")
+    assert (keys["masters"], keys["unknown"], keys["retcode"]) == (["m1"], {}, 0)
+    assert engine.control("peers")["retcode"] == 2
 
 
 def test_a_renewed_certificate_is_no_trouble(engine: LoggingEngine) -> None:

@@ -15,6 +15,7 @@ import pytest
 from lab.engines import free_port
 from lab.key_folders import public_keys
 from lab.wait import wait_for
+from saltext_ha.common.errors import HaError
 from tests.processes import ACCEPTED, PENDING, SOON, Group, Master
 
 KEYS = dict(zip(("web0", "web1"), public_keys(3), strict=False))
@@ -93,6 +94,8 @@ def test_a_state_folder_that_hangs_is_said_and_holds_up_nobody(group: Group) -> 
             rows_of_m2 = {row["name"]: row for row in status["masters"]}
             assert HANGS in rows_of_m2["m2"]["note"]
             assert rows_of_m2["m1"]["state"] == "running", "m1 still counts"
+        with pytest.raises(HaError, match="cannot be written: the file system does not respond"):
+            m2.engine.control("remove_peer", {"name": "m1"})
         with urllib.request.urlopen(f"{page.url}/status.json", timeout=SOON) as answer:
             assert json.load(answer)["state"] == "degraded"
         with pytest.raises(urllib.error.HTTPError, match="503") as refused:

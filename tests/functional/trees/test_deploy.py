@@ -201,6 +201,22 @@ async def test_a_master_that_was_away_serves_it_before_it_is_ready(tmp_path: Pat
 
 
 @in_a_loop
+async def test_a_master_whose_file_is_damaged_can_be_left_out(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two) as (one, _):
+        (two[0].config.state_dir / "peers" / "m2.json").write_text("{")
+        await until(lambda: "m2" not in one.parts.links, "m1 has noticed")
+        refused = await run(two[0], "deploy")
+        assert "m2.json: " in refused["error"]
+        assert "without=m2 leaves out m2" in refused["error"]
+        assert (await deployed(two[0], without="m2"))["left_out"] == ["m2"]
+        assert served(two[0]) == STATES
+        strange = await run(two[0], "deploy", without="m1")
+        assert "there is no peer m1; peers: m2" in strange["error"]
+
+
+@in_a_loop
 async def test_two_deployments_that_did_not_know_of_each_other(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2")
     for place in two:

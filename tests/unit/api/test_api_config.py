@@ -241,6 +241,20 @@ def test_an_empty_verify_is_one_that_is_not_set() -> None:
     assert endpoints([entry], {"verify": "/etc"}, "masters")[0].verify == "/etc"
 
 
+def test_an_empty_password_or_file_is_one_that_is_not_set(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("of the file")
+    file.chmod(0o600)
+    defaults = {"username": "ops", "password": "usual"}
+    for own, wanted in (
+        ({"password": "own", "password_file": ""}, "own"),
+        ({"password": "", "password_file": str(file)}, "of the file"),
+        ({"password": "", "password_file": ""}, "usual"),
+    ):
+        (found,) = endpoints([ENTRY | own], defaults, "masters")
+        assert found.password.read() == wanted
+
+
 def test_a_password_is_used_as_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a line end is taken away, as at the end of a file."""
     for key, value in (USER | {"SALT_MASTER_URLS": "https://127.0.0.1:1"}).items():

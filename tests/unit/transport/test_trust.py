@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from saltext_ha.common import looks
 from saltext_ha.common.errors import TrustError
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.trust import Trust
@@ -115,3 +116,16 @@ def test_who_introduced_a_peer_and_when_is_kept(state: Path, tmp_path: Path) -> 
     assert trust.pinned()["m2"].introducer is None
     file.write_text(json.dumps({**content, "introducer": "no name"}))
     assert trust.pinned()["m2"].introducer is None
+
+
+def test_a_large_group_may_take_long_to_read_at_first(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six hundred certificates took more than a second, and the engine never started."""
+    trust = Trust(state)
+    trust.pin(some_peer(tmp_path))
+    trust.pin(some_peer(tmp_path, "m3"))
+    trust.remove("m3")
+    monkeypatch.setattr(looks, "PATIENCE", 0.0)
+    again = Trust(state)
+    assert (set(again.peers()), [note.name for note in again.removals.notes()]) == ({"m2"}, ["m3"])
