@@ -23,6 +23,7 @@ CONFIRM = (
     "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
     "masters: salt-run ha.release deletes={count}"
 )
+LOOK = 2.0  # seconds
 WELL = "nothing is held on {}: its key store is as it should be"
 
 
@@ -46,6 +47,7 @@ class Decisions:
             "restore": self.restore,
             "release": self.release,
             "refill": self.refill,
+            "left": self.left,
         }
 
     async def resolve(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -172,6 +174,11 @@ class Decisions:
             await core.order(core.keeper.adopt)
         rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
         return await self._answer(rows, [], payload, only=here)
+
+    async def left(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """How many keys are still to be written to the store; None while the disk is slow."""
+        core = self._core
+        return {"keys": await core.glance(lambda: len(core.replica.dirty()), LOOK)}
 
     def _check_whole(self) -> None:
         """:raises HaError: this master lost its replica, and has not yet pulled all from peers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any
@@ -27,16 +28,23 @@ def engine(
     settings: HaConfig, command: str, payload: Answer, work: Any = 0, more: float = 0.0
 ) -> Answer:
     """
-    The engine's answer.
+    The engine's answer. While it writes many keys, how many are left is told on standard error.
 
     :param work: seconds for its work, as the user gave them: the engine checks the value.
     :param more: seconds that it may take in addition.
     :raises HaError: the engine does not run, refused or failed; says why.
     """
+
+    def progress() -> None:
+        with contextlib.suppress(HaError):
+            left = control_client.request(settings.control_socket, "left")["keys"]
+            if left:
+                say(f"{left} keys are still to be written here …")
+
     sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
     wait = SOON + more + (3 * work if sensible else 0)
     try:
-        return control_client.request(settings.control_socket, command, payload, wait)
+        return control_client.request(settings.control_socket, command, payload, wait, progress)
     except EngineUnavailable:
         why = state_owner.conflict(settings) or state_owner.restart_due(settings)
         if why:

@@ -248,7 +248,7 @@ def sync(test: bool = False) -> Answer:
         salt-run ha.sync test=True
         salt-run ha.sync
     """
-    return _ask("sync", test=test)
+    return _ask("sync", LONG, test=test)
 
 
 def refill(test: bool = False) -> Answer:
@@ -270,7 +270,7 @@ def refill(test: bool = False) -> Answer:
         salt-run ha.refill test=True
         salt-run ha.refill
     """
-    return _ask("refill", test=test)
+    return _ask("refill", LONG, test=test)
 
 
 def release(test: bool = False, deletes: int | None = None) -> Answer:
@@ -297,7 +297,7 @@ def release(test: bool = False, deletes: int | None = None) -> Answer:
         salt-run ha.release test=True
         salt-run ha.release deletes=30
     """
-    return _ask("release", test=test, deletes=deletes)
+    return _ask("release", LONG, test=test, deletes=deletes)
 
 
 def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
@@ -325,7 +325,7 @@ def resolve(minion: str, fingerprint: str, test: bool = False) -> Answer:
 
         salt-run ha.resolve db02 3a:9f:77
     """
-    return _ask("resolve", minion=minion, fingerprint=fingerprint, test=test)
+    return _ask("resolve", LONG, minion=minion, fingerprint=fingerprint, test=test)
 
 
 def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = False) -> Answer:
@@ -354,6 +354,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     """
     return _ask(
         "restore",
+        LONG,
         minion=minion,
         fingerprint=fingerprint,
         since=str(since),

@@ -10,7 +10,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +95,18 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def request(
-    path: Path, command: str, payload: Mapping[str, Any] | None = None, timeout: float = 60.0
+    path: Path,
+    command: str,
+    payload: Mapping[str, Any] | None = None,
+    timeout: float = 60.0,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """
     Have the engine that listens on *path* carry out *command*.
 
     :param timeout: seconds to wait for the answer; for an unresponsive engine, for instance a
         stopped process, only about :data:`FIRST` plus :data:`PATIENCE`.
+    :param meanwhile: called every :data:`AGAIN` seconds while the engine works on it.
     :return: the engine's answer, plain data.
     :raises EngineUnavailable: no engine answers there.
     :raises HaError: the engine refused or failed; the message is its reason.
@@ -109,7 +114,7 @@ def request(
     connection = _UnixConnection(path, timeout)
     try:
         _send(connection, command, payload)
-        _wait(connection, path, timeout)
+        _wait(connection, path, timeout, meanwhile)
         response = connection.getresponse()
         answer = json.loads(response.read())
     except (FileNotFoundError, ConnectionRefusedError):
@@ -146,7 +151,9 @@ def _send(connection: _UnixConnection, command: str, payload: Mapping[str, Any] 
         raise _Silent from None
 
 
-def _wait(connection: _UnixConnection, path: Path, timeout: float) -> None:
+def _wait(
+    connection: _UnixConnection, path: Path, timeout: float, meanwhile: Callable[[], None]
+) -> None:
     """
     Wait until the answer begins to come.
 
@@ -163,6 +170,8 @@ def _wait(connection: _UnixConnection, path: Path, timeout: float) -> None:
             raise TimeoutError("timed out")
         if not _responds(path):
             raise _Silent
+        if pause == AGAIN:
+            meanwhile()
         pause = AGAIN
     connection.sock.settimeout(timeout)
 

@@ -11,7 +11,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from lab.wait import wait_for
 from saltext_ha.commands import engine_client
 from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.transport import control_client
 from saltext_ha.transport import control_server as engine_side
 from saltext_ha.transport.connection import Limits
@@ -421,3 +423,42 @@ def test_the_engine_says_what_is_wrong_with_a_time(engine: Engine, work: Any) ->
 
     config: Any = Settings
     assert engine_client.engine(config, "echo", {}, work) == {"got": {}}
+
+
+def test_while_keys_are_written_how_many_are_left_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(control_client, "FIRST", 0.1)
+    monkeypatch.setattr(control_client, "AGAIN", 0.2)
+    left = iter([700, 200])
+
+    async def keys_left(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"keys": next(left, 0)}
+
+    monkeypatch.setitem(COMMANDS, "left", keys_left)
+    engine = Engine(path)
+    try:
+        assert (
+            engine_client.engine(cast(HaConfig, SimpleNamespace(control_socket=path)), "hang", {})
+            == {}
+        )
+    finally:
+        engine.stop()
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"{number} keys are still to be written here …" for number in (700, 200)]
+
+
+def test_an_engine_that_does_not_tell_what_is_left_is_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(control_client, "FIRST", 0.1)
+    monkeypatch.setattr(control_client, "AGAIN", 0.2)
+    engine = Engine(path)
+    try:
+        assert (
+            engine_client.engine(cast(HaConfig, SimpleNamespace(control_socket=path)), "hang", {})
+            == {}
+        )
+    finally:
+        engine.stop()
+    assert capsys.readouterr().err == ""
