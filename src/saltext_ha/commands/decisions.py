@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from saltext_ha.commands.arguments import author, is_glob, span
+from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.errors import HaError
 from saltext_ha.health.fitness import counted
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.replication import change
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
@@ -64,7 +66,8 @@ class Decisions:
             )
         right = minion_key.find(accepted, str(payload.get("fingerprint")))
         states = {key: ACCEPTED if key == right else DELETED for key in accepted}
-        done = await self._decide(minion_id, records, states, payload, "ha.resolve")
+        plan = {minion_id: Decision(states, records)}
+        done = await self._decide(plan, payload, "ha.resolve")
         return await self._answer(*done, payload)
 
     async def restore(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +80,8 @@ class Decisions:
             raise HaError(f"since= is for a glob, and {minion!r} is none: leave it out")
         records = await core.run(core.replica.get, minion)
         key = _revoked_key(minion, records, str(payload.get("fingerprint") or ""))
-        done = await self._decide(minion, records, {key: ACCEPTED}, payload, "ha.restore")
+        plan = {minion: Decision({key: ACCEPTED}, records)}
+        done = await self._decide(plan, payload, "ha.restore")
         return await self._answer(*done, payload)
 
     async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -92,26 +96,29 @@ class Decisions:
         for record in await core.run(core.replica.revoked, glob):
             if max(value.at for value in record.values) >= since:
                 recent.setdefault(record.minion_id, []).append(record.fingerprint)
-        plans, notes = [], []
+        notes, changes = [], []
         if not recent:
             notes.append(
                 f"no key of an id that matches {glob!r} was deleted or rejected within "
                 f"{payload['since']}; salt-run ha.history {glob!r} shows when"
             )
-        for minion_id, keys in recent.items():
-            records = await core.run(core.replica.get, minion_id)
-            wanted = minion_key.show(keys[0], short=False) if len(keys) == 1 else ""
+        plans: dict[str, Decision] = {}
+        for some in batches(recent):
+            for minion_id, records in (await core.run(core.replica.records_of, some)).items():
+                keys = recent[minion_id]
+                wanted = minion_key.show(keys[0], short=False) if len(keys) == 1 else ""
+                try:
+                    key = _revoked_key(minion_id, records, wanted)
+                    plans[minion_id] = Decision({key: ACCEPTED}, records)
+                except HaError as exc:
+                    notes.append(f"left as it is: {exc}")
+        for number, some in enumerate(batches(plans)):
+            plan = {minion_id: plans[minion_id] for minion_id in some}
             try:
-                key = _revoked_key(minion_id, records, wanted)
-                plans.append((minion_id, records, {key: ACCEPTED}))
+                made, left = await self._decide(plan, payload, "ha.restore")
             except HaError as exc:
-                notes.append(f"left as it is: {exc}")
-        changes: list[dict[str, Any]] = []
-        for done, (minion_id, records, states) in enumerate(plans):
-            try:
-                made, left = await self._decide(minion_id, records, states, payload, "ha.restore")
-            except HaError as exc:
-                notes.append(f"{len(plans) - done} ids from {minion_id} on are left: {exc}")
+                todo = len(plans) - number * BATCH
+                notes.append(f"{todo} ids from {some[0]} on are left: {exc}")
                 break
             changes += made
             notes += left
@@ -228,30 +235,35 @@ class Decisions:
         return found
 
     async def _decide(
-        self,
-        minion_id: str,
-        records: Mapping[bytes, Record],
-        states: Mapping[bytes, str],
-        payload: Mapping[str, Any],
-        command: str,
+        self, plan: Mapping[str, Decision], payload: Mapping[str, Any], command: str
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        """Decide about keys of an id; returns the changes, and notes about what was not done."""
+        """
+        Decide about keys of ids, a batch at most; returns the changes, and notes about what was
+        not done.
+
+        :raises HaError: nothing was recorded.
+        """
         overruled = set()
         if not payload.get("test"):
             core, by = self._core, author(payload, command)
-            changed = await core.order(core.keeper.decide, minion_id, states, by, records)
-            overruled = {r.fingerprint for r in changed if r.state != states[r.fingerprint]}
+            overruled = {
+                (record.minion_id, record.fingerprint)
+                for record in await core.order(core.keeper.decide, plan, by)
+                if record.state != plan[record.minion_id].states[record.fingerprint]
+            }
         changes = [
-            change_row("all", minion_id, key_text(records[key].state, key), key_text(state, key))
+            change_row("all", minion_id, key_text(before, key), key_text(state, key))
+            for minion_id, (states, records) in plan.items()
             for key, state in states.items()
-            if records[key].state != state and key not in overruled
+            if (before := records[key].state) != state and (minion_id, key) not in overruled
         ]
         notes = [
             f"{minion_id}: another decision arrived at the same moment, and holds instead of this "
             f"one; salt-run ha.history {minion_id} shows it. If this one is right, run the command "
             "again"
+            for minion_id in dict.fromkeys(minion_id for minion_id, _ in sorted(overruled))
         ]
-        return changes, notes if overruled else []
+        return changes, notes
 
     async def _answer(
         self,

@@ -12,6 +12,7 @@ import salt.utils.user
 from saltext_ha.common import validators
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
+from saltext_ha.health.fitness import counted
 from saltext_ha.replica import state_owner
 from saltext_ha.transport import control_client
 
@@ -39,7 +40,7 @@ def engine(
         with contextlib.suppress(HaError):
             left = control_client.request(settings.control_socket, "left")["keys"]
             if left:
-                say(f"{left} keys are still to be written here …")
+                say(f"still to be written here: {counted(left)} …")
 
     sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
     wait = SOON + more + (3 * work if sensible else 0)

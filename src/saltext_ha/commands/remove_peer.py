@@ -10,10 +10,12 @@ from saltext_ha.commands import arguments, undoing
 from saltext_ha.commands.dealings import Dealings
 from saltext_ha.commands.introductions import Pin, introduced_by
 from saltext_ha.commands.undoing import Undo
+from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.errors import HaError
 from saltext_ha.keystore import minion_key
 from saltext_ha.membership.membership import Membership
 from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.replica import history_text
 from saltext_ha.replica.history import VIA, Write
 from saltext_ha.replication.record import DECISIONS, Dot
@@ -176,33 +178,28 @@ class RemovePeer:
         self, decided: Iterable[MemberDecision], payload: Mapping[str, Any], name: str
     ) -> dict[tuple[str, bytes], str]:
         """Carry the plan out; (id, key) → why it could not be done."""
-        core = self._core
+        core, by = self._core, arguments.author(payload, COMMAND)
         todo: dict[str, dict[bytes, str]] = {}
         for one in decided:
             if one.undo.target:
                 todo.setdefault(one.last.minion_id, {})[one.last.key] = one.undo.target
         left: dict[tuple[str, bytes], str] = {}
         try:
-            for done, (minion_id, states) in enumerate(todo.items()):
+            for number, some in enumerate(batches(todo)):
                 self._progress["removal"] = (
-                    f"undoing what {name} decided: {done} of {len(todo)} minions"
+                    f"undoing what {name} decided: {number * BATCH} of {len(todo)} minions"
                 )
-                records = await core.run(core.replica.get, minion_id)
+                found = await core.run(core.replica.records_of, some)
+                plan = {each: Decision(todo[each], records) for each, records in found.items()}
                 try:
-                    changed = await core.order(
-                        core.keeper.decide,
-                        minion_id,
-                        states,
-                        arguments.author(payload, COMMAND),
-                        records,
-                    )
+                    changed = await core.order(core.keeper.decide, plan, by)
                 except HaError as exc:
-                    left |= {(minion_id, key): str(exc) for key in states}
+                    left |= {(each, key): str(exc) for each in some for key in todo[each]}
                     continue
                 left |= {
-                    (minion_id, record.fingerprint): "another decision stands against it"
+                    (record.minion_id, record.fingerprint): "another decision stands against it"
                     for record in changed
-                    if record.state != states[record.fingerprint]
+                    if record.state != todo[record.minion_id][record.fingerprint]
                 }
         finally:
             self._progress.pop("removal", None)

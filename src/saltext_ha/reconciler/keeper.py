@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import HaError, StoreError
@@ -48,6 +48,18 @@ from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 
 # After so many failures the store itself seems unreadable, and each failure may take a minute.
 MOST_FAILURES = 10
+
+
+class Decision(NamedTuple):
+    """What an operator decides about keys of one id."""
+
+    states: Mapping[bytes, str]
+    """
+    Fingerprint of a recorded key → accepted, rejected, deleted or pending. Pending: the key was
+    deleted and has knocked since; an acceptance that is heard of later does not undo that.
+    """
+    shown: Mapping[bytes, Record]
+    """The records that the operator was shown; later ones were not known."""
 
 
 class Keeper:
@@ -238,21 +250,17 @@ class Keeper:
         self.mode.paused = note
         return []
 
-    def decide(
-        self, minion_id: str, states: Mapping[bytes, str], by: str, shown: Mapping[bytes, Record]
-    ) -> list[Record]:
+    def decide(self, decisions: Mapping[str, Decision], by: str) -> list[Record]:
         """
-        Record an operator's decisions about keys of one id.
+        Record an operator's decisions about keys of some ids.
 
-        :param states: fingerprint of a recorded key → accepted, rejected, deleted or pending.
-            Pending: the key was deleted and has knocked since; an acceptance that is heard of later
-            does not undo that.
+        :param decisions: by id.
         :param by: the operator, for people.
-        :param shown: the records that the operator was shown; later ones were not known.
         :return: the changed records, to be pushed.
         """
 
         def decided(minion_id: str, before: Records) -> Iterator[Record]:
+            states, shown = decisions[minion_id]
             for key, state in sorted(states.items()):
                 said = DELETED if state == PENDING else state
                 value = self._writer.value(said, by)
@@ -264,7 +272,7 @@ class Keeper:
                     record = observe(record, dict(shown[key].context), knock)
                 yield record
 
-        changed = self._reconciler.reconcile(Task([minion_id], blind=True, revise=decided))
+        changed = self._reconciler.reconcile(Task(decisions, blind=True, revise=decided))
         point("decide.done")
         return changed
 

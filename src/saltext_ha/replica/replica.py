@@ -234,6 +234,10 @@ class Replica:
         """All records of an id by fingerprint."""
         return {key: kept.record for key, kept in self._rows.records(minion_id).items()}
 
+    def records_of(self, ids: Iterable[str]) -> dict[str, Records]:
+        """:meth:`get` for each of *ids*."""
+        return {minion_id: self.get(minion_id) for minion_id in self.brought(ids)}
+
     def in_bucket(self, bucket: int, after: tuple[str, bytes] = ("", b"")) -> Iterator[Record]:
         """The records of *bucket* that follow *after* (id, fingerprint), in that order."""
         rows = self._db.execute(

@@ -13,6 +13,7 @@ import pytest
 from lab.engines import Engine, Place
 from saltext_ha.commands.history import prune_regularly
 from saltext_ha.common.errors import HaError, ReplicaError
+from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.reconciler.observer import MINION
 from saltext_ha.replica import history_text, schema
 from saltext_ha.replica.history import (
@@ -182,7 +183,8 @@ def test_a_conflict_its_beginning_and_who_ended_it(pair: tuple[Master, Master]) 
     conflict(m1, m2)
     assert kinds(m1) == kinds(m2) == [BEGAN]
     exchange(m2, m1)
-    m2.keeper.decide("db2", {A: ACCEPTED, B: DELETED}, "root via ha.resolve", m2.replica.get("db2"))
+    decision = Decision({A: ACCEPTED, B: DELETED}, m2.replica.get("db2"))
+    m2.keeper.decide({"db2": decision}, "root via ha.resolve")
     m2.settle()
     exchange(m1, m2)
     m1.restart()

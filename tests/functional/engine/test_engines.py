@@ -18,6 +18,7 @@ from lab import key_folders
 from lab.engines import Engine, Place, befriend
 from saltext_ha.commands.arguments import span
 from saltext_ha.commands.decisions import Decisions
+from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.engine import startup
 from saltext_ha.health import fitness
@@ -25,6 +26,7 @@ from saltext_ha.keystore import minion_key, open_store
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.minion_key import fingerprint
 from saltext_ha.reconciler.dropping import Dropping
+from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import DELETED, Dot, Record, Value, decide
 from saltext_ha.sync import answers, antientropy
@@ -894,6 +896,44 @@ def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> No
     asyncio.run(act())
 
 
+def test_many_are_restored_in_batches_and_what_is_left_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saltext_ha.commands.decisions.BATCH", 2)
+    monkeypatch.setattr("saltext_ha.commands.decisions.batches", partial(batches, size=2))
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 100})
+    ids = [f"web{number}" for number in range(5)]
+    since = {"minion": "*", "since": "1h"}
+
+    async def act() -> None:
+        for minion_id in ids:
+            accept(one, minion_id)
+        async with met(one, two) as (m1, m2):
+            await until(lambda: accepted(two) == accepted(one), "accepted")
+            for minion_id in ids:
+                await delete(m1, minion_id)
+            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+            order, orders = m1.parts.core.order, []
+
+            async def once(*arguments: Any) -> list[Record]:
+                orders.append(arguments)
+                if len(orders) == 2:
+                    raise HaError("the disk is full")
+                return await order(*arguments)
+
+            monkeypatch.setattr(m1.parts.core, "order", once)
+            done = await decisions(m1).restore(since)
+            assert [row["id"] for row in done["changes"]] == ids[:2]
+            left = ["3 ids from web2 on are left: the disk is full"]
+            assert (done["notes"], done["retcode"]) == (left, 1)
+            done = await decisions(m1).restore(since)
+            assert [row["id"] for row in done["changes"]] == ids[2:]
+            await until(lambda: accepted(one, two) == [{*ids}] * 2, "restored")
+            assert len(orders) == 4
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize("command", ["resolve", "restore"])
 def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: str) -> None:
     """A peer's deletion arrives in between: it was not overruled, so it holds."""
@@ -908,7 +948,7 @@ def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: st
             core = m1.parts.core
             if command == "restore":
                 states = dict.fromkeys(shown := records(m1), DELETED)
-                await core.order(core.keeper.decide, "web1", states, "", shown)
+                await core.order(core.keeper.decide, {"web1": Decision(states, shown)}, "")
             later = [
                 decide(record, dict(record.context), Value(Dot("e" * 16, n), DELETED, 1, "", "m3"))
                 for n, record in enumerate(records(m1).values(), 1)

@@ -445,7 +445,7 @@ def test_while_keys_are_written_how_many_are_left_is_told(
     finally:
         engine.stop()
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"{number} keys are still to be written here …" for number in (700, 200)]
+    assert told == [f"still to be written here: {number} keys …" for number in (700, 200)]
 
 
 def test_an_engine_that_does_not_tell_what_is_left_is_waited_for(

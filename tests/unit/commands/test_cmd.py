@@ -142,7 +142,9 @@ def test_an_error_in_the_first_batch_is_the_callers() -> None:
 def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
 
-    def request(path: Any, command: str, payload: Any, timeout: float) -> dict[str, Any]:
+    def request(
+        path: Any, command: str, payload: Any, timeout: float, meanwhile: Any
+    ) -> dict[str, Any]:
         waited.append(timeout)
         return dict(ANSWER)
 
