@@ -67,7 +67,7 @@ def answering(
             missing = [minion.name for minion in minions if minion.name not in took]
             jids.append(client.run_job(missing, "test.ping", tgt_type="list")["jid"])
             # A minion on a busy machine answers late, and later the more it is asked.
-            pause, again = 1.5 * pause, time.monotonic() + pause
+            pause, again = min(1.5 * pause, 5.0), time.monotonic() + pause
         for jid in jids:
             for name in client.get_cache_returns(jid).keys() - took.keys():
                 took[name] = time.monotonic() - started
