@@ -87,7 +87,8 @@ def settled(site: Site) -> None:
     """All minions answer, and the movable ones are on m1."""
 
     def there() -> bool:
-        answer = live(site.m1)
+        # A minion on a busy machine answers late, and later the more it is asked.
+        answer = live(site.m1, timeout=20)
         rows = {row["id"]: row for row in answer["minions"]}
         at_home = all(rows[minion.name]["masters"] == ["m1"] for minion in site.failover)
         if not at_home and answer["retcode"] == 0:
@@ -97,8 +98,8 @@ def settled(site: Site) -> None:
     wait_for(there, SOON, "all minions are where they belong", poll=1)
 
 
-def live(master: Master, glob: str = "*") -> dict[str, Any]:
-    return master.control("minions", {"glob": glob, "live": True, "timeout": TIMEOUT})
+def live(master: Master, glob: str = "*", timeout: float = TIMEOUT) -> dict[str, Any]:
+    return master.control("minions", {"glob": glob, "live": True, "timeout": timeout})
 
 
 def where(answer: dict[str, Any]) -> dict[str, Any]:

@@ -183,18 +183,20 @@ def test_a_master_that_does_not_work_is_left_in_time(
         trouble = fault(site.m1)
         started = time.monotonic()
         next(trouble)
-        took = answering(site.m2, site.minions, SOON, started)
-        for minion in site.minions:
-            told = wait_for(lambda m=minion: failover(events, m.name), SOON, "it is told")
-            assert (told["from"], told["to"]) == (site.m1.address, site.m2.address)
-            # 3008 itself notices a connection that breaks; a master that hangs keeps them.
-            assert "no answer" in told["why"] or (fault is gone and told["why"] == journal.SEEN)
-            assert told["seconds"] == history(minion)[-1].seconds
-            if told["why"] == journal.SEEN:
-                assert told["seconds"] is None, "nobody has measured it"
-            else:
-                assert 0 < told["seconds"] < SOON
-    next(trouble, None)
+        try:
+            took = answering(site.m2, site.minions, SOON, started)
+            for minion in site.minions:
+                told = wait_for(lambda m=minion: failover(events, m.name), SOON, "it is told")
+                assert (told["from"], told["to"]) == (site.m1.address, site.m2.address)
+                # 3008 itself notices a connection that breaks; a master that hangs keeps them.
+                assert "no answer" in told["why"] or (fault is gone and told["why"] == journal.SEEN)
+                assert told["seconds"] == history(minion)[-1].seconds
+                if told["why"] == journal.SEEN:
+                    assert told["seconds"] is None, "nobody has measured it"
+                else:
+                    assert 0 < told["seconds"] < SOON
+        finally:
+            next(trouble, None)
     print({name: round(seconds, 1) for name, seconds in took.items()})
     for minion in site.minions:
         assert [each.target for each in history(minion)[before[minion.name] :]] == [site.m2.address]

@@ -908,7 +908,7 @@ def test_many_are_restored_in_batches_and_what_is_left_is_told(
     async def act() -> None:
         for minion_id in ids:
             accept(one, minion_id)
-        async with met(one, two) as (m1, m2):
+        async with met(one, two) as (m1, _):
             await until(lambda: accepted(two) == accepted(one), "accepted")
             for minion_id in ids:
                 await delete(m1, minion_id)

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from saltext_ha.common import cluster
 from saltext_ha.lint import check, collect
 from saltext_ha.lint.model import MINION, HostFacts, Member, Place
 
@@ -43,6 +45,12 @@ BASES: dict[str, dict[str, Any]] = {
 NEWEST = (3008, 3)
 # Of each major release the last.
 LAST = 99
+
+
+def salt_is(release: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that *release* of Salt knows of clusters counts, whichever is installed."""
+    known = {3006: (), 3007: ("cluster_id",)}.get(release, ("cluster_id", cluster.ISOLATED))
+    monkeypatch.setattr(cluster.of, "__defaults__", (known,))
 
 
 def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> HostFacts:

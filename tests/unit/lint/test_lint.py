@@ -28,6 +28,7 @@ from tests.unit.lint.linting import (
     facts_of_text,
     inspect,
     members,
+    salt_is,
 )
 
 pytestmark = pytest.mark.core
@@ -77,14 +78,15 @@ def facts_of(
     path = write(root, case, fixed)
     pki_dir = root / "etc/salt/pki" / role_of(case)
     running = {"conf_file": str(path), "pki_dir": str(pki_dir), "id": "web1"}
+    major, _, minor = str(case.get("salt", NEWEST[0])).partition(".")
+    version = (int(major), int(minor or LAST))
+    salt_is(version[0], monkeypatch)
     found = collect.of_minion(running) if role_of(case) == MINION else collect.of_master(running)
     told = {}
     for address, port in case.get("told", {}).items():
         host, _, request = address.partition(":")
         told[host, int(request)] = port
     shared = case.get("fixed_shared" if fixed else "shared", case.get("shared", {}))
-    major, _, minor = str(case.get("salt", NEWEST[0])).partition(".")
-    version = (int(major), int(minor or LAST))
     owner = "" if fixed else case.get("state_owner", "")
     return dataclasses.replace(found, told=told, shared=shared, version=version, state_owner=owner)
 

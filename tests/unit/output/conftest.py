@@ -13,7 +13,9 @@ from saltext_ha.output import ha
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
+    # Without the second, the loaders of 3006 and 3007 load nothing.
+    opts = {"color": False, "optimization_order": [0, 1, 2]}
+    monkeypatch.setattr(ha, "__opts__", opts, raising=False)
 
 
 def shows(data: Mapping[str, Any], expected: str) -> None:
