@@ -113,9 +113,14 @@ def _section(rule: Rule) -> str:
         f"### {rule.code}\n\n"
         f"**{rule.title}** ({rule.severity}; Salt {rule.versions})\n\n"
         f"{rule.why}\n\n"
-        f"→ {rule.fix}\n\n"
+        f"→ {_plain(rule.fix)}\n\n"
         f"Known from: {sources}\n"
     )
+
+
+def _plain(text: str) -> str:
+    """*text* with its backslashes, and without footnotes (``[^``)."""
+    return text.replace("\\", r"\\").replace("[^", r"\[^")
 
 
 def _source(source: CitedLine | str) -> str:
