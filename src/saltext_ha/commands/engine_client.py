@@ -20,7 +20,7 @@ Answer = dict[str, Any]
 Ask = Callable[[str, Answer], Answer]
 """Has the engine carry out a command: name, payload."""
 
-SOON = 60.0  # seconds for what the engine answers without asking minions
+SOON = 60.0  # seconds for what the engine answers without asking peers or minions
 MAX_WORK = 7200.0  # more than any command takes
 UNKNOWN = 2  # exit code
 
@@ -43,7 +43,7 @@ def engine(
                 say(f"still to be written here: {counted(left)} …")
 
     sensible = isinstance(work, (int, float)) and 0 < work <= MAX_WORK
-    wait = SOON + more + (3 * work if sensible else 0)
+    wait = SOON + 4 * settings.peer_timeout + more + (3 * work if sensible else 0)
     try:
         return control_client.request(settings.control_socket, command, payload, wait, progress)
     except EngineUnavailable:

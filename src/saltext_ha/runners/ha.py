@@ -1355,7 +1355,7 @@ def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> eng
 
 
 def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> engine_client.Ask:
-    return _asking(settings, timeout, cmd_batches.BESIDE + 4 * settings.peer_timeout)
+    return _asking(settings, timeout, cmd_batches.BESIDE)
 
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -157,6 +157,18 @@ def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.Mo
     pings = where.PINGING + 2 * where.LOOK
     published = 1 + publishing.PUBLISHING + 5 + own_jobs.LOOKING
     assert waited[0] > SLOW + pings + published + 3 * 5.0
+
+
+def test_the_runner_waits_for_an_engine_that_waits_for_a_peer_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+    settings = cast(mapping.HaConfig, SimpleNamespace(control_socket="", peer_timeout=300.0))
+    monkeypatch.setattr(
+        engine_client.control_client, "request", lambda *given: waited.append(given[3]) or {}
+    )
+    engine_client.engine(settings, "resolve", {})
+    assert waited[0] > 2 * 300.0
 
 
 def answered(
