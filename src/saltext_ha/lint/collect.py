@@ -96,7 +96,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
     if isinstance(shown, dict):
         unknown["master key"] = str(shown["unknown"])
     names = (
-        str(options.get("master_pubkey_signature") or "master_pubkey_signature"),
+        str(options.get("master_pubkey_signature") or f"{options.get('id')}_pubkey_signature"),
         f"{options.get('master_sign_key_name') or 'master_sign'}.pem",
     )
     return replace(

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import salt.config
 import yaml
 
 from saltext_ha.common.errors import ConfigError, HaError, InvalidRecord
 from saltext_ha.lint import ask, check, collect, page, sources, wire
 from saltext_ha.lint.model import INFO, MASTER, MINION, Hit, HostFacts, Member
 from saltext_ha.lint.rules import CODES, RULES
+from saltext_ha.lint.rules.master import no_signature
 from saltext_ha.output import ha as outputter
 from saltext_ha.runners import ha as runner
 from tests.unit.lint.linting import (
@@ -776,3 +778,23 @@ def test_what_was_replaced_is_not_shown_when_it_may_be_secret(
     found = check.inspect("x", facts)
     assert "HA002" in {one["code"] for one in found}
     assert "s3cr3t" not in str(found)
+
+
+def test_where_salt_looks_for_a_signature_that_has_no_name(tmp_path: Path) -> None:
+    """Salt 3006 and 3007 have a name for it; 3008 names it after the master."""
+    path, pki_dir = tmp_path / "master", tmp_path / "etc/salt/pki/master"
+    pki_dir.mkdir(parents=True)
+    path.write_text(
+        f"root_dir: {tmp_path}\nid: m1\nmaster_sign_pubkey: true\n"
+        "master_use_pubkey_signature: true\n"
+    )
+    opts = salt.config.master_config(str(path))
+    name = opts["master_pubkey_signature"] or f"{opts['id']}_pubkey_signature"
+
+    def found() -> list[str]:
+        facts = collect.of_master({"conf_file": str(path)})
+        return [hit.detail for hit in no_signature(facts)]
+
+    assert found() == [f"{pki_dir}/{name} is not there"]
+    (pki_dir / name).write_text("signed")
+    assert found() == []

@@ -95,10 +95,12 @@ def keeps_aes(facts: HostFacts) -> Hits:
     "master_sign.pem the master signs by itself",
     sources=(
         CitedLine("salt/crypt.py", 776, "MasterKeys", 'opts["master_use_pubkey_signature"]:'),
+        CitedLine("salt/crypt.py", 704, "MasterKeys", "_pubkey_signature", "3008.4"),
     ),
 )
 def no_signature(facts: HostFacts) -> Hits:
-    name = str(facts.get("master_pubkey_signature", "master_pubkey_signature"))
+    # Salt 3008 has no default, and names it after the master.
+    name = str(facts.get("master_pubkey_signature", f"{facts.get('id')}_pubkey_signature"))
     used = facts.get("master_sign_pubkey") and facts.get("master_use_pubkey_signature")
     if used and facts.files.get(name) is False:
         yield Hit("master_use_pubkey_signature", f"{facts.get('pki_dir')}/{name} is not there")
