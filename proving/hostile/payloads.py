@@ -229,6 +229,7 @@ def commands() -> dict[str, Sample]:
         "restore": decision,
         "release": nothing,
         "refill": nothing,
+        "left": nothing,
         "pause": lambda rng: {"by": "root"},
         "resume": lambda rng: {"by": "root"},
         "knowledge": lambda rng: {"after": rng.choice(("", rng.randbytes(20).hex()))},
