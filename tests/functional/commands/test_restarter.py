@@ -13,6 +13,7 @@ import pytest
 from lab.wait import wait_for
 from saltext_ha.commands import restart_masters_runner
 from saltext_ha.common.errors import HaError
+from saltext_ha.health.fitness import unfit
 from tests.processes import SOON, Group, Master
 
 pytestmark = pytest.mark.timeout(120)
@@ -28,8 +29,13 @@ def group_of(root: Path, **commands: Any) -> Group:
     ha = {name: {"restart": command} for name, command in commands.items()}
     group = Group(root, *commands, ha=ha)
     group.start()
-    wait_for(lambda: all(m.is_fine() for m in group.masters), SOON, "they have met")
+    wait_for(lambda: all(could_take_over(m) for m in group.masters), SOON, "they have met")
     return group
+
+
+def could_take_over(master: Master) -> bool:
+    """Whether *master* finds that each master could, itself too."""
+    return master.is_fine() and not any(map(unfit, master.ask("status")["masters"]))
 
 
 @contextlib.contextmanager
