@@ -108,7 +108,8 @@ class Reactor:
             while True:
                 if self._new_processes():
                     self._answered = None  # the reactor may be one of them; its switch is on then
-                wrong = self._on is not self.wanted or self._answered is not self.wanted
+                told = self.wanted if self._told is None else self._told
+                wrong = any(each is not self.wanted for each in (self._on, self._answered, told))
                 due = time.monotonic() - at >= AGAIN
                 if wrong and (due or tried is not self.wanted):
                     tried, at = self.wanted, time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -111,4 +112,25 @@ def test_what_follows_the_word_to_stop_is_not_reacted_to() -> None:
     bus.switches(False)  # what was fired first
     assert bus.reactor.reacts is False
     bus.switches(True)
+    assert bus.reactor.reacts is True
+
+
+def test_what_was_told_last_is_taken_back_though_it_was_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Reactor, "_listen", lambda self: None)
+    monkeypatch.setattr(Reactor, "_new_processes", lambda self: False)
+    bus = Bus()
+    bus.switches(True)
+    bus.reactor._tell()  # to stop: it is lost
+    bus.reactor.wanted = True
+
+    async def act() -> None:
+        running = asyncio.ensure_future(bus.reactor.run())
+        for _ in range(1000):
+            await asyncio.sleep(0.01 if len(bus.fired) < 2 else 0)
+        running.cancel()
+
+    asyncio.run(act())
+    assert [told["value"] for _, told in bus.fired] == [False, True]
     assert bus.reactor.reacts is True
