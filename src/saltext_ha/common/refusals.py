@@ -23,7 +23,8 @@ TOLD = 20
 # These come from ordinary work: a master checks whether another one is up, joins, renews its
 # certificate, or was stopped for a while. They are neither attacks nor refusals.
 HUNG_UP, LATE, IDLE = "hung up during the handshake", "handshake timed out", "no request in time"
-ORDINARY = (HUNG_UP, LATE, IDLE)
+RENEWED = "certificate renewed since"
+ORDINARY = (HUNG_UP, LATE, IDLE, RENEWED)
 
 
 class Refuse(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from saltext_ha.common.errors import HaError, InvalidRecord, TokenError, TrustError, reason_of
-from saltext_ha.common.refusals import Allowance, Refusals
+from saltext_ha.common.refusals import RENEWED, Allowance, Refusals
 from saltext_ha.config.mapping import make_url
 from saltext_ha.transport import tls, wire
 from saltext_ha.transport.connection import Connection, Limits
@@ -144,7 +144,10 @@ class PeerListener:
         try:
             return _message(200, await self._answer(request, connection))
         except _Refused as exc:
-            self._refusals.add(exc.code.replace("_", " "), connection.host)
+            reason = exc.code.replace("_", " ")
+            if exc.code == "not_pinned" and self._pins.is_former(connection.fingerprint):
+                reason = RENEWED  # it will come back with the new one
+            self._refusals.add(reason, connection.host)
             message = {"error": exc.code, "message": str(exc), **exc.more}
             response = _message(exc.status, message)
             # A body that was not read would look like the next request.

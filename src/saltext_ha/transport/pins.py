@@ -75,6 +75,11 @@ class Pins:
         self._refresh()
         return self._by_fingerprint.get(fingerprint)
 
+    def is_former(self, fingerprint: str | None) -> bool:
+        """Whether a pinned peer had this certificate before it renewed it."""
+        peers = self.pinned().values()
+        return any(fingerprint in peer.fingerprints for peer in peers)
+
     def problems(self) -> Mapping[str, str]:
         """
         File → what is wrong with it; such a file pins no peer, and does not affect others. The

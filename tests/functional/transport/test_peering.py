@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
-from saltext_ha.transport import connection, tls, wire
+from saltext_ha.common.refusals import RENEWED
+from saltext_ha.transport import connection, identity, tls, wire
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.peer import make_peer
@@ -190,6 +191,22 @@ def test_unpinning_ends_open_connections(m1: Master, m2: Master) -> None:
                 await client.call("echo")
             assert listener.refused == {"not pinned": 1}
             await until(lambda: not listener._http.acceptor.authenticated)
+
+    asyncio.run(main())
+
+
+def test_who_calls_with_the_certificate_from_before_its_renewal_is_no_stranger(
+    m1: Master, m2: Master
+) -> None:
+    befriend(m1, m2)
+
+    async def main() -> None:
+        async with m1.running({"echo": echo}) as listener, m2.calling(m1) as client:
+            await client.call("echo")
+            m1.trust.renew("m2", identity.succeed(m2.state_dir, "m2").chain)
+            with pytest.raises(PeerRefused, match="not pinned here any more"):
+                await client.call("echo")
+            assert (listener.refused, listener._refusals.lately()) == ({RENEWED: 1}, [])
 
     asyncio.run(main())
 
