@@ -1,4 +1,7 @@
-"""What operators decide: ``ha.resolve``, ``ha.restore``, ``ha.release``, ``ha.refill``."""
+"""
+What operators decide: ``ha.resolve``, ``ha.restore``, ``ha.release``, ``ha.refill``; and how much
+of that is still to be written.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ CONFIRM = (
     "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
     "masters: salt-run ha.release deletes={count}"
 )
-LOOK = 2.0  # seconds
+LOOK = 2.0  # seconds for counting what is left
 WELL = "nothing is held on {}: its key store is as it should be"
 
 
