@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import ACCEPTED
 from saltext_ha.runners import ha as runner
+from tests.loop import until
 
 QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
 
@@ -37,16 +37,6 @@ async def met(*places: Place) -> AsyncIterator[list[Engine]]:
         for engine in engines:
             await engine.meets(*(other for other in engines if other is not engine))
         yield engines
-
-
-def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """*test*, a coroutine function, in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run_it(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))  # type: ignore[arg-type]
-
-    return run_it
 
 
 async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -111,14 +101,3 @@ async def join_by(place: Place, token: str, **options: Any) -> dict[str, Any]:
         file.write(token)
         file.flush()
         return await run(place, "join", token_file=file.name, **options)
-
-
-async def until(condition: Callable[[], bool], what: str, deadline: float = 60.0) -> None:
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.02)
-
-    try:
-        await asyncio.wait_for(look(), deadline)
-    except asyncio.TimeoutError:
-        raise AssertionError(f"not within {deadline:g} s: {what}") from None

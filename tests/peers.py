@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,16 +121,6 @@ def befriend(*masters: Master) -> None:
 async def echo(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
     """A handler that says who called, and with what."""
     return {"caller": peer.name, "payload": payload}
-
-
-async def until(condition: Callable[[], bool], deadline: float = 60.0) -> None:
-    """Wait for *condition*, looking whenever the loop has had a turn."""
-
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.005)
-
-    await asyncio.wait_for(look(), deadline)
 
 
 @contextlib.asynccontextmanager

@@ -26,9 +26,10 @@ from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import met, run, until
+from tests.engines import met, run
 from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

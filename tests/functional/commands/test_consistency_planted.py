@@ -17,9 +17,10 @@ import pytest
 from saltext_ha.consistency import access, master_key, options, sections
 from saltext_ha.consistency.options import TABLE, Level
 from saltext_ha.consistency.rules import DRIFT, NOTE, EqualityRule
-from tests.engines import met, run, until
+from tests.engines import met, run
 from tests.functional.comparing import SAID, checked, found, place
 from tests.keys import public_key
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

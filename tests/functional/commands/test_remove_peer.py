@@ -24,8 +24,9 @@ from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.trust import Trust
-from tests.engines import delete, level, met, places, run, running, until
+from tests.engines import delete, level, met, places, run, running
 from tests.keys import public_key
+from tests.loop import until
 from tests.turned import YEAR, Turned
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]

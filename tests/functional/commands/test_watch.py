@@ -24,8 +24,9 @@ from lab.wait import wait_for
 from saltext_ha import cli
 from saltext_ha.commands import watch
 from saltext_ha.common.errors import HaError
-from tests.engines import in_a_loop, places, running
+from tests.engines import places, running
 from tests.keys import public_key
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.core
 

@@ -36,8 +36,9 @@ from saltext_ha.sync.sending import Sender
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import QUICK, delete, join, level, met, places, run, there, until
+from tests.engines import QUICK, delete, join, level, met, places, run, there
 from tests.keys import LOOK_ALIKES, public_key
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

@@ -24,7 +24,8 @@ from saltext_ha.output import ha
 from saltext_ha.transport import control_client, identity
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.trust import Trust
-from tests.engines import met, places, run, running, until
+from tests.engines import met, places, run, running
+from tests.loop import until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

@@ -21,9 +21,10 @@ from saltext_ha.output import ha
 from saltext_ha.runners import ha as runner
 from saltext_ha.web import pages, snapshot
 from tests.browser import Browser, Page
-from tests.engines import met, run, running, until
+from tests.engines import met, run, running
 from tests.functional.comparing import place
 from tests.functional.web.test_status_page import API, DOWN, UP, eventually, get, scraped
+from tests.loop import until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
 

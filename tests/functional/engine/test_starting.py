@@ -25,7 +25,8 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
-from tests.engines import delete, places, run, there, until
+from tests.engines import delete, places, run, there
+from tests.loop import until
 
 
 @contextmanager

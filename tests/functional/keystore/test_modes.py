@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import join, places, running, until
+from tests.engines import join, places, running
+from tests.loop import until
 
 
 @pytest.mark.parametrize("umask", [0, 0o077])

@@ -19,9 +19,10 @@ from saltext_ha.reconciler.hints import Hint
 from saltext_ha.replication.placement import Stored
 from saltext_ha.sync.key_rows import text
 from saltext_ha.transport.trust import Trust
-from tests.engines import invited, join_by, run, running, until
+from tests.engines import invited, join_by, run, running
 from tests.fixtures import named
 from tests.keys import public_key
+from tests.loop import until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 

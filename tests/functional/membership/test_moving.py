@@ -8,8 +8,9 @@ import pytest
 
 from lab.engines import Place, free_port
 from saltext_ha.commands import status as status_command
-from tests.engines import join, run, running, until, wrong
+from tests.engines import join, run, running, wrong
 from tests.fixtures import named
+from tests.loop import until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 

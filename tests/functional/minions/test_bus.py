@@ -15,7 +15,8 @@ import pytest
 from lab.engines import Engine, Place
 from saltext_ha.minions import own_jobs
 from saltext_ha.minions.job_specs import WHERE, JobSpec
-from tests.engines import run, running, until
+from tests.engines import run, running
+from tests.loop import until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 

@@ -42,8 +42,9 @@ from saltext_ha.minions.presence import Sight
 from saltext_ha.minions.publishing import new_jids
 from saltext_ha.runners import ha as runner
 from saltext_ha.transport import control_client
-from tests.engines import QUICK, run, running, until
+from tests.engines import QUICK, run, running
 from tests.keys import public_key
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

@@ -23,7 +23,7 @@ from saltext_ha.once import etcd_leader
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from tests.engines import in_a_loop, until
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -20,7 +20,7 @@ from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from tests.engines import in_a_loop, until
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(180)
 

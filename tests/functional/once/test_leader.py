@@ -17,8 +17,9 @@ from lab.engines import Place, befriend
 from lab.wait import wait_for
 from saltext_ha.common.errors import PeerUnreachable
 from saltext_ha.engine import wiring
-from tests.engines import QUICK, in_a_loop, met, places, run, until
+from tests.engines import QUICK, met, places, run
 from tests.forked import ForkedEngine
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(180)
 

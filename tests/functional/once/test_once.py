@@ -12,8 +12,9 @@ import salt.runner
 
 from lab import etcd
 from lab.engines import Engine, Place, befriend
-from tests.engines import in_a_loop, met, places, run, running, until
+from tests.engines import met, places, run, running
 from tests.functional.once.salt_run import begun, once, options
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(180)
 

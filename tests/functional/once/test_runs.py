@@ -18,8 +18,8 @@ from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
-from tests.engines import in_a_loop, until
 from tests.leader import Leader
+from tests.loop import in_a_loop, until
 
 
 class Core:

@@ -19,8 +19,8 @@ from saltext_ha.reconciler import core, work_queue
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
-from tests.engines import until
 from tests.functional.keepers import Master
+from tests.loop import until
 
 MANY = [f"web{number:04}" for number in range(2 * BATCH + 20)]
 

@@ -11,7 +11,8 @@ import pytest
 from lab.engines import Engine
 from lab.key_folders import ACCEPTED, PENDING, accept, plant
 from saltext_ha.reconciler.hints import Hint
-from tests.engines import is_level, met, places, there, until, wrong
+from tests.engines import is_level, met, places, there, wrong
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
 

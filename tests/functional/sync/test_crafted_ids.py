@@ -18,7 +18,8 @@ from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
 from tests.crafted import crafted
-from tests.engines import delete, is_level, met, places, running, there, until, wrong
+from tests.engines import delete, is_level, met, places, running, there, wrong
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
 

@@ -19,7 +19,8 @@ from saltext_ha.transport import identity
 from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import delete, met, places, run, there, until
+from tests.engines import delete, met, places, run, there
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

@@ -52,7 +52,8 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import running
 from tests.fixtures import named
 from tests.keys import public_key
-from tests.peers import Master, befriend, echo, http, raw_call, until
+from tests.loop import until
+from tests.peers import Master, befriend, echo, http, raw_call
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 

@@ -19,8 +19,9 @@ from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.trust import Trust
 from tests import peers
-from tests.engines import delete, level, places, running, until
+from tests.engines import delete, level, places, running
 from tests.keys import public_key
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

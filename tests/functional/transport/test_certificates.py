@@ -14,7 +14,8 @@ from saltext_ha.common.errors import PeerRefused, PeerUnreachable
 from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import make_peer
-from tests.peers import Master, befriend, echo, until
+from tests.loop import until
+from tests.peers import Master, befriend, echo
 
 DAY = datetime.timedelta(days=1)
 

@@ -18,7 +18,8 @@ from saltext_ha.transport.client import call_once
 from saltext_ha.transport.connection import Limits
 from saltext_ha.transport.peer import make_peer
 from tests.fixtures import named
-from tests.peers import Master, befriend, echo, http, raw_call, until
+from tests.loop import until
+from tests.peers import Master, befriend, echo, http, raw_call
 
 m1, m2 = named(Master, "m1", "m2")
 

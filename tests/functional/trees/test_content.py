@@ -20,7 +20,7 @@ from saltext_ha.trees.content import PART, Call, Content
 from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
 from saltext_ha.trees.source import take
 from saltext_ha.trees.store import TreeStore
-from tests.engines import in_a_loop
+from tests.loop import in_a_loop
 
 Answer = Callable[[dict[str, Any]], Any]
 SMALL, LARGE = b"small\n", os.urandom(3 * PART + 5)

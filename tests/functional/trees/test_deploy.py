@@ -28,7 +28,8 @@ from saltext_ha.config import mapping
 from saltext_ha.trees import checking, entries
 from saltext_ha.trees.source import commit
 from saltext_ha.trees.staging import Parts
-from tests.engines import QUICK, in_a_loop, met, run, running, until
+from tests.engines import QUICK, met, run, running
+from tests.loop import in_a_loop, until
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(120)

@@ -10,8 +10,9 @@ import pytest
 
 from lab.engines import Place
 from lab.wait import wait_for
-from tests.engines import QUICK, in_a_loop, met, run
+from tests.engines import QUICK, met, run
 from tests.forked import ForkedEngine
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.timeout(120)
 

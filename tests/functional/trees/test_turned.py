@@ -13,8 +13,9 @@ from saltext_ha.replication.deployment import MOST_NUMBER, Entry, Register
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.vouching import MOST_OF_ONE
 from saltext_ha.trees import register_rows
-from tests.engines import in_a_loop, met, running, until
+from tests.engines import met, running
 from tests.functional.trees.test_deploy import deployed, places, put, served, source
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(120)
 

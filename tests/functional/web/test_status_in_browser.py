@@ -21,9 +21,10 @@ from saltext_ha.common.hysteresis import Health
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
-from tests.engines import met, run, until
+from tests.engines import met, run
 from tests.functional.comparing import place
 from tests.keys import public_key
+from tests.loop import until
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
 

@@ -26,7 +26,8 @@ from saltext_ha.engine.service import Service
 from saltext_ha.transport.connection import Limits
 from saltext_ha.web.listener import StatusListener
 from tests.certificates import self_signed
-from tests.engines import running, until
+from tests.engines import running
+from tests.loop import until
 from tests.peers import silent
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]

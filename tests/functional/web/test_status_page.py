@@ -24,9 +24,10 @@ from saltext_ha.common import master_key
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.web import pages, snapshot
-from tests.engines import met, run, running, until
+from tests.engines import met, run, running
 from tests.forked import ForkedEngine
 from tests.functional.comparing import place
+from tests.loop import until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

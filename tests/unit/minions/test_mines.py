@@ -27,7 +27,7 @@ from saltext_ha.minions.arrivals import AT_ONCE, TOLD, TRIES, grains_cache, mine
 from saltext_ha.minions.mines import EVERY, GRACE, LASTING, Mines
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
-from tests.engines import until
+from tests.loop import until
 
 NOW = 1_700_000_000.0
 AHEAD = 5000.0

@@ -14,7 +14,7 @@ from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import election, group_leader, view_rows
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.peer import Peer
-from tests.engines import in_a_loop, until
+from tests.loop import in_a_loop, until
 from tests.unit.once.world import World
 
 QUICK = 2.0

@@ -15,8 +15,8 @@ from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.locks import GONE, TTL, GroupLocks, Wish
 from saltext_ha.transport.peer import Peer
-from tests.engines import in_a_loop, until
 from tests.leader import Leader
+from tests.loop import in_a_loop, until
 
 WISH = Wish("backup", "alice")
 

@@ -19,6 +19,7 @@ from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
 from tests.leader import Leader
+from tests.loop import until
 
 
 class Switch:
@@ -108,13 +109,6 @@ class Master:
 
     def told(self, name: str) -> Any:
         return self.reactions.told()[name]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    give_up = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < give_up
-        await asyncio.sleep(0.005)
 
 
 def scene(play: Callable[..., Awaitable[None]], *names: str) -> None:

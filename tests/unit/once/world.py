@@ -14,7 +14,7 @@ from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.peer import Peer
-from tests.engines import until
+from tests.loop import until
 
 
 class Link:

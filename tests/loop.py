@@ -1,0 +1,36 @@
+"""Tests that are coroutines, and what they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """*test*, a coroutine function, in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run_it(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))  # type: ignore[arg-type]
+
+    return run_it
+
+
+async def until(condition: Callable[[], object], what: str = "", deadline: float = 60.0) -> None:
+    """
+    Wait for *condition*, looking again every 10 ms.
+
+    :param what: what is waited for, where the line of the call does not say it
+    :param deadline: in seconds
+    """
+
+    async def look() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    try:
+        await asyncio.wait_for(look(), deadline)
+    except asyncio.TimeoutError:
+        raise AssertionError(f"not within {deadline:g} s{what and f': {what}'}") from None
