@@ -29,6 +29,7 @@ from saltext_ha.balancer.servers import Address, Server
 from tests.api_server import Listener, respond
 from tests.balancer import Balancer, From, pem
 from tests.certificates import self_signed
+from tests.loop import in_a_loop
 
 KINDS = ["haproxy", "nginx"]
 SOON = 60.0
@@ -428,7 +429,8 @@ def test_events_pass_at_once_and_outlive_the_limit_of_calls(site: Site) -> None:
 
 
 @pytest.mark.parametrize("home", [True, False])
-def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site, home: bool) -> None:
+@in_a_loop
+async def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site, home: bool) -> None:
     tokens = []
 
     async def talk(source: str, token: str) -> None:
@@ -447,15 +449,12 @@ def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site, home: bool) 
             threading.Timer(TIMEOUT + 1.5, on.more.set).start()
             assert await socket.receive_str(timeout=SOON) == "second"
 
-    async def both() -> None:
-        talks = []
-        for name, other in (("m1", "m2"), ("m2", "m1")):
-            source, token = site.on(name)
-            tokens.append(token)
-            talks.append(talk(source if home else site.on(other)[0], token))
-        await asyncio.gather(*talks)
-
-    asyncio.run(both())
+    talks = []
+    for name, other in (("m1", "m2"), ("m2", "m1")):
+        source, token = site.on(name)
+        tokens.append(token)
+        talks.append(talk(source if home else site.on(other)[0], token))
+    await asyncio.gather(*talks)
     logins = site.count("/login")
     with site.client() as session:
         site.login(session)

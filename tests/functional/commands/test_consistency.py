@@ -29,36 +29,34 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import met, run
 from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
 
-def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
+@in_a_loop
+async def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
-
-    async def act() -> None:
-        async with met(*places) as (m1, *others):
-            clients = [m1.link(other).client for other in others]
-            answer = await run(places[0], "check_consistency")
-            assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
-            assert tuple(answer["sections"]) == sections.NAMES
-            assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3 + 2}
-            offsets = answer["sections"]["clock"]["offsets"]
-            assert offsets.keys() == {"m2", "m3"}
-            assert all(abs(one["offset"]) <= one["error"] < 3 for one in offsets.values())
-            for engine in (m1, *others):
-                for link in engine.parts.links.values():
-                    await link.close()
-            for client in clients:
-                before = client.bytes_sent + client.bytes_received
-                await run(places[0], "check_consistency")
-                assert client.bytes_sent + client.bytes_received - before < 4096
-
-    asyncio.run(act())
+    async with met(*places) as (m1, *others):
+        clients = [m1.link(other).client for other in others]
+        answer = await run(places[0], "check_consistency")
+        assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
+        assert tuple(answer["sections"]) == sections.NAMES
+        assert answer["sections"]["roots"]["counts"] == {"differ": 0, "of": 3 + 2}
+        offsets = answer["sections"]["clock"]["offsets"]
+        assert offsets.keys() == {"m2", "m3"}
+        assert all(abs(one["offset"]) <= one["error"] < 3 for one in offsets.values())
+        for engine in (m1, *others):
+            for link in engine.parts.links.values():
+                await link.close()
+        for client in clients:
+            before = client.bytes_sent + client.bytes_received
+            await run(places[0], "check_consistency")
+            assert client.bytes_sent + client.bytes_received - before < 4096
 
 
-def test_details_are_asked_for_only_where_something_differs(
+@in_a_loop
+async def test_details_are_asked_for_only_where_something_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -82,19 +80,17 @@ def test_details_are_asked_for_only_where_something_differs(
 
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
 
-    async def act() -> None:
-        async with met(one, two):
-            monkeypatch.setattr(Link, "call", noted)
-            assert await questions(one, "versions") == ["clock", "consistency"]
-            assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
-            taken.clear()
-            assert await questions(one, "access") == ["clock", "consistency", "facts"]
-            assert sorted(taken) == ["m1", "m2"], "of one and the same moment"
-
-    asyncio.run(act())
+    async with met(one, two):
+        monkeypatch.setattr(Link, "call", noted)
+        assert await questions(one, "versions") == ["clock", "consistency"]
+        assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
+        taken.clear()
+        assert await questions(one, "access") == ["clock", "consistency", "facts"]
+        assert sorted(taken) == ["m1", "m2"], "of one and the same moment"
 
 
-def test_a_master_that_joined_just_now_is_unknown(
+@in_a_loop
+async def test_a_master_that_joined_just_now_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pinned, and not yet talked to."""
@@ -103,18 +99,16 @@ def test_a_master_that_joined_just_now_is_unknown(
     async def later(self: Links) -> None:
         pass
 
-    async def act() -> None:
-        async with met(one, two):
-            monkeypatch.setattr(Links, "follow", later)
-            Trust(one.config.state_dir).pin(three.peer)
-            answer = await run(one, "check_consistency")
-            assert answer["unknown"] == {"m3": "joined just now; not asked yet"}
-            assert (answer["masters"], answer["retcode"]) == (["m1", "m2", "m3"], 2)
-
-    asyncio.run(act())
+    async with met(one, two):
+        monkeypatch.setattr(Links, "follow", later)
+        Trust(one.config.state_dir).pin(three.peer)
+        answer = await run(one, "check_consistency")
+        assert answer["unknown"] == {"m3": "joined just now; not asked yet"}
+        assert (answer["masters"], answer["retcode"]) == (["m1", "m2", "m3"], 2)
 
 
-def test_unchanged_files_are_not_read_again(
+@in_a_loop
+async def test_unchanged_files_are_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -130,18 +124,15 @@ def test_unchanged_files_are_not_read_again(
     places = [place(tmp_path, name) for name in ("m1", "m2")]
     changed = tmp_path / "m2/srv/web/init.sls"
 
-    async def act() -> None:
-        async with met(*places):
-            await run(places[0], "check_consistency")
-            assert len(read) == 2 * 3
-            await run(places[1], "check_consistency")
-            assert len(read) == 2 * 3, "whoever asks"
-            changed.write_text("other")
-            answer = await run(places[0], "check_consistency")
-            assert read[2 * 3 :] == [str(changed)]
-            assert set(found(answer)) == {"roots:file_roots:base:web/init.sls"}
-
-    asyncio.run(act())
+    async with met(*places):
+        await run(places[0], "check_consistency")
+        assert len(read) == 2 * 3
+        await run(places[1], "check_consistency")
+        assert len(read) == 2 * 3, "whoever asks"
+        changed.write_text("other")
+        answer = await run(places[0], "check_consistency")
+        assert read[2 * 3 :] == [str(changed)]
+        assert set(found(answer)) == {"roots:file_roots:base:web/init.sls"}
 
 
 PLANTED: list[tuple[str, dict[str, Any], set[str]]] = [
@@ -209,20 +200,17 @@ def test_files_that_were_edited_without_a_restart(tmp_path: Path) -> None:
     }
 
 
-def test_only_what_is_asked_for(tmp_path: Path) -> None:
+@in_a_loop
+async def test_only_what_is_asked_for(tmp_path: Path) -> None:
     places = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True, hash_type="md5")
-
-    async def act() -> None:
-        async with met(*places):
-            answer = await run(places[1], "check_consistency", only="access,keys")
-            assert tuple(answer["sections"]) == ("keys", "access")
-            assert set(found(answer)) == {"access:open_mode"}
-            assert (await run(places[1], "check_consistency", only="versions"))["retcode"] == 0
-            wrong = await run(places[1], "check_consistency", only="acess")
-            assert wrong["retcode"] == 2
-            assert "did you mean 'access'" in wrong["error"]
-
-    asyncio.run(act())
+    async with met(*places):
+        answer = await run(places[1], "check_consistency", only="access,keys")
+        assert tuple(answer["sections"]) == ("keys", "access")
+        assert set(found(answer)) == {"access:open_mode"}
+        assert (await run(places[1], "check_consistency", only="versions"))["retcode"] == 0
+        wrong = await run(places[1], "check_consistency", only="acess")
+        assert wrong["retcode"] == 2
+        assert "did you mean 'access'" in wrong["error"]
 
 
 def test_what_is_ignored_where_it_is_asked(tmp_path: Path) -> None:
@@ -236,21 +224,19 @@ def test_what_is_ignored_where_it_is_asked(tmp_path: Path) -> None:
     assert answer["sections"]["access"]["ignored"] == 2
 
 
-def test_a_master_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_master_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
-
-    async def act() -> None:
-        async with met(*places) as engines:
-            await engines[2].stop()
-            answer = await run(places[0], "check_consistency")
-            assert (answer["status"], answer["retcode"]) == ("unknown", 2)
-            assert "m3" in answer["unknown"]
-            assert {part["status"] for part in answer["sections"].values()} == {"unknown"}
-
-    asyncio.run(act())
+    async with met(*places) as engines:
+        await engines[2].stop()
+        answer = await run(places[0], "check_consistency")
+        assert (answer["status"], answer["retcode"]) == ("unknown", 2)
+        assert "m3" in answer["unknown"]
+        assert {part["status"] for part in answer["sections"].values()} == {"unknown"}
 
 
-def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
+@in_a_loop
+async def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", {"mode": "observe"})
     for where, key in ((one, 0), (two, 1)):
         (where.pki_dir / "minions").mkdir()
@@ -260,90 +246,85 @@ def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     denied.mkdir()
     (denied / "web1").write_text(public_key(3))
 
-    async def act() -> None:
-        async with met(one, two) as (m1, m2):
-            cores = [engine.parts.core for engine in (m1, m2)]
-            await until(
-                lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
-            )
-            answer = await run(one, "check_consistency", only="keys")
-            told = {entry["path"]: entry for entry in answer["sections"]["keys"]["differences"]}
-            assert told.keys() == {"db1", "web1", "denied"}
-            assert told["db1"]["conflict"]
-            assert "ha.resolve db1" in told["db1"]["fix"]
-            states = told["web1"]["keys"].values()
-            assert {tuple(state.items()) for state in states} == {
-                (("m1", "accepted"), ("m2", None)),
-                (("m1", "denied"), ("m2", None)),
-            }
-            assert told["denied"]["severity"] == "note"
-            assert told["denied"]["values"] == {"m1": 1, "m2": 0}
-            assert answer["retcode"] == 1
-
-    asyncio.run(act())
+    async with met(one, two) as (m1, m2):
+        cores = [engine.parts.core for engine in (m1, m2)]
+        await until(
+            lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
+        )
+        answer = await run(one, "check_consistency", only="keys")
+        told = {entry["path"]: entry for entry in answer["sections"]["keys"]["differences"]}
+        assert told.keys() == {"db1", "web1", "denied"}
+        assert told["db1"]["conflict"]
+        assert "ha.resolve db1" in told["db1"]["fix"]
+        states = told["web1"]["keys"].values()
+        assert {tuple(state.items()) for state in states} == {
+            (("m1", "accepted"), ("m2", None)),
+            (("m1", "denied"), ("m2", None)),
+        }
+        assert told["denied"]["severity"] == "note"
+        assert told["denied"]["values"] == {"m1": 1, "m2": 0}
+        assert answer["retcode"] == 1
 
 
-def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_same(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_same(
+    tmp_path: Path,
+) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
     for where, key in zip(places, (0, 1, 0), strict=True):
         (where.pki_dir / "minions").mkdir()
         (where.pki_dir / "minions" / "db1").write_text(public_key(key))
-
-    async def act() -> None:
-        async with met(*places) as engines:
-            replicas = [engine.parts.core.replica for engine in engines]
-            await until(lambda: len({r.records.root for r in replicas}) == 1, "all know of both")
-            await engines[1].stop()
-            answer = await run(places[0], "check_consistency", only="keys")
-            (entry,) = answer["sections"]["keys"]["differences"]
-            assert (entry["path"], entry["conflict"]) == ("db1", True)
-            assert entry["values"]["m1"] == entry["values"]["m3"]
-
-    asyncio.run(act())
+    async with met(*places) as engines:
+        replicas = [engine.parts.core.replica for engine in engines]
+        await until(lambda: len({r.records.root for r in replicas}) == 1, "all know of both")
+        await engines[1].stop()
+        answer = await run(places[0], "check_consistency", only="keys")
+        (entry,) = answer["sections"]["keys"]["differences"]
+        assert (entry["path"], entry["conflict"]) == ("db1", True)
+        assert entry["values"]["m1"] == entry["values"]["m3"]
 
 
-def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the digests differ, and the key has arrived by the time that it is looked at."""
     quiet = {"sync_interval": 3600}
     one, two = place(tmp_path, "m1", quiet), place(tmp_path, "m2", quiet)
     looked_at: list[list[str]] = []
     push, keys_of = SyncServer._push, Group.keys_of
 
-    async def act() -> None:
-        looked = asyncio.Event()
+    looked = asyncio.Event()
 
-        async def late(self: SyncServer, peer: Peer, payload: Answer) -> Answer:
-            await looked.wait()
-            return await push(self, peer, payload)
+    async def late(self: SyncServer, peer: Peer, payload: Answer) -> Answer:
+        await looked.wait()
+        return await push(self, peer, payload)
 
-        async def after(
-            self: Group, ids: list[str], errors: dict[str, str]
-        ) -> dict[str, dict[str, Stored]]:
-            if ids and self.name == "m1":
-                looked_at.append(ids)
-                looked.set()
-                await until(lambda: (two.pki_dir / "minions" / "web1").exists(), "it is there")
-                await until(same, "m2 knows")
-            return await keys_of(self, ids, errors)
+    async def after(
+        self: Group, ids: list[str], errors: dict[str, str]
+    ) -> dict[str, dict[str, Stored]]:
+        if ids and self.name == "m1":
+            looked_at.append(ids)
+            looked.set()
+            await until(lambda: (two.pki_dir / "minions" / "web1").exists(), "it is there")
+            await until(same, "m2 knows")
+        return await keys_of(self, ids, errors)
 
-        monkeypatch.setattr(SyncServer, "_push", late)
-        monkeypatch.setattr(Group, "keys_of", after)
-        async with met(one, two) as (m1, m2):
+    monkeypatch.setattr(SyncServer, "_push", late)
+    monkeypatch.setattr(Group, "keys_of", after)
+    async with met(one, two) as (m1, m2):
 
-            def same() -> bool:
-                roots = [e.parts.core.replica.placements.root for e in (m1, m2)]
-                return roots[0] == roots[1]
+        def same() -> bool:
+            roots = [e.parts.core.replica.placements.root for e in (m1, m2)]
+            return roots[0] == roots[1]
 
-            (one.pki_dir / "minions" / "web1").write_text(public_key(0))
-            answer = await run(one, "check_consistency", only="keys")
-            assert looked_at == [["web1"]]
-            assert (found(answer), answer["retcode"]) == ({}, 0)
-            assert answer["sections"]["keys"]["counts"] == {"differ": 0, "of": 1}
-
-    asyncio.run(act())
+        (one.pki_dir / "minions" / "web1").write_text(public_key(0))
+        answer = await run(one, "check_consistency", only="keys")
+        assert looked_at == [["web1"]]
+        assert (found(answer), answer["retcode"]) == ({}, 0)
+        assert answer["sections"]["keys"]["counts"] == {"differ": 0, "of": 1}
 
 
-def test_changes_that_are_held(tmp_path: Path) -> None:
+@in_a_loop
+async def test_changes_that_are_held(tmp_path: Path) -> None:
     one = place(tmp_path, "m1", {"hold_minimum": 0, "hold_fraction": 0})
     two = place(tmp_path, "m2")
     keys = one.pki_dir / "minions"
@@ -351,28 +332,23 @@ def test_changes_that_are_held(tmp_path: Path) -> None:
     for number, name in enumerate(("web1", "web2")):
         (keys / name).write_text(public_key(number))
 
-    async def act() -> None:
-        async with met(one, two) as (m1, _):
-            core = m1.parts.core
-            (keys / "web1").unlink()
+    async with met(one, two) as (m1, _):
+        core = m1.parts.core
+        (keys / "web1").unlink()
 
-            async def held() -> None:
-                while not await core.run(core.replica.held.all):
-                    await core.scan()
-                    await asyncio.sleep(0.05)
+        async def held() -> None:
+            while not await core.run(core.replica.held.all):
+                await core.scan()
+                await asyncio.sleep(0.05)
 
-            await asyncio.wait_for(held(), 20)
-            answer = await run(one, "check_consistency", only="keys")
-            (entry,) = (
-                entry
-                for entry in answer["sections"]["keys"]["differences"]
-                if entry["path"] == "held"
-            )
-            assert entry["values"] == {"m1": 1, "m2": 0}
-            assert "ha.refill test=True on m1" in entry["fix"]
-            assert answer["retcode"] == 1
-
-    asyncio.run(act())
+        await asyncio.wait_for(held(), 20)
+        answer = await run(one, "check_consistency", only="keys")
+        (entry,) = (
+            entry for entry in answer["sections"]["keys"]["differences"] if entry["path"] == "held"
+        )
+        assert entry["values"] == {"m1": 1, "m2": 0}
+        assert "ha.refill test=True on m1" in entry["fix"]
+        assert answer["retcode"] == 1
 
 
 def test_a_section_that_fails_is_unknown_and_takes_nothing_along(tmp_path: Path) -> None:
@@ -386,27 +362,25 @@ def test_a_section_that_fails_is_unknown_and_takes_nothing_along(tmp_path: Path)
     assert answer["retcode"] == 2
 
 
-def test_strangers_questions_are_refused(tmp_path: Path) -> None:
+@in_a_loop
+async def test_strangers_questions_are_refused(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
-
-    async def act() -> None:
-        async with met(one, two) as (_, m2):
-            for method, payload in (
-                ("consistency", {"nonce": b"short", "sections": ["access"]}),
-                ("consistency", {"nonce": b"n" * 32, "sections": "access"}),
-                ("facts", {"nonce": b"n" * 32, "buckets": {"access": b"short"}}),
-                ("facts", {"nonce": b"n" * 32, "buckets": []}),
-            ):
-                with pytest.raises(PeerRefused):
-                    await call_once(m2.parts.identity, one.peer, method, payload)
-            unknown = {"nonce": b"n" * 32, "sections": ["nonsense", 7, None]}
-            answer = await call_once(m2.parts.identity, one.peer, "consistency", unknown)
-            assert answer == {"digests": {}}
-
-    asyncio.run(act())
+    async with met(one, two) as (_, m2):
+        for method, payload in (
+            ("consistency", {"nonce": b"short", "sections": ["access"]}),
+            ("consistency", {"nonce": b"n" * 32, "sections": "access"}),
+            ("facts", {"nonce": b"n" * 32, "buckets": {"access": b"short"}}),
+            ("facts", {"nonce": b"n" * 32, "buckets": []}),
+        ):
+            with pytest.raises(PeerRefused):
+                await call_once(m2.parts.identity, one.peer, method, payload)
+        unknown = {"nonce": b"n" * 32, "sections": ["nonsense", 7, None]}
+        answer = await call_once(m2.parts.identity, one.peer, "consistency", unknown)
+        assert answer == {"digests": {}}
 
 
-def test_events_when_the_answer_changes_and_the_last_answer(
+@in_a_loop
+async def test_events_when_the_answer_changes_and_the_last_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fired: list[tuple[str, Any]] = []
@@ -418,55 +392,50 @@ def test_events_when_the_answer_changes_and_the_last_answer(
     def events() -> list[str]:
         return [tag for tag, data in fired if data.get("master") == "m1"]
 
-    async def act() -> None:
-        async with Engine(two):
-            async with Engine(one) as m1:
-                befriend(one, two)
-                await m1.meets(two)
-                assert (await run(one, "status"))["consistency"] is None
+    async with Engine(two):
+        async with Engine(one) as m1:
+            befriend(one, two)
+            await m1.meets(two)
+            assert (await run(one, "status"))["consistency"] is None
+            await run(one, "check_consistency")
+            assert events() == []
+            top.write_text("other")
+            await run(one, "check_consistency", only="roots")
+            assert events() == []
+            for _ in range(2):
                 await run(one, "check_consistency")
-                assert events() == []
-                top.write_text("other")
-                await run(one, "check_consistency", only="roots")
-                assert events() == []
-                for _ in range(2):
-                    await run(one, "check_consistency")
-                assert events() == ["drift"]
-                # Of others, as that a peer is up, some may come later.
-                *_, drift = (data for tag, data in fired if tag == "drift")
-                assert drift["differences"] == ["roots:file_roots:base:top.sls"]
-                assert (await run(one, "status"))["consistency"]["counts"] == {"roots": 1}
-            async with Engine(one) as m1:
-                assert (await run(one, "status"))["consistency"]["counts"] == {"roots": 1}
-                await m1.meets(two)
-                await run(one, "check_consistency")
-                assert events() == ["drift"]
-                top.write_text(former)
-                await run(one, "check_consistency")
-                assert events() == ["drift", "consistent"]
-                assert (await run(one, "status"))["consistency"]["status"] == "same"
-
-    asyncio.run(act())
+            assert events() == ["drift"]
+            # Of others, as that a peer is up, some may come later.
+            *_, drift = (data for tag, data in fired if tag == "drift")
+            assert drift["differences"] == ["roots:file_roots:base:top.sls"]
+            assert (await run(one, "status"))["consistency"]["counts"] == {"roots": 1}
+        async with Engine(one) as m1:
+            assert (await run(one, "status"))["consistency"]["counts"] == {"roots": 1}
+            await m1.meets(two)
+            await run(one, "check_consistency")
+            assert events() == ["drift"]
+            top.write_text(former)
+            await run(one, "check_consistency")
+            assert events() == ["drift", "consistent"]
+            assert (await run(one, "status"))["consistency"]["status"] == "same"
 
 
-def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
+@in_a_loop
+async def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
     # More often than the configuration takes.
     one.config = dataclasses.replace(one.config, consistency=ConsistencySettings(interval=0.2))
+    async with met(one, two) as (m1, m2):
 
-    async def act() -> None:
-        async with met(one, two) as (m1, m2):
+        def drifted() -> bool:
+            return ((m1.parts.watch.shown() or {}).get("counts") or {}).get("access") == 1
 
-            def drifted() -> bool:
-                return ((m1.parts.watch.shown() or {}).get("counts") or {}).get("access") == 1
-
-            await until(drifted, "it has found it")
-            assert m2.parts.watch.shown() is None
-
-    asyncio.run(act())
+        await until(drifted, "it has found it")
+        assert m2.parts.watch.shown() is None
 
 
-def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
+@in_a_loop
+async def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
@@ -481,15 +450,12 @@ def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
     monkeypatch.setattr(consistency_check, "_facts", hang)
     monkeypatch.setattr(consistency_check, "PATIENCE", 0.5)
 
-    async def act() -> None:
-        async with met(one, two):
-            try:
-                for _ in range(2):
-                    answer = await run(one, "check_consistency", only="roots")
-                    assert "hang" in answer["sections"]["roots"]["unknown"]["m2"]
-                    assert answer["masters"] == ["m1", "m2"]
-                    assert answer["retcode"] == 2
-            finally:
-                free.set()
-
-    asyncio.run(act())
+    async with met(one, two):
+        try:
+            for _ in range(2):
+                answer = await run(one, "check_consistency", only="roots")
+                assert "hang" in answer["sections"]["roots"]["unknown"]["m2"]
+                assert answer["masters"] == ["m1", "m2"]
+                assert answer["retcode"] == 2
+        finally:
+            free.set()

@@ -20,7 +20,7 @@ from saltext_ha.consistency.rules import DRIFT, NOTE, EqualityRule
 from tests.engines import met, run
 from tests.functional.comparing import SAID, checked, found, place
 from tests.keys import public_key
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -81,31 +81,28 @@ def planted(opts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield option, other(rule.default if value is None else value)
 
 
-def test_each_option_by_itself(tmp_path: Path) -> None:
+@in_a_loop
+async def test_each_option_by_itself(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2")
     wrong = []
-
-    async def act() -> None:
-        async with met(one, two):
-            for option, value in [*planted(two.opts)]:
-                section, rule = COMPARED[option]
-                with changed(two.opts, option, value):
-                    answer = await run(one, "check_consistency", only=AT_ONCE)
-                if option in BESIDE:
-                    answer["sections"].pop(BESIDE[option])
-                differences = answer["sections"][section]["differences"]
-                if not (
-                    [*found(answer)] == [path_of(option, value)]
-                    and differences[0]["severity"] == rule.severity
-                    and differences[0]["fix"]
-                    and differences[0]["values"]["m1"] != differences[0]["values"]["m2"]
-                    and (option in BESIDE or answer["retcode"] == (rule.severity == DRIFT))
-                ):
-                    wrong.append((option, value, answer))
-            clean = await run(one, "check_consistency")
-            assert (found(clean), clean["retcode"]) == ({}, 0)
-
-    asyncio.run(act())
+    async with met(one, two):
+        for option, value in [*planted(two.opts)]:
+            section, rule = COMPARED[option]
+            with changed(two.opts, option, value):
+                answer = await run(one, "check_consistency", only=AT_ONCE)
+            if option in BESIDE:
+                answer["sections"].pop(BESIDE[option])
+            differences = answer["sections"][section]["differences"]
+            if not (
+                [*found(answer)] == [path_of(option, value)]
+                and differences[0]["severity"] == rule.severity
+                and differences[0]["fix"]
+                and differences[0]["values"]["m1"] != differences[0]["values"]["m2"]
+                and (option in BESIDE or answer["retcode"] == (rule.severity == DRIFT))
+            ):
+                wrong.append((option, value, answer))
+        clean = await run(one, "check_consistency")
+        assert (found(clean), clean["retcode"]) == ({}, 0)
     assert wrong == []
 
 

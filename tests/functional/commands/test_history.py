@@ -40,6 +40,7 @@ from saltext_ha.replication.record import (
 )
 from tests.functional.keepers import PRINTS, Master, exchange
 from tests.keys import public_key
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.core
 
@@ -396,46 +397,44 @@ def test_what_met_goes_but_for_the_last_of_a_key(pair: tuple[Master, Master]) ->
     assert kinds(m1) == [BEGAN]
 
 
-def test_the_engine_prunes_and_answers(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with Engine(Place(tmp_path, "m1", {"keep_history": 2})) as engine:
-            core, now = engine.parts.core, time.time()
+@in_a_loop
+async def test_the_engine_prunes_and_answers(tmp_path: Path) -> None:
+    async with Engine(Place(tmp_path, "m1", {"keep_history": 2})) as engine:
+        core, now = engine.parts.core, time.time()
 
-            def fill() -> None:
-                for days in (9.0, 8.0, 3.0, 1.0):
-                    write(core.replica, "web1", ACCEPTED, now - days * DAY, "root via ha.restore")
+        def fill() -> None:
+            for days in (9.0, 8.0, 3.0, 1.0):
+                write(core.replica, "web1", ACCEPTED, now - days * DAY, "root via ha.restore")
 
-            await core.run(fill)
-            ask = engine.made.commands["history"]
-            assert len((await ask({}))["writes"]) == 4
-            pruning = asyncio.ensure_future(
-                prune_regularly(core, engine.parts.config.keep_history, interval=0.01)
-            )
-            deadline = now + 20
-            while len((await ask({}))["writes"]) > 1:
-                assert time.time() < deadline
-            pruning.cancel()
+        await core.run(fill)
+        ask = engine.made.commands["history"]
+        assert len((await ask({}))["writes"]) == 4
+        pruning = asyncio.ensure_future(
+            prune_regularly(core, engine.parts.config.keep_history, interval=0.01)
+        )
+        deadline = now + 20
+        while len((await ask({}))["writes"]) > 1:
+            assert time.time() < deadline
+        pruning.cancel()
 
-            await core.run(write, core.replica, "web2", REJECTED, now, "bob")
-            answer = await ask({"limit": 1})
-            assert answer["more"] is True
-            (line,) = answer["writes"]
-            assert (line["id"], line["by"], line["what"]) == ("web2", "bob", "rejected")
-            answer = await ask({"glob": "web1", "since": "25h", "by_whom": "root"})
-            assert answer["more"] is False
-            (line,) = answer["writes"]
-            assert (line["by"], line["why"], line["on"]) == ("root", "ha.restore", "m1")
-            assert line["time"] == time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now - DAY))
-            for payload, said in (
-                ({"since": "2x"}, "2h"),
-                ({"since": "h"}, "2h"),
-                ({"limit": 0}, "whole number"),
-                ({"limit": "ten"}, "'ten'"),
-            ):
-                with pytest.raises(HaError, match=said):
-                    await ask(payload)
-
-    asyncio.run(run())
+        await core.run(write, core.replica, "web2", REJECTED, now, "bob")
+        answer = await ask({"limit": 1})
+        assert answer["more"] is True
+        (line,) = answer["writes"]
+        assert (line["id"], line["by"], line["what"]) == ("web2", "bob", "rejected")
+        answer = await ask({"glob": "web1", "since": "25h", "by_whom": "root"})
+        assert answer["more"] is False
+        (line,) = answer["writes"]
+        assert (line["by"], line["why"], line["on"]) == ("root", "ha.restore", "m1")
+        assert line["time"] == time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(now - DAY))
+        for payload, said in (
+            ({"since": "2x"}, "2h"),
+            ({"since": "h"}, "2h"),
+            ({"limit": 0}, "whole number"),
+            ({"limit": "ten"}, "'ten'"),
+        ):
+            with pytest.raises(HaError, match=said):
+                await ask(payload)
 
 
 # -- files of older releases

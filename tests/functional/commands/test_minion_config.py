@@ -15,6 +15,7 @@ from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from tests.engines import met, places, run
 from tests.keys import public_key
+from tests.loop import in_a_loop
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(60), pytest.mark.usefixtures("no_bus")]
 
@@ -33,61 +34,52 @@ def keyed(place: Place, number: int) -> None:
     (place.pki_dir / "master.pub").write_text(public_key(number))
 
 
-def test_two_masters(pair: list[Place]) -> None:
-    async def check() -> None:
-        async with met(*pair) as (_, m2):
-            here, there = [await run(place, "minion_config") for place in pair]
-            assert here == there, "whoever is asked"
-            found = yaml.safe_load(here["text"])
-            assert found["master"] == ["127.0.0.1", "127.0.0.2"]
-            assert found["master_finger"] == master_key.fingerprint(public_key(1).encode())
-            assert (here["retcode"], here["unknown"]) == (0, {})
-            # What is printed is the file, not only something like it.
-            printed = "\n".join(_failover.config(here, Screen(80, {})))
-            assert f"{printed}\n" == here["text"]
+@in_a_loop
+async def test_two_masters(pair: list[Place]) -> None:
+    async with met(*pair) as (_, m2):
+        here, there = [await run(place, "minion_config") for place in pair]
+        assert here == there, "whoever is asked"
+        found = yaml.safe_load(here["text"])
+        assert found["master"] == ["127.0.0.1", "127.0.0.2"]
+        assert found["master_finger"] == master_key.fingerprint(public_key(1).encode())
+        assert (here["retcode"], here["unknown"]) == (0, {})
+        # What is printed is the file, not only something like it.
+        printed = "\n".join(_failover.config(here, Screen(80, {})))
+        assert f"{printed}\n" == here["text"]
 
-            assert "ha.multi_master" in (await run(pair[0], "minion_config", format="sls"))["text"]
-            assert (await run(pair[0], "minion_config", format="xml"))["kind"] == "error"
+        assert "ha.multi_master" in (await run(pair[0], "minion_config", format="sls"))["text"]
+        assert (await run(pair[0], "minion_config", format="xml"))["kind"] == "error"
 
-            await m2.stop()
-            away = await run(pair[0], "minion_config", type="hot")
-            assert yaml.safe_load(away["text"])["master"] == ["127.0.0.1", "127.0.0.2"]
-            assert (away["retcode"], set(away["unknown"])) == (2, {"m2"})
-            assert "# m2 could not be asked" in _failover.config(away, Screen(80, {}))[-1]
-
-    asyncio.run(check())
+        await m2.stop()
+        away = await run(pair[0], "minion_config", type="hot")
+        assert yaml.safe_load(away["text"])["master"] == ["127.0.0.1", "127.0.0.2"]
+        assert (away["retcode"], set(away["unknown"])) == (2, {"m2"})
+        assert "# m2 could not be asked" in _failover.config(away, Screen(80, {}))[-1]
 
 
-def test_a_master_that_is_away_is_taken_to_have_the_ports_of_this_one(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_master_that_is_away_is_taken_to_have_the_ports_of_this_one(tmp_path: Path) -> None:
     """Otherwise ha.failover_safe calls what minions are configured with no master of the group."""
     one, two = places(tmp_path, "m1", "m2", interface="127.0.0.1", ret_port=4516, publish_port=4515)
     for place in (one, two):
         keyed(place, 1)
-
-    async def check() -> None:
-        async with met(one, two) as (m1, m2):
-            await m2.stop()
-            found, away = await Endpoints(
-                m1.parts.group, m1.parts.core, one.opts, "127.0.0.1"
-            ).all()
-            assert set(away) == {"m2"}
-            ports = [(each.name, each.request_port, each.publish_port) for each in found]
-            assert ports == [("m1", 4516, 4515), ("m2", 4516, 4515)]
-            (row,) = (await run(one, "failover_safe", "m2"))["masters"]
-            assert not any("no master of the group" in reason["text"] for reason in row["reasons"])
-
-    asyncio.run(check())
+    async with met(one, two) as (m1, m2):
+        await m2.stop()
+        found, away = await Endpoints(m1.parts.group, m1.parts.core, one.opts, "127.0.0.1").all()
+        assert set(away) == {"m2"}
+        ports = [(each.name, each.request_port, each.publish_port) for each in found]
+        assert ports == [("m1", 4516, 4515), ("m2", 4516, 4515)]
+        (row,) = (await run(one, "failover_safe", "m2"))["masters"]
+        assert not any("no master of the group" in reason["text"] for reason in row["reasons"])
 
 
-def test_different_keys(pair: list[Place]) -> None:
-    async def check() -> None:
-        keyed(pair[1], 2)
-        async with met(*pair):
-            apart = await run(pair[0], "minion_config")
-            assert (apart["kind"], apart["retcode"]) == ("error", 2)
-            assert "share_master_key=True" in apart["error"]
-
-    asyncio.run(check())
+@in_a_loop
+async def test_different_keys(pair: list[Place]) -> None:
+    keyed(pair[1], 2)
+    async with met(*pair):
+        apart = await run(pair[0], "minion_config")
+        assert (apart["kind"], apart["retcode"]) == ("error", 2)
+        assert "share_master_key=True" in apart["error"]
 
 
 def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> None:
@@ -105,52 +97,46 @@ def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> N
     asyncio.run(check())
 
 
-def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
+@in_a_loop
+async def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
     """And that is a no: whoever does not know must not say yes."""
-
-    async def check() -> None:
-        for place in pair:
-            (place.pki_dir / "minions").mkdir()
-            (place.pki_dir / "minions" / "web1").write_text(public_key(7))
-        async with met(*pair):
-            found = await run(pair[0], "failover_safe", "m2")
-            assert (found["safe"], found["retcode"]) == (False, 2)
-            assert found["minions"] == {"accepted": 1, "answered": 0}
-            (row,) = found["masters"]
-            told = [reason["text"] for reason in row["reasons"] if reason["about"] == "minions"]
-            assert [text.split(":")[0] for text in told] == [
-                "m1 could not ask its minions",
-                "m2 could not ask its minions",
-                "they did not answer",
-            ]
-            for wish, words in (({"master": "m9"}, "no master of"), ({"minions": "x*"}, "no acc")):
-                refused = await run(pair[0], "failover_safe", **wish)
-                assert (refused["kind"], words in refused["error"]) == ("error", True)
-
-    asyncio.run(check())
+    for place in pair:
+        (place.pki_dir / "minions").mkdir()
+        (place.pki_dir / "minions" / "web1").write_text(public_key(7))
+    async with met(*pair):
+        found = await run(pair[0], "failover_safe", "m2")
+        assert (found["safe"], found["retcode"]) == (False, 2)
+        assert found["minions"] == {"accepted": 1, "answered": 0}
+        (row,) = found["masters"]
+        told = [reason["text"] for reason in row["reasons"] if reason["about"] == "minions"]
+        assert [text.split(":")[0] for text in told] == [
+            "m1 could not ask its minions",
+            "m2 could not ask its minions",
+            "they did not answer",
+        ]
+        for wish, words in (({"master": "m9"}, "no master of"), ({"minions": "x*"}, "no acc")):
+            refused = await run(pair[0], "failover_safe", **wish)
+            assert (refused["kind"], words in refused["error"]) == ("error", True)
 
 
-def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_path: Path) -> None:
+@in_a_loop
+async def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_path: Path) -> None:
     pair = [
         *places(tmp_path, "m1", worker_threads=1),
         *places(tmp_path, "m2", worker_threads=1, ha={"minions_per_worker": 201}),
     ]
-
-    async def check() -> None:
-        for place in pair:
-            keyed(place, 1)
-            (place.pki_dir / "minions").mkdir()
-            for number in range(201):
-                (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
-        async with met(*pair):
-            found = await run(pair[0], "failover_safe", "m2", minions="web7")
-            assert found["minions"]["accepted"] == 1
-            (row,) = found["masters"]
-            told = [reason["text"] for reason in row["reasons"] if reason["about"] == "capacity"]
-            assert told == ["m1 has 1 worker threads; 201 minions need 2"]
-            # The measure is that of the master that is asked.
-            others = await run(pair[1], "failover_safe", "m2", minions="web7")
-            about = {reason["about"] for reason in others["masters"][0]["reasons"]}
-            assert "capacity" not in about
-
-    asyncio.run(check())
+    for place in pair:
+        keyed(place, 1)
+        (place.pki_dir / "minions").mkdir()
+        for number in range(201):
+            (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
+    async with met(*pair):
+        found = await run(pair[0], "failover_safe", "m2", minions="web7")
+        assert found["minions"]["accepted"] == 1
+        (row,) = found["masters"]
+        told = [reason["text"] for reason in row["reasons"] if reason["about"] == "capacity"]
+        assert told == ["m1 has 1 worker threads; 201 minions need 2"]
+        # The measure is that of the master that is asked.
+        others = await run(pair[1], "failover_safe", "m2", minions="web7")
+        about = {reason["about"] for reason in others["masters"][0]["reasons"]}
+        assert "capacity" not in about

@@ -26,7 +26,7 @@ from saltext_ha.transport import fingerprints
 from saltext_ha.transport.trust import Trust
 from tests.engines import delete, level, met, places, run, running
 from tests.keys import public_key
-from tests.loop import until
+from tests.loop import in_a_loop, until
 from tests.turned import YEAR, Turned
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
@@ -98,73 +98,68 @@ async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned
     return friend
 
 
-def test_all_that_it_did_is_shown_and_undone_everywhere(
+@in_a_loop
+async def test_all_that_it_did_is_shown_and_undone_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("saltext_ha.engine.upkeep.MEMBERS_INTERVAL", 0.2)
     monkeypatch.setattr(dealings, "PORTION", 2)
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        await misbehave(m1, m2, thief, tmp_path)
+        one = m1.place
+        before = there(one)
+        # Told to m2 alone, so m1 has it from m2: that alone would hide it.
+        shown = await run(one, "history", "backdoor", since="1h")
+        assert [line["from"] for line in shown["writes"]] == ["m2"]
+        plan = await run(one, "remove_peer", "m3", undo=True, since="1h", test=True)
+        assert there(one) == there(m2.place) == before
+        assert "m3" in m1.parts.trust.peers()
+        # Those that are to go need not answer.
+        assert (plan["retcode"], plan["unknown"]) == (0, {})
+        assert [(row["name"], row["introducer"]) for row in plan["members"]] == [("x1", "m3")]
+        fates = {row["id"]: (row["what"], row["state"], row["to"]) for row in plan["keys"]}
+        assert fates == {
+            "backdoor": (ACCEPTED, ACCEPTED, PENDING),
+            "backdoor2": (ACCEPTED, ACCEPTED, PENDING),
+            "web1": (DELETED, DELETED, ACCEPTED),
+            "web2": (REJECTED, REJECTED, ACCEPTED),
+            "web3": (ACCEPTED, ACCEPTED, PENDING),
+        }
+        back = next(row for row in plan["keys"] if row["id"] == "backdoor")
+        assert (back["from"], back["by"], back["on"]) == ("m3", "alice", "m1")
+        assert time.time() - back["received"] < 60 < time.time() - back["at"]
 
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            await misbehave(m1, m2, thief, tmp_path)
-            one = m1.place
-            before = there(one)
-            # Told to m2 alone, so m1 has it from m2: that alone would hide it.
-            shown = await run(one, "history", "backdoor", since="1h")
-            assert [line["from"] for line in shown["writes"]] == ["m2"]
-            plan = await run(one, "remove_peer", "m3", undo=True, since="1h", test=True)
-            assert there(one) == there(m2.place) == before
-            assert "m3" in m1.parts.trust.peers()
-            # Those that are to go need not answer.
-            assert (plan["retcode"], plan["unknown"]) == (0, {})
-            assert [(row["name"], row["introducer"]) for row in plan["members"]] == [("x1", "m3")]
-            fates = {row["id"]: (row["what"], row["state"], row["to"]) for row in plan["keys"]}
-            assert fates == {
-                "backdoor": (ACCEPTED, ACCEPTED, PENDING),
-                "backdoor2": (ACCEPTED, ACCEPTED, PENDING),
-                "web1": (DELETED, DELETED, ACCEPTED),
-                "web2": (REJECTED, REJECTED, ACCEPTED),
-                "web3": (ACCEPTED, ACCEPTED, PENDING),
-            }
-            back = next(row for row in plan["keys"] if row["id"] == "backdoor")
-            assert (back["from"], back["by"], back["on"]) == ("m3", "alice", "m1")
-            assert time.time() - back["received"] < 60 < time.time() - back["at"]
-
-            done = await run(one, "remove_peer", "m3", undo=True, since="1h")
-            assert done["retcode"] == 0, done
-            clean = {
-                "backdoor": "minions_pre",
-                "backdoor2": "minions_pre",
-                "web1": "minions",
-                "web2": "minions",
-                "web3": "minions_pre",
-                "web4": "minions",
-            }
-            await until(lambda: there(one) == there(m2.place) == clean, "all is undone")
-            trusts = [engine.parts.trust for engine in (m1, m2)]
-            await until(lambda: [len(trust.peers()) for trust in trusts] == [1, 1], "both are out")
-            # Again, when it is out already: nothing is left to do.
-            again = await run(one, "remove_peer", "m3", undo=True, since="all")
-            assert (again["retcode"], {row["to"] for row in again["keys"]}) == (0, {""})
-            await level(m1, m2)
-
-    asyncio.run(act())
+        done = await run(one, "remove_peer", "m3", undo=True, since="1h")
+        assert done["retcode"] == 0, done
+        clean = {
+            "backdoor": "minions_pre",
+            "backdoor2": "minions_pre",
+            "web1": "minions",
+            "web2": "minions",
+            "web3": "minions_pre",
+            "web4": "minions",
+        }
+        await until(lambda: there(one) == there(m2.place) == clean, "all is undone")
+        trusts = [engine.parts.trust for engine in (m1, m2)]
+        await until(lambda: [len(trust.peers()) for trust in trusts] == [1, 1], "both are out")
+        # Again, when it is out already: nothing is left to do.
+        again = await run(one, "remove_peer", "m3", undo=True, since="all")
+        assert (again["retcode"], {row["to"] for row in again["keys"]}) == (0, {""})
+        await level(m1, m2)
 
 
-def test_without_undo_it_is_only_told(tmp_path: Path) -> None:
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, _, thief):
-            await thief.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
-            told = await run(m1.place, "remove_peer", "m3")
-            assert told["retcode"] == 0, told
-            assert [row["to"] for row in told["keys"]] == [PENDING]
-            assert "undo=True since=7d" in " ".join(told["notes"])
-            assert there(m1.place) == {"backdoor": "minions"}
-            refused = await run(m1.place, "remove_peer", "m3", undo=True)
-            assert "since=2d" in refused["error"]
-            assert (await run(m1.place, "remove_peer", "m9"))["retcode"] == 2
-
-    asyncio.run(act())
+@in_a_loop
+async def test_without_undo_it_is_only_told(tmp_path: Path) -> None:
+    async with with_a_thief(tmp_path) as (m1, _, thief):
+        await thief.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
+        told = await run(m1.place, "remove_peer", "m3")
+        assert told["retcode"] == 0, told
+        assert [row["to"] for row in told["keys"]] == [PENDING]
+        assert "undo=True since=7d" in " ".join(told["notes"])
+        assert there(m1.place) == {"backdoor": "minions"}
+        refused = await run(m1.place, "remove_peer", "m3", undo=True)
+        assert "since=2d" in refused["error"]
+        assert (await run(m1.place, "remove_peer", "m9"))["retcode"] == 2
 
 
 async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouch]:
@@ -180,142 +175,127 @@ async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouc
     return mine, word
 
 
-def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Path) -> None:
     """It accepts a key by a write that it then says it has not made."""
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        mine, word = await disowning(m1, m2, thief)
+        for engine in (m1, m2):
+            said = [list(mine.signed(word))]
+            await mine.tell(engine.place.peer, "hello", {"vouched": said})
 
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            mine, word = await disowning(m1, m2, thief)
-            for engine in (m1, m2):
-                said = [list(mine.signed(word))]
-                await mine.tell(engine.place.peer, "hello", {"vouched": said})
+        def gone() -> bool:
+            replicas = [engine.parts.core.replica for engine in (m1, m2)]
+            records = [r.get("backdoor")[PRINTS[1]] for r in replicas]
+            return not any(word.node in dict(record.context) for record in records)
 
-            def gone() -> bool:
-                replicas = [engine.parts.core.replica for engine in (m1, m2)]
-                records = [r.get("backdoor")[PRINTS[1]] for r in replicas]
-                return not any(word.node in dict(record.context) for record in records)
-
-            await until(gone, "what it disowns is out")
-            await level(m1, m2)
-            told = await undone(m1, m2, {"backdoor": "minions_pre"})
-            assert [(row["id"], row["to"]) for row in told["keys"]] == [("backdoor", PENDING)]
-
-    asyncio.run(act())
+        await until(gone, "what it disowns is out")
+        await level(m1, m2)
+        told = await undone(m1, m2, {"backdoor": "minions_pre"})
+        assert [(row["id"], row["to"]) for row in told["keys"]] == [("backdoor", PENDING)]
 
 
-def test_a_knock_that_swallowed_a_decision_is_undone(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_knock_that_swallowed_a_decision_is_undone(tmp_path: Path) -> None:
     """It turns keys that others decided about pending: it claims to have seen that, and knocks."""
-
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            plant(m1.place, "minions_rejected", "web1")
-            plant(m1.place, "minions", "web2")
-            plant(m1.place, "minions_pre", "web3")
-            before = {"web1": "minions_rejected", "web2": "minions", "web3": "minions_pre"}
-            await until(lambda: there(m2.place) == before, "all have the keys")
-            for minion_id in before:
-                await thief.decide(m2.place.peer, minion_id, PENDING, KEYS[0], at=0.0)
-            await until(lambda: there(m1.place) == dict.fromkeys(before, "minions_pre"), "all pend")
-            told = await undone(m1, m2, before)
-            assert {row["id"]: (row["what"], row["to"]) for row in told["keys"]} == {
-                "web1": (PENDING, REJECTED),
-                "web2": (PENDING, ACCEPTED),
-            }
-            assert told["knocks"] == 3
-
-    asyncio.run(act())
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        plant(m1.place, "minions_rejected", "web1")
+        plant(m1.place, "minions", "web2")
+        plant(m1.place, "minions_pre", "web3")
+        before = {"web1": "minions_rejected", "web2": "minions", "web3": "minions_pre"}
+        await until(lambda: there(m2.place) == before, "all have the keys")
+        for minion_id in before:
+            await thief.decide(m2.place.peer, minion_id, PENDING, KEYS[0], at=0.0)
+        await until(lambda: there(m1.place) == dict.fromkeys(before, "minions_pre"), "all pend")
+        told = await undone(m1, m2, before)
+        assert {row["id"]: (row["what"], row["to"]) for row in told["keys"]} == {
+            "web1": (PENDING, REJECTED),
+            "web2": (PENDING, ACCEPTED),
+        }
+        assert told["knocks"] == 3
 
 
-def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> None:
     """
     It disowns a write to m2 only; m1 first hears that beside a record, from m2. What then stands in
     the place of the write was its, and not m2's.
     """
-
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            mine, word = await disowning(m1, m2, thief)
-            said = {"vouched": [list(mine.signed(word))]}
-            (claimed,) = (await thief.known(m1.place.peer, "backdoor")).values()
-            friend = Turned(m2.place.config.state_dir, "m2")
-            beside = {"records": [to_wire(claimed._replace(minion_id="web9"))], **said}
-            answer = await friend.tell(m1.place.peer, "push", beside)
-            # Nothing of what m2 sent before is refused; what was m3's is.
-            assert "web9" in str(answer["refused"])
-            assert "backdoor" not in str(answer["refused"])
-            (left,) = m1.known(lambda of: of.get("backdoor")).values()
-            assert word.node not in dict(left.context)
-            status = await run(m1.place, "status")
-            noted = [row["note"] for row in status["masters"] if row["self"]]
-            assert "not taken from m3: record of 'backdoor'" in str(noted)
-            told = await undone(m1, m2, {"backdoor": "minions_pre"})
-            assert [(row["id"], row["to"]) for row in told["keys"]] == [("backdoor", PENDING)]
-
-    asyncio.run(act())
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        mine, word = await disowning(m1, m2, thief)
+        said = {"vouched": [list(mine.signed(word))]}
+        (claimed,) = (await thief.known(m1.place.peer, "backdoor")).values()
+        friend = Turned(m2.place.config.state_dir, "m2")
+        beside = {"records": [to_wire(claimed._replace(minion_id="web9"))], **said}
+        answer = await friend.tell(m1.place.peer, "push", beside)
+        # Nothing of what m2 sent before is refused; what was m3's is.
+        assert "web9" in str(answer["refused"])
+        assert "backdoor" not in str(answer["refused"])
+        (left,) = m1.known(lambda of: of.get("backdoor")).values()
+        assert word.node not in dict(left.context)
+        status = await run(m1.place, "status")
+        noted = [row["note"] for row in status["masters"] if row["self"]]
+        assert "not taken from m3: record of 'backdoor'" in str(noted)
+        told = await undone(m1, m2, {"backdoor": "minions_pre"})
+        assert [(row["id"], row["to"]) for row in told["keys"]] == [("backdoor", PENDING)]
 
 
-def test_what_it_says_under_the_name_of_another_write_is_found(tmp_path: Path) -> None:
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            plant(m2.place, "minions", "web1")
-            await until(lambda: there(m1.place) == {"web1": "minions"}, "accepted")
-            (made,) = m2.known(lambda of: of.get("web1")).values()
-            for number, minion_id in enumerate(("backdoor", "backdoor2")):
-                print_, key = PRINTS[number + 1], KEYS[number + 1]
-                forged = made._replace(minion_id=minion_id, fingerprint=print_, public_key=key)
-                await thief.push(m1.place.peer, forged)
-            await thief.push(m2.place.peer, made._replace(values=rejected(made)))
-            await level(m1, m2)
-            clean = {"backdoor": "minions_pre", "backdoor2": "minions_pre", "web1": "minions"}
-            told = await undone(m1, m2, clean)
-            fates = {row["id"]: (row["state"], row["to"]) for row in told["keys"]}
-            assert fates == {
-                "backdoor": (ACCEPTED, PENDING),
-                "backdoor2": (ACCEPTED, PENDING),
-                "web1": (REJECTED, ACCEPTED),
-            }
-
-    asyncio.run(act())
+@in_a_loop
+async def test_what_it_says_under_the_name_of_another_write_is_found(tmp_path: Path) -> None:
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        plant(m2.place, "minions", "web1")
+        await until(lambda: there(m1.place) == {"web1": "minions"}, "accepted")
+        (made,) = m2.known(lambda of: of.get("web1")).values()
+        for number, minion_id in enumerate(("backdoor", "backdoor2")):
+            print_, key = PRINTS[number + 1], KEYS[number + 1]
+            forged = made._replace(minion_id=minion_id, fingerprint=print_, public_key=key)
+            await thief.push(m1.place.peer, forged)
+        await thief.push(m2.place.peer, made._replace(values=rejected(made)))
+        await level(m1, m2)
+        clean = {"backdoor": "minions_pre", "backdoor2": "minions_pre", "web1": "minions"}
+        told = await undone(m1, m2, clean)
+        fates = {row["id"]: (row["state"], row["to"]) for row in told["keys"]}
+        assert fates == {
+            "backdoor": (ACCEPTED, PENDING),
+            "backdoor2": (ACCEPTED, PENDING),
+            "web1": (REJECTED, ACCEPTED),
+        }
 
 
 def rejected(record: Record) -> tuple[Value, ...]:
     return tuple(value._replace(state=REJECTED) for value in record.values)
 
 
-def test_what_another_made_and_it_only_passed_on_is_not_its(tmp_path: Path) -> None:
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            # m2 decides while it does not reach m1, and m3 is the first to tell m1 of it.
-            plant(m2.place, "minions", "web1")
-            await m2.notice("web1")
-            known = await thief.known(m2.place.peer, "web1")
-            await thief.push(m1.place.peer, *known.values())
-            await thief.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0, on="m2")
+@in_a_loop
+async def test_what_another_made_and_it_only_passed_on_is_not_its(tmp_path: Path) -> None:
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        # m2 decides while it does not reach m1, and m3 is the first to tell m1 of it.
+        plant(m2.place, "minions", "web1")
+        await m2.notice("web1")
+        known = await thief.known(m2.place.peer, "web1")
+        await thief.push(m1.place.peer, *known.values())
+        await thief.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0, on="m2")
+        told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
+        assert [row["id"] for row in told["keys"]] == ["backdoor"]
+        assert there(m1.place) == {"backdoor": "minions_pre", "web1": "minions"}
+
+
+@in_a_loop
+async def test_a_master_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        await thief.decide(m2.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
+        await level(m1, m2)
+        await m2.stop()
+        told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
+        assert told["retcode"] == 2
+        assert list(told["unknown"]) == ["m2"]
+        # Only m2 knows who told of it.
+        assert told["keys"] == []
+        async with running(m2.place) as (back,):
+            await m1.meets(back)
             told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
-            assert [row["id"] for row in told["keys"]] == ["backdoor"]
-            assert there(m1.place) == {"backdoor": "minions_pre", "web1": "minions"}
-
-    asyncio.run(act())
-
-
-def test_a_master_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            await thief.decide(m2.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0)
-            await level(m1, m2)
-            await m2.stop()
-            told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
-            assert told["retcode"] == 2
-            assert list(told["unknown"]) == ["m2"]
-            # Only m2 knows who told of it.
-            assert told["keys"] == []
-            async with running(m2.place) as (back,):
-                await m1.meets(back)
-                told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
-                assert (told["retcode"], [row["to"] for row in told["keys"]]) == (0, [PENDING])
-                await until(lambda: there(back.place) == {"backdoor": "minions_pre"}, "undone")
-
-    asyncio.run(act())
+            assert (told["retcode"], [row["to"] for row in told["keys"]]) == (0, [PENDING])
+            await until(lambda: there(back.place) == {"backdoor": "minions_pre"}, "undone")
 
 
 # -- what follows from what
@@ -443,96 +423,89 @@ def wide() -> dict[str, int]:
     return {f"{number:016x}": 1 for number in range(4000)}
 
 
-def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            plant(m1.place, "minions", "web1")
-            await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
-            for claims in (wide(), {m1.parts.core.replica.node: 2**53 - 1}):
-                await poison(thief, m2, "web1", **claims)
-            await m2.parts.core.scan()
-            await delete(m1, "web1")
-            await until(lambda: there(m2.place) == {}, "deleted on m2, too")
-            await level(m1, m2)
-            found = await run(m1.place, "rewrite", "*")
-            assert (found["retcode"], found["changes"]) == (0, [])
-            assert "claims more" in (await run(m1.place, "rewrite", "web1"))["error"]
-
-    asyncio.run(act())
+@in_a_loop
+async def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        plant(m1.place, "minions", "web1")
+        await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
+        for claims in (wide(), {m1.parts.core.replica.node: 2**53 - 1}):
+            await poison(thief, m2, "web1", **claims)
+        await m2.parts.core.scan()
+        await delete(m1, "web1")
+        await until(lambda: there(m2.place) == {}, "deleted on m2, too")
+        await level(m1, m2)
+        found = await run(m1.place, "rewrite", "*")
+        assert (found["retcode"], found["changes"]) == (0, [])
+        assert "claims more" in (await run(m1.place, "rewrite", "web1"))["error"]
 
 
-def test_a_revocation_passes_beside_what_it_claims(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_revocation_passes_beside_what_it_claims(tmp_path: Path) -> None:
     """An older release still has a record that claims writes of nobody, and decides about it."""
-
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            plant(m1.place, "minions", "web1")
-            await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
-            (known,) = (await thief.known(m2.place.peer, "web1")).values()
-            gone = value(Dot("b" * 16, 1), DELETED)
-            claims = {**dict(known.context), "b" * 16: 1, "c" * 16: 2**53 - 1}
-            record = known._replace(values=(gone,), context=tuple(sorted(claims.items())))
-            answer = await thief.push(m2.place.peer, record)
-            assert "salt-run ha.rewrite" in str(answer["refused"])
-            await until(lambda: there(m1.place) == there(m2.place) == {}, "deleted")
-            await level(m1, m2)
-            found = await run(m1.place, "rewrite", "*")
-            assert (found["retcode"], found["changes"]) == (0, [])
-
-    asyncio.run(act())
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        plant(m1.place, "minions", "web1")
+        await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
+        (known,) = (await thief.known(m2.place.peer, "web1")).values()
+        gone = value(Dot("b" * 16, 1), DELETED)
+        claims = {**dict(known.context), "b" * 16: 1, "c" * 16: 2**53 - 1}
+        record = known._replace(values=(gone,), context=tuple(sorted(claims.items())))
+        answer = await thief.push(m2.place.peer, record)
+        assert "salt-run ha.rewrite" in str(answer["refused"])
+        await until(lambda: there(m1.place) == there(m2.place) == {}, "deleted")
+        await level(m1, m2)
+        found = await run(m1.place, "rewrite", "*")
+        assert (found["retcode"], found["changes"]) == (0, [])
 
 
-def test_what_an_older_release_took_is_written_anew(
+@in_a_loop
+async def test_what_an_older_release_took_is_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def act() -> None:
-        async with with_a_thief(tmp_path) as (m1, m2, thief):
-            for minion_id in ("web1", "web2", "web3"):
-                plant(m1.place, "minions", minion_id)
-            await until(lambda: len(there(m2.place)) == 3, "accepted")
+    async with with_a_thief(tmp_path) as (m1, m2, thief):
+        for minion_id in ("web1", "web2", "web3"):
+            plant(m1.place, "minions", minion_id)
+        await until(lambda: len(there(m2.place)) == 3, "accepted")
+        await level(m1, m2)
+        with monkeypatch.context() as old:
+            old.setattr(merging, "is_sound", lambda record, highs: True)
+            old.setattr(merging, "mends", lambda theirs, ours: False)
+            await poison(thief, m2, "web1", **{m1.parts.core.replica.node: 2**53 - 1})
+            await poison(thief, m2, "web2", **wide())
             await level(m1, m2)
-            with monkeypatch.context() as old:
-                old.setattr(merging, "is_sound", lambda record, highs: True)
-                old.setattr(merging, "mends", lambda theirs, ours: False)
-                await poison(thief, m2, "web1", **{m1.parts.core.replica.node: 2**53 - 1})
-                await poison(thief, m2, "web2", **wide())
-                await level(m1, m2)
-            for engine in (m1, m2):
-                assert len(engine.known(lambda of: of.nodes.seen())) > 4000
-            # This is lost on the way, and so is all that m1 decides from now on.
-            for minion_id in ("web1", "web3"):
-                await delete(m1, minion_id)
-            await m1.link(m2).exchange()
-            assert there(m2.place) == dict.fromkeys(("web1", "web2", "web3"), "minions")
-            found = await run(m1.place, "rewrite", "*", test=True)
-            assert [change["id"] for change in found["changes"]] == ["web1", "web2", "web3"]
-            m1.parts.trust.remove("m3")
-            await until(lambda: set(m1.parts.links) == {"m2"}, "m3 is out")
-            replica = m1.parts.core.replica
-            former = replica.node
-            one = await run(m1.place, "rewrite", "web1")
-            assert len(one["changes"]) == 1
-            # It vouches for the name that it took, and for all that it wrote under the other.
-            assert replica.node != former
-            assert m1.known(lambda of: of.own_word()) is not None
-            assert replica.vouched.get(former) is not None
-            assert (one["retcode"], one["unreachable"]) == (1, {})  # others still differ
-            assert "m2 does not know the same yet" in one["notes"][0]
-            await m2.stop()
-            rest = await run(m1.place, "rewrite", "*")
-            assert (rest["retcode"], list(rest["unreachable"])) == (2, ["m2"])
-            async with running(m2.place) as (back,):
-                await until(lambda: there(back.place) == {"web2": "minions"}, "m2 has them")
-                await level(m1, back)
-                assert len(m1.known(lambda of: of.nodes.seen())) < 20
-                # And decisions arrive again, in both directions.
-                plant(m1.place, "minions", "web5")
-                await delete(back, "web2")
-                there_now = {"web5": "minions"}
-                await until(lambda: there(m1.place) == there(back.place) == there_now, "all well")
-                await level(m1, back)
-
-    asyncio.run(act())
+        for engine in (m1, m2):
+            assert len(engine.known(lambda of: of.nodes.seen())) > 4000
+        # This is lost on the way, and so is all that m1 decides from now on.
+        for minion_id in ("web1", "web3"):
+            await delete(m1, minion_id)
+        await m1.link(m2).exchange()
+        assert there(m2.place) == dict.fromkeys(("web1", "web2", "web3"), "minions")
+        found = await run(m1.place, "rewrite", "*", test=True)
+        assert [change["id"] for change in found["changes"]] == ["web1", "web2", "web3"]
+        m1.parts.trust.remove("m3")
+        await until(lambda: set(m1.parts.links) == {"m2"}, "m3 is out")
+        replica = m1.parts.core.replica
+        former = replica.node
+        one = await run(m1.place, "rewrite", "web1")
+        assert len(one["changes"]) == 1
+        # It vouches for the name that it took, and for all that it wrote under the other.
+        assert replica.node != former
+        assert m1.known(lambda of: of.own_word()) is not None
+        assert replica.vouched.get(former) is not None
+        assert (one["retcode"], one["unreachable"]) == (1, {})  # others still differ
+        assert "m2 does not know the same yet" in one["notes"][0]
+        await m2.stop()
+        rest = await run(m1.place, "rewrite", "*")
+        assert (rest["retcode"], list(rest["unreachable"])) == (2, ["m2"])
+        async with running(m2.place) as (back,):
+            await until(lambda: there(back.place) == {"web2": "minions"}, "m2 has them")
+            await level(m1, back)
+            assert len(m1.known(lambda of: of.nodes.seen())) < 20
+            # And decisions arrive again, in both directions.
+            plant(m1.place, "minions", "web5")
+            await delete(back, "web2")
+            there_now = {"web5": "minions"}
+            await until(lambda: there(m1.place) == there(back.place) == there_now, "all well")
+            await level(m1, back)
 
 
 def test_an_answer_without_end_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

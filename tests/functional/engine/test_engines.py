@@ -38,7 +38,7 @@ from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, delete, join, level, met, places, run, there
 from tests.keys import LOOK_ALIKES, public_key
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -97,101 +97,86 @@ async def with_a_tombstone(one: Place, two: Place) -> AsyncIterator[list[Engine]
         yield [m1, m2]
 
 
-def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> None:
+@in_a_loop
+async def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> None:
     one, two, three = places(tmp_path, "m1", "m2", "m3", ha={"keep_tombstones": 0})
-
-    async def act() -> None:
-        accept(one, "web1")
-        accept(one, "web2")
-        async with met(one, two, three) as (m1, m2, m3):
-            await until(lambda: accepted(two, three) == [{"web1", "web2"}] * 2, "accepted")
-            await delete(m1, "web1")
-            await until(lambda: accepted(two, three) == [{"web2"}] * 2, "deleted")
-            await level(m1, m2, m3)
-            # The first by name does it, and nobody else.
-            assert await m2.parts.retention.drop_old() == 0
-            assert await m1.parts.retention.drop_old() == 1
-            for engine in (m1, m2, m3):
-                assert engine.known(lambda of: list(of.ids())) == ["web2"]
-            # A master that offered the tombstone just then has dropped it, and hears the rest now.
-            assert await m1.parts.retention.drop_old() == 0
-            for engine in (m1, m2, m3):
-                assert engine.known(lambda of: of.dropped.epoch) == 1
-            await level(m1, m2, m3)
-
-    asyncio.run(act())
+    accept(one, "web1")
+    accept(one, "web2")
+    async with met(one, two, three) as (m1, m2, m3):
+        await until(lambda: accepted(two, three) == [{"web1", "web2"}] * 2, "accepted")
+        await delete(m1, "web1")
+        await until(lambda: accepted(two, three) == [{"web2"}] * 2, "deleted")
+        await level(m1, m2, m3)
+        # The first by name does it, and nobody else.
+        assert await m2.parts.retention.drop_old() == 0
+        assert await m1.parts.retention.drop_old() == 1
+        for engine in (m1, m2, m3):
+            assert engine.known(lambda of: list(of.ids())) == ["web2"]
+        # A master that offered the tombstone just then has dropped it, and hears the rest now.
+        assert await m1.parts.retention.drop_old() == 0
+        for engine in (m1, m2, m3):
+            assert engine.known(lambda of: of.dropped.epoch) == 1
+        await level(m1, m2, m3)
 
 
-def test_young_tombstones_stay(tmp_path: Path) -> None:
+@in_a_loop
+async def test_young_tombstones_stay(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0.5})
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1"}], "accepted")
-            await delete(m1, "web1")
-            await level(m1, m2)
-            assert await m1.parts.retention.drop_old() == 0
-            assert m1.known(lambda of: list(of.ids())) == ["web1"]
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+        await delete(m1, "web1")
+        await level(m1, m2)
+        assert await m1.parts.retention.drop_old() == 0
+        assert m1.known(lambda of: list(of.ids())) == ["web1"]
 
 
-def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
+@in_a_loop
+async def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0, "sync_interval": 0.1})
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1"}], "accepted")
-            await m2.stop()
-            await delete(m1, "web1")
-            with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
-                await m1.parts.retention.drop_old()
-            assert m1.known(lambda of: list(of.ids())) == ["web1"]
-            async with Engine(two) as back:
-                await level(m1, back)
-                await m1.meets(back)
-                assert await m1.parts.retention.drop_old() == 1
-                await level(m1, back)
-                assert back.known(lambda of: list(of.ids())) == []
-
-    asyncio.run(act())
-
-
-def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Path) -> None:
-    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
-
-    async def act() -> None:
-        async with with_a_tombstone(one, two) as (m1, m2):
-            shutil.copy2(two.replica_file, tmp_path / "old.db")
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+        await m2.stop()
+        await delete(m1, "web1")
+        with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
+            await m1.parts.retention.drop_old()
+        assert m1.known(lambda of: list(of.ids())) == ["web1"]
+        async with Engine(two) as back:
+            await level(m1, back)
+            await m1.meets(back)
             assert await m1.parts.retention.drop_old() == 1
-        # The second is an old copy of itself, key folder and replica.
-        shutil.copy2(tmp_path / "old.db", two.replica_file)
-        async with met(one, two) as (m1, m2):
-            await level(m1, m2)
-            assert m2.known(lambda of: list(of.ids())) == ["web2"]
-            assert accepted(one, two) == [{"web2"}] * 2
-
-    asyncio.run(act())
+            await level(m1, back)
+            assert back.known(lambda of: list(of.ids())) == []
 
 
-def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_missed_the_dropping_is_told_when_it_offers_a_tombstone(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+    async with with_a_tombstone(one, two) as (m1, m2):
+        shutil.copy2(two.replica_file, tmp_path / "old.db")
+        assert await m1.parts.retention.drop_old() == 1
+    # The second is an old copy of itself, key folder and replica.
+    shutil.copy2(tmp_path / "old.db", two.replica_file)
+    async with met(one, two) as (m1, m2):
+        await level(m1, m2)
+        assert m2.known(lambda of: list(of.ids())) == ["web2"]
+        assert accepted(one, two) == [{"web2"}] * 2
 
-    async def act() -> None:
-        async with with_a_tombstone(one, two) as (m1, m2):
-            keeper = m1.parts.core.keeper
-            dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
-            assert await m1.parts.core.run(keeper.drop, keeper.replica.records.root, dropping)
-            await level(m1, m2)
-            assert m2.known(lambda of: list(of.ids())) == ["web2"]
-            assert horizon(m2) == {}
-            assert await m1.parts.retention.drop_old() == 0
-            assert horizon(m2) == horizon(m1) != {}
-            assert m2.known(lambda of: of.dropped.epoch) == 1
 
-    asyncio.run(act())
+@in_a_loop
+async def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+    async with with_a_tombstone(one, two) as (m1, m2):
+        keeper = m1.parts.core.keeper
+        dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
+        assert await m1.parts.core.run(keeper.drop, keeper.replica.records.root, dropping)
+        await level(m1, m2)
+        assert m2.known(lambda of: list(of.ids())) == ["web2"]
+        assert horizon(m2) == {}
+        assert await m1.parts.retention.drop_old() == 0
+        assert horizon(m2) == horizon(m1) != {}
+        assert m2.known(lambda of: of.dropped.epoch) == 1
 
 
 def plant_from_the_future(place: Place) -> None:
@@ -205,37 +190,35 @@ def plant_from_the_future(place: Place) -> None:
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) -> None:
+@in_a_loop
+async def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
-
-    async def act() -> None:
-        accept(one, "web1")
-        accept(one, "web2")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
-            shutil.copytree(two.pki_dir / "minions", tmp_path / "backup", symlinks=True)
-            await delete(m1, "web1")
+    accept(one, "web1")
+    accept(one, "web2")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+        shutil.copytree(two.pki_dir / "minions", tmp_path / "backup", symlinks=True)
+        await delete(m1, "web1")
+        await level(m1, m2)
+        assert await m1.parts.retention.drop_old() == 1
+    # A machine rebuilt from a backup of the keys that is older than the deletion.
+    two.replica_file.unlink()
+    shutil.rmtree(two.pki_dir / "minions")
+    (tmp_path / "backup").rename(two.pki_dir / "minions")
+    if not readable:
+        plant_from_the_future(one)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
+        if readable:
             await level(m1, m2)
-            assert await m1.parts.retention.drop_old() == 1
-        # A machine rebuilt from a backup of the keys that is older than the deletion.
-        two.replica_file.unlink()
-        shutil.rmtree(two.pki_dir / "minions")
-        (tmp_path / "backup").rename(two.pki_dir / "minions")
-        if not readable:
-            plant_from_the_future(one)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
-            if readable:
-                await level(m1, m2)
-            await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
-            assert m2.known(lambda of: of.dropped.epoch) == 1
-            assert (horizon(m2) != {}) is readable
-            assert (two.pki_dir / "minions_pre" / "web1").exists()
-
-    asyncio.run(act())
+        await until(lambda: accepted(one, two) == [{"web2"}] * 2, "web1 is not accepted")
+        assert m2.known(lambda of: of.dropped.epoch) == 1
+        assert (horizon(m2) != {}) is readable
+        assert (two.pki_dir / "minions_pre" / "web1").exists()
 
 
-def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
+@in_a_loop
+async def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two, three = places(tmp_path, "m1", "m2", "m3")
@@ -246,26 +229,24 @@ def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
             await asyncio.sleep(2)
         return await exchange(link, shared)
 
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, three):
-            await until(lambda: accepted(three) == [{"web1"}], "accepted")
-        befriend(one, two, three)
-        one.replica_file.unlink()
-        # m2 has nothing, either, asks nobody but m1, and is met first.
-        monkeypatch.setattr(Link, "exchange", slow)
-        Trust(two.config.state_dir).unpin("m3")
-        async with Engine(two), Engine(three) as m3, Engine(one) as m1:
-            await until(lambda: not m1.parts.core.mode.lost, "rebuilt")
-            there, here = records(m3), records(m1)
-            assert here == there
-            assert [len(record.values) for record in here.values()] == [1]
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, three):
+        await until(lambda: accepted(three) == [{"web1"}], "accepted")
+    befriend(one, two, three)
+    one.replica_file.unlink()
+    # m2 has nothing, either, asks nobody but m1, and is met first.
+    monkeypatch.setattr(Link, "exchange", slow)
+    Trust(two.config.state_dir).unpin("m3")
+    async with Engine(two), Engine(three) as m3, Engine(one) as m1:
+        await until(lambda: not m1.parts.core.mode.lost, "rebuilt")
+        there, here = records(m3), records(m1)
+        assert here == there
+        assert [len(record.values) for record in here.values()] == [1]
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
+@in_a_loop
+async def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
     tmp_path: Path, refuses: bool
 ) -> None:
     one, two = places(tmp_path, "m1", "m2")
@@ -275,87 +256,78 @@ def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
             raise HaError("not now")
         return {"keys": 7}
 
-    async def act() -> None:
-        async with met(one, two) as (m1, m2):
-            m2.parts.core.mode.paused = "paused"
-            accept(one, "web1")
-            await m1.hint("web1")
-            await until(lambda: bool(records(m2)), "heard of")
-            asked = {"only": ["keys"]}
-            assert (await run(one, "check_consistency", **asked))["status"] != "same"
-            assert (await run(one, "sync", test=True))["changes"]
-            m2.service.listener._handlers["keys"] = keys
-            checked = await run(one, "check_consistency", **asked)
-            assert (checked["status"], checked["retcode"]) == ("unknown", 2)
-            assert list(checked["unknown"]) == ["m2"]
-            planned = await run(one, "sync", test=True)
-            assert (list(planned["unreachable"]), planned["retcode"]) == (["m2"], 2)
-
-    asyncio.run(act())
-
-
-def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> None:
-    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
-
-    async def act() -> None:
+    async with met(one, two) as (m1, m2):
+        m2.parts.core.mode.paused = "paused"
         accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1"}], "accepted")
-            await delete(m1, "web1")
-            await level(m1, m2)
-            core, keeper = m1.parts.core, m1.parts.core.keeper
-            # m2 has an id to apply, and keeps its tombstone for as long.
-            m2.parts.core.mode.paused = "paused"
-            (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
-            (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
-            await m1.hint("web1")
-            await until(lambda: len(records(m2)) == 2, "heard of")
-            dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
-            assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
-
-            def pull() -> None:
-                keeper.mode.lost = True
-
-            await core.run(pull)
-            await until(lambda: not keeper.mode.lost, "it has pulled")
-
-    asyncio.run(act())
+        await m1.hint("web1")
+        await until(lambda: bool(records(m2)), "heard of")
+        asked = {"only": ["keys"]}
+        assert (await run(one, "check_consistency", **asked))["status"] != "same"
+        assert (await run(one, "sync", test=True))["changes"]
+        m2.service.listener._handlers["keys"] = keys
+        checked = await run(one, "check_consistency", **asked)
+        assert (checked["status"], checked["retcode"]) == ("unknown", 2)
+        assert list(checked["unknown"]) == ["m2"]
+        planned = await run(one, "sync", test=True)
+        assert (list(planned["unreachable"]), planned["retcode"]) == (["m2"], 2)
 
 
-def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
+@in_a_loop
+async def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+        await delete(m1, "web1")
+        await level(m1, m2)
+        core, keeper = m1.parts.core, m1.parts.core.keeper
+        # m2 has an id to apply, and keeps its tombstone for as long.
+        m2.parts.core.mode.paused = "paused"
+        (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
+        (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
+        await m1.hint("web1")
+        await until(lambda: len(records(m2)) == 2, "heard of")
+        dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
+        assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
+
+        def pull() -> None:
+            keeper.mode.lost = True
+
+        await core.run(pull)
+        await until(lambda: not keeper.mode.lost, "it has pulled")
+
+
+@in_a_loop
+async def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
     ids = {f"web{number}" for number in range(30)}
+    for minion_id in ids:
+        accept(one, minion_id)
+    accept(one, "old")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{*ids, "old"}], "accepted")
+        await delete(m1, "old")
+        await level(m1, m2)
+        assert await m1.parts.retention.drop_old() == 1
+    # A machine that has lost everything but its identity; one answer carries a few keys only.
+    two.replica_file.unlink()
+    shutil.rmtree(two.pki_dir / "minions")
+    monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 1)
+    send = Sender.send
 
-    async def act() -> None:
-        for minion_id in ids:
-            accept(one, minion_id)
-        accept(one, "old")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{*ids, "old"}], "accepted")
-            await delete(m1, "old")
-            await level(m1, m2)
-            assert await m1.parts.retention.drop_old() == 1
-        # A machine that has lost everything but its identity; one answer carries a few keys only.
-        two.replica_file.unlink()
-        shutil.rmtree(two.pki_dir / "minions")
-        monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 1)
-        send = Sender.send
+    async def busy(sender: Sender, records: list[Record]) -> list[Record]:
+        # m1 does not come to it.
+        return [] if sender._name == "m2" else await send(sender, records)
 
-        async def busy(sender: Sender, records: list[Record]) -> list[Record]:
-            # m1 does not come to it.
-            return [] if sender._name == "m2" else await send(sender, records)
-
-        monkeypatch.setattr(Sender, "send", busy)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
-            assert m2.known(lambda of: set(of.ids())) == ids
-            assert m2.known(lambda of: of.dropped.epoch) == 1
-            await level(m1, m2)
-            assert accepted(one, two) == [ids, ids]
-
-    asyncio.run(act())
+    monkeypatch.setattr(Sender, "send", busy)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: not m2.parts.core.mode.lost, "rebuilt")
+        assert m2.known(lambda of: set(of.ids())) == ids
+        assert m2.known(lambda of: of.dropped.epoch) == 1
+        await level(m1, m2)
+        assert accepted(one, two) == [ids, ids]
 
 
 # -- one key store for two masters
@@ -367,59 +339,53 @@ def place_on(root: Path, name: str, store: str) -> Place:
     return Place(root, name, ha, {"root_dir": "/", "pki_dir": str(root / store)})
 
 
-def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
+@in_a_loop
+async def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
     one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
-            assert "its key store is that of m2, too" in await notes(m1, "")
-            assert "its key store is that of m1, too" in await notes(m2, "")
-            assert m1.parts.core.mode.never
-            assert m2.parts.core.mode.never
-            # Both see what is done in it, and agree.
-            accept(one, "web2")
-            await level(m1, m2)
-            with pytest.raises(HaError, match="never written"):
-                await m1.made.commands["resume"]({})
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
+        assert "its key store is that of m2, too" in await notes(m1, "")
+        assert "its key store is that of m1, too" in await notes(m2, "")
+        assert m1.parts.core.mode.never
+        assert m2.parts.core.mode.never
+        # Both see what is done in it, and agree.
+        accept(one, "web2")
+        await level(m1, m2)
+        with pytest.raises(HaError, match="never written"):
+            await m1.made.commands["resume"]({})
 
 
-def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Path) -> None:
     one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
     three = place_on(tmp_path, "m3", "own")
 
     def only_reports(engine: Engine) -> bool:
         return engine.parts.core.mode.name == "observe"
 
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two, three) as (m1, m2, m3):
-            await until(lambda: only_reports(m1) and only_reports(m2), "told")
-            await until(lambda: accepted(three) == [{"web1"}], "told m3, too")
-            await level(m1, m2, m3)
-        # Again without m2: whose folder it is cannot be asked.
-        async with met(one, three) as (m1, m3):
-            assert only_reports(m1)
-            accept(three, "web2", 1)
-            await until(lambda: bool(records(m1, "web2")), "m1 has heard of it")
-            await m1.parts.core.scan()
-            assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
-        # m2 is given a copy of the folder.
-        shutil.copytree(tmp_path / "shared", tmp_path / "copied", symlinks=True)
-        async with met(one, place_on(tmp_path, "m2", "copied"), three) as (m1, m2, m3):
-            await until(lambda: not (only_reports(m1) or only_reports(m2)), "told apart")
-            await until(
-                lambda: accepted(one, m2.place) == [{"web1", "web2"}] * 2, "both are written"
-            )
-            await level(m1, m2, m3)
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two, three) as (m1, m2, m3):
+        await until(lambda: only_reports(m1) and only_reports(m2), "told")
+        await until(lambda: accepted(three) == [{"web1"}], "told m3, too")
+        await level(m1, m2, m3)
+    # Again without m2: whose folder it is cannot be asked.
+    async with met(one, three) as (m1, m3):
+        assert only_reports(m1)
+        accept(three, "web2", 1)
+        await until(lambda: bool(records(m1, "web2")), "m1 has heard of it")
+        await m1.parts.core.scan()
+        assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
+    # m2 is given a copy of the folder.
+    shutil.copytree(tmp_path / "shared", tmp_path / "copied", symlinks=True)
+    async with met(one, place_on(tmp_path, "m2", "copied"), three) as (m1, m2, m3):
+        await until(lambda: not (only_reports(m1) or only_reports(m2)), "told apart")
+        await until(lambda: accepted(one, m2.place) == [{"web1", "web2"}] * 2, "both are written")
+        await level(m1, m2, m3)
 
 
-def test_a_cache_that_shows_an_old_signature_does_not_end_it(
+@in_a_loop
+async def test_a_cache_that_shows_an_old_signature_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network file system may show for a while what was there before."""
@@ -443,27 +409,25 @@ def test_a_cache_that_shows_an_old_signature_does_not_end_it(
             monkeypatch.setattr(store, "signature", signature)
         return store
 
-    async def act() -> None:
-        nonlocal before
-        accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
-            before = m1.parts.core.keeper.store.signature("m2")
-        monkeypatch.setattr(startup, "open_store", through_a_cache)
-        async with met(one, two) as (m1, m2):
-            modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
-            while time.monotonic() < over:
-                modes.add(m1.parts.core.mode.name)
-                await asyncio.sleep(0.02)
-            assert set(seen) == {before}
-            assert modes == {"observe"}
-            assert m1.parts.shared_store.names == {"m2"}
-
     before: str | None = None
-    asyncio.run(act())
+
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
+        before = m1.parts.core.keeper.store.signature("m2")
+    monkeypatch.setattr(startup, "open_store", through_a_cache)
+    async with met(one, two) as (m1, m2):
+        modes, over = set(), time.monotonic() + 3 * QUICK["scan_interval"]
+        while time.monotonic() < over:
+            modes.add(m1.parts.core.mode.name)
+            await asyncio.sleep(0.02)
+        assert set(seen) == {before}
+        assert modes == {"observe"}
+        assert m1.parts.shared_store.names == {"m2"}
 
 
-def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
+@in_a_loop
+async def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
@@ -473,431 +437,389 @@ def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
         failed.append("")
         raise ReplicaError("the disk is full")
 
-    async def act() -> None:
-        monkeypatch.setattr(SharedStore, "_remember", full)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: len(failed) >= 2, "found by both")
-            await m1.parts.shared_store.check_all()
-            assert m1.known(lambda of: of.meta.shared_with) == []
-            monkeypatch.undo()
-            for master, other in ((m1, "m2"), (m2, "m1")):
-                await master.parts.shared_store.check_all()
-                assert master.known(lambda of: of.meta.shared_with) == [other]
-
-    asyncio.run(act())
+    monkeypatch.setattr(SharedStore, "_remember", full)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: len(failed) >= 2, "found by both")
+        await m1.parts.shared_store.check_all()
+        assert m1.known(lambda of: of.meta.shared_with) == []
+        monkeypatch.undo()
+        for master, other in ((m1, "m2"), (m2, "m1")):
+            await master.parts.shared_store.check_all()
+            assert master.known(lambda of: of.meta.shared_with) == [other]
 
 
-def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with Engine(one):
-            await until(lambda: (one.pki_dir / "minions" / ".ha-m1").is_symlink(), "signed")
-            # As an operator sets a second master up by copying the first one's keys.
-            shutil.copytree(one.pki_dir / "minions", two.pki_dir / "minions", symlinks=True)
-            async with Engine(two) as m2:
-                befriend(one, two)
-                await m2.meets(one)
-                accept(one, "web2")
-                await until(lambda: accepted(two) == [{"web1", "web2"}], "still written")
-                assert m2.parts.core.mode.never == ""
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with Engine(one):
+        await until(lambda: (one.pki_dir / "minions" / ".ha-m1").is_symlink(), "signed")
+        # As an operator sets a second master up by copying the first one's keys.
+        shutil.copytree(one.pki_dir / "minions", two.pki_dir / "minions", symlinks=True)
+        async with Engine(two) as m2:
+            befriend(one, two)
+            await m2.meets(one)
+            accept(one, "web2")
+            await until(lambda: accepted(two) == [{"web1", "web2"}], "still written")
+            assert m2.parts.core.mode.never == ""
 
 
 @pytest.mark.skipif(not HAS_DRIVERS, reason="keys.cache_driver is new in 3008")
-def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
+@in_a_loop
+async def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None:
     one, two = places(
         tmp_path,
         "m1",
         "m2",
         **{"keys.cache_driver": "localfs", "root_dir": "/", "cachedir": str(tmp_path / "db")},
     )
-
-    async def act() -> None:
-        async with met(one, two) as (m1, m2):
-            await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
-            assert "its key store is that of m1, too" in await notes(m2, "")
-
-    asyncio.run(act())
+    async with met(one, two) as (m1, m2):
+        await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
+        assert "its key store is that of m1, too" in await notes(m2, "")
 
 
 # -- mistakes
 
 
-def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
+@in_a_loop
+async def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-
-    async def act() -> None:
-        for number in range(3):
-            accept(one, f"web{number}")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            with pytest.raises(HaError, match="nothing is held on m2"):
-                await decisions(m2).refill({})
-            shutil.rmtree(two.pki_dir / "minions")
-            (two.pki_dir / "minions").mkdir()
-            await until(lambda: m2.parts.core.replica.held.count == 3, "noticed, and held")
-            assert "ha.refill" in await notes(m1, "m2")
-            plan = await decisions(m2).refill({"test": True})
-            assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
-                ("m2", f"web{number}", "absent") for number in range(3)
-            ]
-            assert accepted(two) == [set()]
+    for number in range(3):
+        accept(one, f"web{number}")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        with pytest.raises(HaError, match="nothing is held on m2"):
             await decisions(m2).refill({})
-            assert accepted(one, two) == [{"web0", "web1", "web2"}] * 2
-            await level(m1, m2)
-            assert await notes(m1, "m2") == ""
+        shutil.rmtree(two.pki_dir / "minions")
+        (two.pki_dir / "minions").mkdir()
+        await until(lambda: m2.parts.core.replica.held.count == 3, "noticed, and held")
+        assert "ha.refill" in await notes(m1, "m2")
+        plan = await decisions(m2).refill({"test": True})
+        assert [(c["master"], c["id"], c["from"]) for c in plan["changes"]] == [
+            ("m2", f"web{number}", "absent") for number in range(3)
+        ]
+        assert accepted(two) == [set()]
+        await decisions(m2).refill({})
+        assert accepted(one, two) == [{"web0", "web1", "web2"}] * 2
+        await level(m1, m2)
+        assert await notes(m1, "m2") == ""
 
-    asyncio.run(act())
 
-
-def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> None:
     """Its replica knows all keys still; its minions find none of them."""
     one, two = places(tmp_path, "m1", "m2", ha={"health": False})
     away = two.pki_dir / "away"
+    for number in range(3):
+        accept(one, f"web{number}")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await level(m1, m2)
+        assert (await run(one, "status"))["tolerates"] == 1
+        (two.pki_dir / "minions").rename(away)
+        (two.pki_dir / "minions").mkdir()
+        await until(lambda: not m2.parts.health.ready()[0], "it is not ready")
+        assert m2.parts.health.ready()[1] == m2.parts.core.mode.doubt
 
-    async def act() -> None:
-        for number in range(3):
-            accept(one, f"web{number}")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            await level(m1, m2)
-            assert (await run(one, "status"))["tolerates"] == 1
-            (two.pki_dir / "minions").rename(away)
-            (two.pki_dir / "minions").mkdir()
-            await until(lambda: not m2.parts.health.ready()[0], "it is not ready")
-            assert m2.parts.health.ready()[1] == m2.parts.core.mode.doubt
+        async def group_of(place: Place) -> Any:
+            status = await run(place, "status")
+            return status["tolerates"], status["state"]
 
-            async def group_of(place: Place) -> Any:
-                status = await run(place, "status")
-                return status["tolerates"], status["state"]
+        async def row_of(place: Place) -> Any:
+            status = await run(place, "status")
+            (row,) = (row for row in status["masters"] if row["name"] == "m2")
+            return tuple(row[key] for key in ("accepted", "behind", "held", "doubt"))
 
-            async def row_of(place: Place) -> Any:
-                status = await run(place, "status")
-                (row,) = (row for row in status["masters"] if row["name"] == "m2")
-                return tuple(row[key] for key in ("accepted", "behind", "held", "doubt"))
+        async def keys_of(place: Place) -> Any:
+            keys = await run(place, "keys_")
+            return keys["retcode"], [row["states"] for row in keys["keys"]]
 
-            async def keys_of(place: Place) -> Any:
-                keys = await run(place, "keys_")
-                return keys["retcode"], [row["states"] for row in keys["keys"]]
+        # It is not ready a moment before what is missing is counted.
+        for place in (one, two):
+            await becomes(partial(row_of, place), (0, 3, 3, m2.parts.core.mode.doubt))
+            await becomes(partial(group_of, place), (0, "degraded"))
+            states = [{"m1": "accepted", "m2": None} for _ in range(3)]
+            await becomes(partial(keys_of, place), (1, states))
+        shutil.rmtree(two.pki_dir / "minions")
+        away.rename(two.pki_dir / "minions")
+        await until(lambda: m2.parts.health.ready() == (True, ""), "it is ready")
 
-            # It is not ready a moment before what is missing is counted.
-            for place in (one, two):
-                await becomes(partial(row_of, place), (0, 3, 3, m2.parts.core.mode.doubt))
-                await becomes(partial(group_of, place), (0, "degraded"))
-                states = [{"m1": "accepted", "m2": None} for _ in range(3)]
-                await becomes(partial(keys_of, place), (1, states))
-            shutil.rmtree(two.pki_dir / "minions")
-            away.rename(two.pki_dir / "minions")
-            await until(lambda: m2.parts.health.ready() == (True, ""), "it is ready")
+        async def told() -> Any:
+            keys, status = await run(one, "keys_"), await run(one, "status")
+            return keys["retcode"], status["tolerates"]
 
-            async def told() -> Any:
-                keys, status = await run(one, "keys_"), await run(one, "status")
-                return keys["retcode"], status["tolerates"]
-
-            await becomes(told, (0, 1))
-
-    asyncio.run(act())
+        await becomes(told, (0, 1))
 
 
-def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_it_is_back(
+@in_a_loop
+async def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_it_is_back(
     tmp_path: Path,
 ) -> None:
     """With the other master down, and an engine that was started meanwhile."""
     one, two = places(tmp_path, "m1", "m2")
     away, waiting = two.pki_dir / "away", two.pki_dir / "minions_pre"
-
-    async def act() -> None:
+    for number in range(12):
+        accept(one, f"web{number}")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await level(m1, m2)
+    (two.pki_dir / "minions").rename(away)
+    (two.pki_dir / "minions").mkdir()
+    waiting.mkdir(exist_ok=True)
+    async with Engine(two) as m2:
+        await until(lambda: m2.parts.core.replica.held.count == 12, "held")
         for number in range(12):
-            accept(one, f"web{number}")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            await level(m1, m2)
-        (two.pki_dir / "minions").rename(away)
-        (two.pki_dir / "minions").mkdir()
-        waiting.mkdir(exist_ok=True)
-        async with Engine(two) as m2:
-            await until(lambda: m2.parts.core.replica.held.count == 12, "held")
-            for number in range(12):
-                (waiting / f"web{number}").write_text(KEYS[number == 11])
-            await m2.parts.core.scan()
-            shutil.rmtree(two.pki_dir / "minions")
-            away.rename(two.pki_dir / "minions")
-            await until(lambda: not any(waiting.glob("[!.]*")), "nobody waits")
-            await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
-            await until(lambda: accepted(two) == accepted(one), "accepted again")
-            denied = list((two.pki_dir / "minions_denied").iterdir())
-            assert [(path.name, path.read_text()) for path in denied] == [("web11", KEYS[1])]
-
-    asyncio.run(act())
+            (waiting / f"web{number}").write_text(KEYS[number == 11])
+        await m2.parts.core.scan()
+        shutil.rmtree(two.pki_dir / "minions")
+        away.rename(two.pki_dir / "minions")
+        await until(lambda: not any(waiting.glob("[!.]*")), "nobody waits")
+        await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
+        await until(lambda: accepted(two) == accepted(one), "accepted again")
+        denied = list((two.pki_dir / "minions_denied").iterdir())
+        assert [(path.name, path.read_text()) for path in denied] == [("web11", KEYS[1])]
 
 
-def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are_shown(
+@in_a_loop
+async def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_back_are_shown(
     tmp_path: Path,
 ) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"health": False, "hold_minimum": 0})
     gone, back = {f"web{number}" for number in range(3)}, {f"old{number}" for number in range(3)}
-
-    async def act() -> None:
-        for minion_id in gone | back | {"stays"}:
-            accept(one, minion_id)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            for minion_id in back:
-                await delete(m1, minion_id)
-            await until(lambda: accepted(two) == [gone | {"stays"}], "deleted")
-            await m2.parts.core.run(lambda: None)  # and that is written down
-            for minion_id in gone:
-                (two.pki_dir / "minions" / minion_id).unlink()
-            for minion_id in back:
-                accept(two, minion_id)
-            await until(lambda: m2.parts.core.replica.held.count == 6, "held")
-            assert m2.parts.health.ready() == (False, fitness.held(6))
-            (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
-            assert (row["accepted"], row["behind"], row["doubt"]) == (4, 6, "")
-            found = (await run(one, "keys_", "*"))["keys"]
-            assert {row["id"]: row["states"] for row in found} == {
-                **{minion_id: {"m1": "accepted", "m2": None} for minion_id in gone},
-                **{minion_id: {"m1": None, "m2": "accepted"} for minion_id in back},
-                "stays": {"m1": "accepted", "m2": "accepted"},
-            }
-            assert {row["id"] for row in (await run(two, "keys_", "old*"))["keys"]} == back
-            # That they were shown is not that they were looked at.
-            for minion_id in gone:
-                accept(two, minion_id)
-            for minion_id in back:
-                (two.pki_dir / "minions" / minion_id).unlink()
-            await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
-            assert m2.parts.health.ready() == (True, "")
-
-    asyncio.run(act())
+    for minion_id in gone | back | {"stays"}:
+        accept(one, minion_id)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        for minion_id in back:
+            await delete(m1, minion_id)
+        await until(lambda: accepted(two) == [gone | {"stays"}], "deleted")
+        await m2.parts.core.run(lambda: None)  # and that is written down
+        for minion_id in gone:
+            (two.pki_dir / "minions" / minion_id).unlink()
+        for minion_id in back:
+            accept(two, minion_id)
+        await until(lambda: m2.parts.core.replica.held.count == 6, "held")
+        assert m2.parts.health.ready() == (False, fitness.held(6))
+        (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
+        assert (row["accepted"], row["behind"], row["doubt"]) == (4, 6, "")
+        found = (await run(one, "keys_", "*"))["keys"]
+        assert {row["id"]: row["states"] for row in found} == {
+            **{minion_id: {"m1": "accepted", "m2": None} for minion_id in gone},
+            **{minion_id: {"m1": None, "m2": "accepted"} for minion_id in back},
+            "stays": {"m1": "accepted", "m2": "accepted"},
+        }
+        assert {row["id"] for row in (await run(two, "keys_", "old*"))["keys"]} == back
+        # That they were shown is not that they were looked at.
+        for minion_id in gone:
+            accept(two, minion_id)
+        for minion_id in back:
+            (two.pki_dir / "minions" / minion_id).unlink()
+        await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
+        assert m2.parts.health.ready() == (True, "")
 
 
-def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     many = {f"web{number}" for number in range(3)}
-
-    async def act() -> None:
-        for minion_id in many | {"old"}:
-            accept(one, minion_id)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            await delete(m1, "old")
-            await until(lambda: accepted(two) == [many], "deleted")
-            assert (await run(one, "release"))["retcode"] == 0, "there is nothing to be done"
-            for minion_id in many:
-                (two.pki_dir / "minions" / minion_id).unlink()
-            (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
-            (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
-            accept(two, "old")
-            await until(lambda: m2.parts.core.replica.held.count == 4, "held")
-            wrong = await run(one, "release", deletes=3)
-            assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2. Run there")
-            assert wrong["retcode"] == 2
-            assert (await run(one, "refill"))["error"] == wrong["error"]
-            plan = await run(two, "release", test=True)
-            assert (plan["deletes"], len(plan["changes"]), plan["retcode"]) == (3, 4, 0)
-            refused = await run(two, "release")
-            assert refused["error"] == f"nothing was done. {plan['notes'][0]}"
-            assert (
-                "If 3 keys are to be deleted on all masters: salt-run ha.release deletes=3"
-                in (refused["error"])
-            )
-            for wish in (4, 0, "3", True):
-                assert (await run(two, "release", deletes=wish))["retcode"] == 2
-            assert accepted(one) == [many]
-            done = await run(two, "release", deletes=3)
-            assert (done["deletes"], done["retcode"]) == (3, 0)
-            await until(lambda: accepted(one, two) == [{"old"}, {"old"}], "done on both")
-
-    asyncio.run(act())
+    for minion_id in many | {"old"}:
+        accept(one, minion_id)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await delete(m1, "old")
+        await until(lambda: accepted(two) == [many], "deleted")
+        assert (await run(one, "release"))["retcode"] == 0, "there is nothing to be done"
+        for minion_id in many:
+            (two.pki_dir / "minions" / minion_id).unlink()
+        (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
+        (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
+        accept(two, "old")
+        await until(lambda: m2.parts.core.replica.held.count == 4, "held")
+        wrong = await run(one, "release", deletes=3)
+        assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2. Run there")
+        assert wrong["retcode"] == 2
+        assert (await run(one, "refill"))["error"] == wrong["error"]
+        plan = await run(two, "release", test=True)
+        assert (plan["deletes"], len(plan["changes"]), plan["retcode"]) == (3, 4, 0)
+        refused = await run(two, "release")
+        assert refused["error"] == f"nothing was done. {plan['notes'][0]}"
+        assert (
+            "If 3 keys are to be deleted on all masters: salt-run ha.release deletes=3"
+            in (refused["error"])
+        )
+        for wish in (4, 0, "3", True):
+            assert (await run(two, "release", deletes=wish))["retcode"] == 2
+        assert accepted(one) == [many]
+        done = await run(two, "release", deletes=3)
+        assert (done["deletes"], done["retcode"]) == (3, 0)
+        await until(lambda: accepted(one, two) == [{"old"}, {"old"}], "done on both")
 
 
-def test_what_is_released_is_what_was_shown(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_is_released_is_what_was_shown(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == [{"web1"}], "accepted")
-            core, release = m2.parts.core, decisions(m2)
-            (two.pki_dir / "minions" / "web1").unlink()
-            await until(lambda: core.replica.held.count == 1, "held")
-            core.mode.paused = "so that what comes is not written"
-            held = await core.run(release._held)
-            accept(one, "web1", 1)
-            await m1.hint("web1")
-            await until(lambda: known_keys(m2, "web1") == 2, "the new key has come")
-            assert not await release._released(held, "root")
-            assert core.replica.held.count == 1
-            assert await release._released(await core.run(release._held), "root")
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+        core, release = m2.parts.core, decisions(m2)
+        (two.pki_dir / "minions" / "web1").unlink()
+        await until(lambda: core.replica.held.count == 1, "held")
+        core.mode.paused = "so that what comes is not written"
+        held = await core.run(release._held)
+        accept(one, "web1", 1)
+        await m1.hint("web1")
+        await until(lambda: known_keys(m2, "web1") == 2, "the new key has come")
+        assert not await release._released(held, "root")
+        assert core.replica.held.count == 1
+        assert await release._released(await core.run(release._held), "root")
 
 
-def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Path) -> None:
+@in_a_loop
+async def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-
-    async def act() -> None:
-        for minion_id in ("old", "stays"):
-            accept(one, minion_id)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            await delete(m1, "old")
-            await until(lambda: accepted(two) == [{"stays"}], "deleted")
-            await m2.parts.core.run(lambda: None)  # and that is written down
-            accept(two, "old")
-            await until(lambda: m2.parts.core.replica.held.count == 1, "held")
-            assert (await run(two, "release"))["deletes"] == 0
-            await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
-
-    asyncio.run(act())
+    for minion_id in ("old", "stays"):
+        accept(one, minion_id)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await delete(m1, "old")
+        await until(lambda: accepted(two) == [{"stays"}], "deleted")
+        await m2.parts.core.run(lambda: None)  # and that is written down
+        accept(two, "old")
+        await until(lambda: m2.parts.core.replica.held.count == 1, "held")
+        assert (await run(two, "release"))["deletes"] == 0
+        await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
 
 
-def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
+@in_a_loop
+async def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     right = minion_key.show(fingerprint(KEYS[0]), short=False)
-
-    async def act() -> None:
-        accept(one, "web1", 0)
-        accept(two, "web1", 1)
-        accept(one, "web2")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
-            for engine in (m1, m2):
-                engine.parts.core.mode.shared = "its key store is shared"
-            left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
-            done = await run(one, "resolve", "web1", right)
-            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
-            (one.pki_dir / "minions" / "web2").unlink()
-            await until(lambda: m1.parts.core.replica.held.count == 1, "held")
-            refused = await run(one, "refill")
-            assert "m1 does not write its key store: its key store is shared" in refused["error"]
-            assert m1.parts.core.replica.held.count == 1
-            done = await run(one, "release", deletes=1)
-            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
-
-    asyncio.run(act())
+    accept(one, "web1", 0)
+    accept(two, "web1", 1)
+    accept(one, "web2")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
+        for engine in (m1, m2):
+            engine.parts.core.mode.shared = "its key store is shared"
+        left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
+        done = await run(one, "resolve", "web1", right)
+        assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+        (one.pki_dir / "minions" / "web2").unlink()
+        await until(lambda: m1.parts.core.replica.held.count == 1, "held")
+        refused = await run(one, "refill")
+        assert "m1 does not write its key store: its key store is shared" in refused["error"]
+        assert m1.parts.core.replica.held.count == 1
+        done = await run(one, "release", deletes=1)
+        assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
 
 
-def test_a_decision_says_who_writes_it_now_and_not_who_did_when_they_met(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_decision_says_who_writes_it_now_and_not_who_did_when_they_met(
+    tmp_path: Path,
+) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-
-    async def act() -> None:
+    for minion_id in ("web1", "web2"):
+        accept(one, minion_id)
+    async with met(one, two) as (m1, _):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
         for minion_id in ("web1", "web2"):
-            accept(one, minion_id)
-        async with met(one, two) as (m1, _):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            for minion_id in ("web1", "web2"):
-                await delete(m1, minion_id)
-            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            assert (await run(one, "pause", all=True))["retcode"] == 0
-            left = [f"{name}: not changed: its mode is paused" for name in ("m1", "m2")]
-            done = await run(one, "restore", "web1")
-            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
-            made = await run(one, "sync")
-            assert made["notes"] == [note.replace("not", "1 not") for note in left]
-            await run(two, "resume")
-            done = await run(one, "restore", "web2")
-            assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
-
-    asyncio.run(act())
+            await delete(m1, minion_id)
+        await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+        assert (await run(one, "pause", all=True))["retcode"] == 0
+        left = [f"{name}: not changed: its mode is paused" for name in ("m1", "m2")]
+        done = await run(one, "restore", "web1")
+        assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+        made = await run(one, "sync")
+        assert made["notes"] == [note.replace("not", "1 not") for note in left]
+        await run(two, "resume")
+        done = await run(one, "restore", "web2")
+        assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
 
 
-def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, _):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            await run(one, "pause")
-            (one.pki_dir / "minions" / "web1").unlink()
-            await until(lambda: m1.parts.core.replica.held.count == 1, "held")
-            done = await run(one, "refill")
-            paused = ["m1: not changed: its mode is paused"]
-            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)
-            assert accepted(one, two) == [set(), {"web1"}]
-            await run(one, "resume")
-            await until(lambda: accepted(one) == [{"web1"}], "it is back")
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two) as (m1, _):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await run(one, "pause")
+        (one.pki_dir / "minions" / "web1").unlink()
+        await until(lambda: m1.parts.core.replica.held.count == 1, "held")
+        done = await run(one, "refill")
+        paused = ["m1: not changed: its mode is paused"]
+        assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)
+        assert accepted(one, two) == [set(), {"web1"}]
+        await run(one, "resume")
+        await until(lambda: accepted(one) == [{"web1"}], "it is back")
 
 
-def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
     ids = [f"web{number}" for number in range(6)]
-
-    async def act() -> None:
+    for minion_id in ids:
+        accept(one, minion_id)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
         for minion_id in ids:
-            accept(one, minion_id)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            for minion_id in ids:
-                await delete(m1, minion_id)
-            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            for engine in (m1, m2):
-                engine.parts.core.mode.shared = "its key store is shared"
-            many: dict[str, Any] = {"since": "1h"}
-            assert (await run(one, "restore", "web0", test=True))["retcode"] == 0
-            assert (await run(one, "restore", "web[0]", **many, test=True))["retcode"] == 0
-            for done in (
-                await run(one, "restore", "web0"), await run(one, "restore", "web[12]", **many)
-            ):  # fmt: skip
-                assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
-            # One that writes is enough: the other follows when it may.
-            m2.parts.core.mode.shared = ""
-            for done in (
-                await run(one, "restore", "web3"), await run(one, "restore", "web[45]", **many)
-            ):  # fmt: skip
-                assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
-            none = await run(one, "restore", "nobody*", **many)
-            assert (none["changes"], none["retcode"]) == ([], 1)
-            assert none["notes"][0].startswith(
-                "no key of an id that matches 'nobody*' was deleted or rejected within 1h"
-            )
-
-    asyncio.run(act())
+            await delete(m1, minion_id)
+        await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+        for engine in (m1, m2):
+            engine.parts.core.mode.shared = "its key store is shared"
+        many: dict[str, Any] = {"since": "1h"}
+        assert (await run(one, "restore", "web0", test=True))["retcode"] == 0
+        assert (await run(one, "restore", "web[0]", **many, test=True))["retcode"] == 0
+        for done in (
+            await run(one, "restore", "web0"), await run(one, "restore", "web[12]", **many)
+        ):  # fmt: skip
+            assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+        # One that writes is enough: the other follows when it may.
+        m2.parts.core.mode.shared = ""
+        for done in (
+            await run(one, "restore", "web3"), await run(one, "restore", "web[45]", **many)
+        ):  # fmt: skip
+            assert (done["written"], done["retcode"], done["notes"]) == (True, 0, left[:1])
+        none = await run(one, "restore", "nobody*", **many)
+        assert (none["changes"], none["retcode"]) == ([], 1)
+        assert none["notes"][0].startswith(
+            "no key of an id that matches 'nobody*' was deleted or rejected within 1h"
+        )
 
 
-def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 100})
-
-    async def act() -> None:
+    for minion_id in ("web1", "web2", "db1", "twice"):
+        accept(one, minion_id)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        accept(one, "twice", 1)
+        await m1.hint("twice")
         for minion_id in ("web1", "web2", "db1", "twice"):
-            accept(one, minion_id)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            accept(one, "twice", 1)
-            await m1.hint("twice")
-            for minion_id in ("web1", "web2", "db1", "twice"):
-                await delete(m1, minion_id)
-            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            await level(m1, m2)  # m2 knows of the second key, too
-            for payload, message in (
-                ({"minion": "*"}, "say since when"),
-                ({"minion": "*", "since": "soon"}, "no span of time"),
-                ({"minion": "*", "since": "1h", "fingerprint": "aa"}, "belongs to one minion"),
-                ({"minion": "web1", "since": "1h"}, "since= is for a glob"),
-            ):
-                with pytest.raises(HaError, match=message):
-                    await decisions(m2).restore(payload)
-            plan = await decisions(m2).restore({"minion": "*", "since": "1h", "test": True})
-            assert [c["id"] for c in plan["changes"]] == ["db1", "web1", "web2"]
-            assert plan["notes"] == [n for n in plan["notes"] if "several keys of twice" in n]
-            assert accepted(two) == [set()]
-            done = await decisions(m2).restore({"minion": "web*", "since": "1h"})
-            assert [c["id"] for c in done["changes"]] == ["web1", "web2"]
-            await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
-
-    asyncio.run(act())
+            await delete(m1, minion_id)
+        await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+        await level(m1, m2)  # m2 knows of the second key, too
+        for payload, message in (
+            ({"minion": "*"}, "say since when"),
+            ({"minion": "*", "since": "soon"}, "no span of time"),
+            ({"minion": "*", "since": "1h", "fingerprint": "aa"}, "belongs to one minion"),
+            ({"minion": "web1", "since": "1h"}, "since= is for a glob"),
+        ):
+            with pytest.raises(HaError, match=message):
+                await decisions(m2).restore(payload)
+        plan = await decisions(m2).restore({"minion": "*", "since": "1h", "test": True})
+        assert [c["id"] for c in plan["changes"]] == ["db1", "web1", "web2"]
+        assert plan["notes"] == [n for n in plan["notes"] if "several keys of twice" in n]
+        assert accepted(two) == [set()]
+        done = await decisions(m2).restore({"minion": "web*", "since": "1h"})
+        assert [c["id"] for c in done["changes"]] == ["web1", "web2"]
+        await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
 
 
-def test_many_are_restored_in_batches_and_what_is_left_is_told(
+@in_a_loop
+async def test_many_are_restored_in_batches_and_what_is_left_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("saltext_ha.commands.decisions.BATCH", 2)
@@ -906,66 +828,60 @@ def test_many_are_restored_in_batches_and_what_is_left_is_told(
     ids = [f"web{number}" for number in range(5)]
     since = {"minion": "*", "since": "1h"}
 
-    async def act() -> None:
+    for minion_id in ids:
+        accept(one, minion_id)
+    async with met(one, two) as (m1, _):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
         for minion_id in ids:
-            accept(one, minion_id)
-        async with met(one, two) as (m1, _):
-            await until(lambda: accepted(two) == accepted(one), "accepted")
-            for minion_id in ids:
-                await delete(m1, minion_id)
-            await until(lambda: accepted(one, two) == [set(), set()], "deleted")
-            order, orders = m1.parts.core.order, []
+            await delete(m1, minion_id)
+        await until(lambda: accepted(one, two) == [set(), set()], "deleted")
+        order, orders = m1.parts.core.order, []
 
-            async def once(*arguments: Any) -> list[Record]:
-                orders.append(arguments)
-                if len(orders) == 2:
-                    raise HaError("the disk is full")
-                return await order(*arguments)
+        async def once(*arguments: Any) -> list[Record]:
+            orders.append(arguments)
+            if len(orders) == 2:
+                raise HaError("the disk is full")
+            return await order(*arguments)
 
-            monkeypatch.setattr(m1.parts.core, "order", once)
-            done = await decisions(m1).restore(since)
-            assert [row["id"] for row in done["changes"]] == ids[:2]
-            left = ["3 ids from web2 on are left: the disk is full"]
-            assert (done["notes"], done["retcode"]) == (left, 1)
-            done = await decisions(m1).restore(since)
-            assert [row["id"] for row in done["changes"]] == ids[2:]
-            await until(lambda: accepted(one, two) == [{*ids}] * 2, "restored")
-            assert len(orders) == 4
-
-    asyncio.run(act())
+        monkeypatch.setattr(m1.parts.core, "order", once)
+        done = await decisions(m1).restore(since)
+        assert [row["id"] for row in done["changes"]] == ids[:2]
+        left = ["3 ids from web2 on are left: the disk is full"]
+        assert (done["notes"], done["retcode"]) == (left, 1)
+        done = await decisions(m1).restore(since)
+        assert [row["id"] for row in done["changes"]] == ids[2:]
+        await until(lambda: accepted(one, two) == [{*ids}] * 2, "restored")
+        assert len(orders) == 4
 
 
 @pytest.mark.parametrize("command", ["resolve", "restore"])
-def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: str) -> None:
+@in_a_loop
+async def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, command: str) -> None:
     """A peer's deletion arrives in between: it was not overruled, so it holds."""
     one, two = places(tmp_path, "m1", "m2")
     right = fingerprint(KEYS[0])
-
-    async def act() -> None:
-        accept(one, "web1", 0)
-        accept(two, "web1", 1)
-        async with met(one, two) as (m1, m2):
-            await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
-            core = m1.parts.core
-            if command == "restore":
-                states = dict.fromkeys(shown := records(m1), DELETED)
-                await core.order(core.keeper.decide, {"web1": Decision(states, shown)}, "")
-            later = [
-                decide(record, dict(record.context), Value(Dot("e" * 16, n), DELETED, 1, "", "m3"))
-                for n, record in enumerate(records(m1).values(), 1)
-            ]
-            payload = {"minion": "web1", "fingerprint": minion_key.show(right, short=False)}
-            asked = asyncio.ensure_future(getattr(decisions(m1), command)(payload))
-            await asyncio.sleep(0)  # it has begun to look
-            answer, _ = await asyncio.gather(asked, core.learn(later))
-            assert (answer["retcode"], answer["changes"][1:]) == (1, [])
-            assert "web1: another decision arrived" in answer["notes"][0]
-            await level(m1, m2)
-            assert {record.state for record in records(m1).values()} == {DELETED}
-            assert {"m1", "m3"} <= {value.on for value in records(m2)[right].values}
-            assert accepted(one, two) == [set(), set()]
-
-    asyncio.run(act())
+    accept(one, "web1", 0)
+    accept(two, "web1", 1)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
+        core = m1.parts.core
+        if command == "restore":
+            states = dict.fromkeys(shown := records(m1), DELETED)
+            await core.order(core.keeper.decide, {"web1": Decision(states, shown)}, "")
+        later = [
+            decide(record, dict(record.context), Value(Dot("e" * 16, n), DELETED, 1, "", "m3"))
+            for n, record in enumerate(records(m1).values(), 1)
+        ]
+        payload = {"minion": "web1", "fingerprint": minion_key.show(right, short=False)}
+        asked = asyncio.ensure_future(getattr(decisions(m1), command)(payload))
+        await asyncio.sleep(0)  # it has begun to look
+        answer, _ = await asyncio.gather(asked, core.learn(later))
+        assert (answer["retcode"], answer["changes"][1:]) == (1, [])
+        assert "web1: another decision arrived" in answer["notes"][0]
+        await level(m1, m2)
+        assert {record.state for record in records(m1).values()} == {DELETED}
+        assert {"m1", "m3"} <= {value.on for value in records(m2)[right].values}
+        assert accepted(one, two) == [set(), set()]
 
 
 def records(engine: Engine, minion_id: str = "web1") -> dict[bytes, Record]:
@@ -991,50 +907,45 @@ def test_spans_of_time(text: str, expected: float) -> None:
 # -- observing first
 
 
-def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path) -> None:
+@in_a_loop
+async def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"mode": "observe"})
-
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, m2):
-            await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "heard of")
-            assert m2.parts.core.mode.name == "observe"
-            assert "salt-run ha.resume" in await notes(m1, "m2")
-            assert not (two.pki_dir / "minions" / "web1").exists()
-            assert list(two.pki_dir.glob("minions*/.ha-*")) == []
-            await m2.made.commands["resume"]({"by": "alice"})
-            await until(lambda: accepted(two) == [{"web1"}], "written")
-            assert m2.parts.core.mode.name == "enforce"
-        async with Engine(two) as m2:
-            assert m2.parts.core.mode.name == "enforce"  # it stays resumed
-        enforcing, observing = *places(tmp_path, "m2", ha={"mode": "enforce"}), two
-        for place, mode in ((enforcing, "enforce"), (observing, "observe")):
-            async with Engine(place) as m2:
-                assert m2.parts.core.mode.name == mode  # the configuration was changed since
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "heard of")
+        assert m2.parts.core.mode.name == "observe"
+        assert "salt-run ha.resume" in await notes(m1, "m2")
+        assert not (two.pki_dir / "minions" / "web1").exists()
+        assert list(two.pki_dir.glob("minions*/.ha-*")) == []
+        await m2.made.commands["resume"]({"by": "alice"})
+        await until(lambda: accepted(two) == [{"web1"}], "written")
+        assert m2.parts.core.mode.name == "enforce"
+    async with Engine(two) as m2:
+        assert m2.parts.core.mode.name == "enforce"  # it stays resumed
+    enforcing, observing = *places(tmp_path, "m2", ha={"mode": "enforce"}), two
+    for place, mode in ((enforcing, "enforce"), (observing, "observe")):
+        async with Engine(place) as m2:
+            assert m2.parts.core.mode.name == mode  # the configuration was changed since
 
 
-def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
     (one,) = places(tmp_path, "m1")
-
-    async def act() -> None:
-        async with Engine(one) as m1:
-            await m1.made.commands["pause"]({"by": "alice"})
-            assert m1.parts.core.mode.name == "paused"
-        (observing,) = places(tmp_path, "m1", ha={"mode": "observe"})
-        async with Engine(observing) as m1:
-            assert m1.parts.core.mode.name == "observe"
-        async with Engine(one) as m1:
-            assert m1.parts.core.mode.name == "paused"
-
-    asyncio.run(act())
+    async with Engine(one) as m1:
+        await m1.made.commands["pause"]({"by": "alice"})
+        assert m1.parts.core.mode.name == "paused"
+    (observing,) = places(tmp_path, "m1", ha={"mode": "observe"})
+    async with Engine(observing) as m1:
+        assert m1.parts.core.mode.name == "observe"
+    async with Engine(one) as m1:
+        assert m1.parts.core.mode.name == "paused"
 
 
 # -- ids that resemble each other
 
 
-def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     others, cyrillic = set(LOOK_ALIKES.values()), LOOK_ALIKES["a Cyrillic e"]
     waiting, refused = one.pki_dir / "minions_pre", one.pki_dir / "minions_rejected"
@@ -1046,62 +957,55 @@ def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path
     def pending() -> set[str]:
         return there(two, key_folders.PENDING)
 
-    async def act() -> None:
-        accept(one, "web1")
-        async with met(one, two) as (m1, _):
-            await until(lambda: accepted(two) == [{"web1"}] and pending() == others, "all there")
-            (waiting / cyrillic).rename(refused / cyrillic)
-            await m1.hint(cyrillic)
-            await until((two.pki_dir / "minions_rejected" / cyrillic).exists, "rejected")
-            await until(lambda: pending() == others - {cyrillic}, "not pending any more")
-            assert accepted(two) == [{"web1"}]
-            await delete(m1, "web1")
-            await until(lambda: accepted(two) == [set()], "deleted")
-            assert pending() == others - {cyrillic}
-
-    asyncio.run(act())
+    accept(one, "web1")
+    async with met(one, two) as (m1, _):
+        await until(lambda: accepted(two) == [{"web1"}] and pending() == others, "all there")
+        (waiting / cyrillic).rename(refused / cyrillic)
+        await m1.hint(cyrillic)
+        await until((two.pki_dir / "minions_rejected" / cyrillic).exists, "rejected")
+        await until(lambda: pending() == others - {cyrillic}, "not pending any more")
+        assert accepted(two) == [{"web1"}]
+        await delete(m1, "web1")
+        await until(lambda: accepted(two) == [set()], "deleted")
+        assert pending() == others - {cyrillic}
 
 
-def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(
+    tmp_path: Path,
+) -> None:
     one, two = places(tmp_path, "m1", "m2")
     ids = key_folders.ids(2 * MANY)
-
-    async def act() -> None:
-        for place in (one, two):
-            key_folders.plant(place.pki_dir, ids, key_folders.PENDING)
-        async with met(one, two) as (m1, m2):
-            await level(m1, m2)
-            leases = m2.parts.leases
-            await until(lambda: not leases.expects_more(time.monotonic()), "that is over")
-            key_folders.accept(one.pki_dir, ids)
-            await until(lambda: leases.expects_more(time.monotonic()), "they are pushed")
-            await level(m1, m2)
-            assert accepted(two) == [set(ids)]
-
-    asyncio.run(act())
+    for place in (one, two):
+        key_folders.plant(place.pki_dir, ids, key_folders.PENDING)
+    async with met(one, two) as (m1, m2):
+        await level(m1, m2)
+        leases = m2.parts.leases
+        await until(lambda: not leases.expects_more(time.monotonic()), "that is over")
+        key_folders.accept(one.pki_dir, ids)
+        await until(lambda: leases.expects_more(time.monotonic()), "they are pushed")
+        await level(m1, m2)
+        assert accepted(two) == [set(ids)]
 
 
-def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> None:
+@in_a_loop
+async def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
+    async with met(one, two) as (m1, m2):
+        accept(two, "web0")
+        await level(m1, m2)
+        before, node = m2.parts.identity.fingerprint, m2.parts.core.replica.node
+        left = await run(two, "leave")
+        assert left["retcode"] == 0, left
+        assert not any("restart" in note for note in left["notes"])
+        await until(lambda: not m1.parts.links and not m2.parts.links, "both are alone")
+        assert m2.parts.identity.fingerprint != before
+        assert m2.parts.core.replica.node != node
+        accept(two, "web1")
+        await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "recorded")
 
-    async def act() -> None:
-        async with met(one, two) as (m1, m2):
-            accept(two, "web0")
-            await level(m1, m2)
-            before, node = m2.parts.identity.fingerprint, m2.parts.core.replica.node
-            left = await run(two, "leave")
-            assert left["retcode"] == 0, left
-            assert not any("restart" in note for note in left["notes"])
-            await until(lambda: not m1.parts.links and not m2.parts.links, "both are alone")
-            assert m2.parts.identity.fingerprint != before
-            assert m2.parts.core.replica.node != node
-            accept(two, "web1")
-            await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "recorded")
-
-            await join(one, two)
-            await until(lambda: accepted(one) == accepted(two) == [{"web0", "web1"}], "joined")
-            (two.pki_dir / "minions" / "web0").unlink()
-            accept(one, "web2")
-            await until(lambda: accepted(one) == accepted(two) == [{"web1", "web2"}], "both ways")
-
-    asyncio.run(act())
+        await join(one, two)
+        await until(lambda: accepted(one) == accepted(two) == [{"web0", "web1"}], "joined")
+        (two.pki_dir / "minions" / "web0").unlink()
+        accept(one, "web2")
+        await until(lambda: accepted(one) == accepted(two) == [{"web1", "web2"}], "both ways")

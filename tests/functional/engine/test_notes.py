@@ -25,7 +25,7 @@ from saltext_ha.transport import control_client, identity
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.trust import Trust
 from tests.engines import met, places, run, running
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -35,61 +35,52 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ha, "__opts__", {"color": False}, raising=False)
 
 
-def test_who_hangs_up_is_counted_and_no_note(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_hangs_up_is_counted_and_no_note(tmp_path: Path) -> None:
     (m1,) = places(tmp_path, "m1")
-
-    async def act() -> None:
-        async with running(m1) as (engine,):
-            _, writer = await asyncio.open_connection("127.0.0.1", m1.port)
-            writer.write(b"\x16\x03\x01")
-            await writer.drain()
-            writer.close()
-            listener = engine.service.listener
-            await until(lambda: listener.refused == {refusals.HUNG_UP: 1}, "it is counted")
-            status = await run(m1, "status")
-            assert status["refused"] == {refusals.HUNG_UP: 1}
-            assert status["refusals"] == []
-            assert "refused" not in ha.output(status)
-
-    asyncio.run(act())
+    async with running(m1) as (engine,):
+        _, writer = await asyncio.open_connection("127.0.0.1", m1.port)
+        writer.write(b"\x16\x03\x01")
+        await writer.drain()
+        writer.close()
+        listener = engine.service.listener
+        await until(lambda: listener.refused == {refusals.HUNG_UP: 1}, "it is counted")
+        status = await run(m1, "status")
+        assert status["refused"] == {refusals.HUNG_UP: 1}
+        assert status["refusals"] == []
+        assert "refused" not in ha.output(status)
 
 
-def test_a_refusal_says_when_and_from_where_and_goes_when_it_is_over(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_refusal_says_when_and_from_where_and_goes_when_it_is_over(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-
-    async def act() -> None:
-        async with running(one, two) as (m1, m2):
-            stranger = identity.load_or_create(two.config.state_dir, "m2")
-            with pytest.raises(HaError):
-                await call_once(stranger, one.peer, "hello", {}, 20.0)
-            await until(lambda: bool(m1.parts.refusals.lately()), "it is noted")
-            status = await run(one, "status")
-            (told,) = status["refusals"]
-            assert told["from"] == "127.0.0.1"
-            assert told["last"] == pytest.approx(time.time(), abs=60)
-            assert re.search(  # a call is repeated
-                r"\d+ [×x] certificate not pinned, from 127.0.0.1, \d+ [sm] ago", ha.output(status)
-            )
-            # It is let in: what was refused before is over.
-            befriend(one, two)
-            await m2.meets(m1)
-            await until(lambda: not m1.parts.refusals.lately(), "it is over")
-            assert sum(m1.parts.refusals.counts.values()) >= 1
-
-    asyncio.run(act())
+    async with running(one, two) as (m1, m2):
+        stranger = identity.load_or_create(two.config.state_dir, "m2")
+        with pytest.raises(HaError):
+            await call_once(stranger, one.peer, "hello", {}, 20.0)
+        await until(lambda: bool(m1.parts.refusals.lately()), "it is noted")
+        status = await run(one, "status")
+        (told,) = status["refusals"]
+        assert told["from"] == "127.0.0.1"
+        assert told["last"] == pytest.approx(time.time(), abs=60)
+        assert re.search(  # a call is repeated
+            r"\d+ [×x] certificate not pinned, from 127.0.0.1, \d+ [sm] ago", ha.output(status)
+        )
+        # It is let in: what was refused before is over.
+        befriend(one, two)
+        await m2.meets(m1)
+        await until(lambda: not m1.parts.refusals.lately(), "it is over")
+        assert sum(m1.parts.refusals.counts.values()) >= 1
 
 
-def test_a_renewal_leaves_no_note(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_renewal_leaves_no_note(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-
-    async def act() -> None:
-        async with met(one, two) as (m1, m2):
-            assert (await run(one, "renew"))["retcode"] == 0
-            await m2.meets(m1)
-            for engine in (m1, m2):
-                await until(lambda e=engine: not e.parts.refusals.lately(), "none")
-
-    asyncio.run(act())
+    async with met(one, two) as (m1, m2):
+        assert (await run(one, "renew"))["retcode"] == 0
+        await m2.meets(m1)
+        for engine in (m1, m2):
+            await until(lambda e=engine: not e.parts.refusals.lately(), "none")
 
 
 def test_a_refusal_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +115,8 @@ def test_a_refusal_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen.lately()) == refusals.TOLD
 
 
-def test_a_pause_says_since_when_and_by_whom(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_pause_says_since_when_and_by_whom(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     when = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
@@ -133,20 +125,17 @@ def test_a_pause_says_since_when_and_by_whom(tmp_path: Path) -> None:
             str(row["note"]) for row in (await run(place, "status"))["masters"] if row["self"]
         )
 
-    async def act() -> None:
-        async with met(one, two):
-            await run(one, "pause", all=True)
-            assert re.fullmatch(rf"paused: .* not written; {when}, by \w+", await note(one))
-            said = await note(two)
-            assert re.fullmatch(rf"paused: .* not written; {when}, by an operator of m1", said)
-        async with Engine(two):
-            assert await note(two) == said
-            await run(two, "resume")
-            assert "paused" not in await note(two)
-        async with Engine(two):
-            assert "paused" not in await note(two)
-
-    asyncio.run(act())
+    async with met(one, two):
+        await run(one, "pause", all=True)
+        assert re.fullmatch(rf"paused: .* not written; {when}, by \w+", await note(one))
+        said = await note(two)
+        assert re.fullmatch(rf"paused: .* not written; {when}, by an operator of m1", said)
+    async with Engine(two):
+        assert await note(two) == said
+        await run(two, "resume")
+        assert "paused" not in await note(two)
+    async with Engine(two):
+        assert "paused" not in await note(two)
 
 
 START = """

@@ -5,7 +5,6 @@ in a browser, JSON and metrics. They never say ok for what one of them does not 
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from tests.browser import Browser, Page
 from tests.engines import met, run, running
 from tests.functional.comparing import place
 from tests.functional.web.test_status_page import API, DOWN, UP, eventually, get, scraped
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
 
@@ -128,39 +127,37 @@ async def surfaces(engine: Engine, page: Page, state: str, retcode: int, said: s
     await page.until(f"document.body.innerText.includes({shown!r})", 30)
 
 
-def test_all_say_the_same(tmp_path: Path) -> None:
+@in_a_loop
+async def test_all_say_the_same(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
-
-    async def scene() -> None:
-        async with Browser(tmp_path) as browser, met(m1, m2) as (one, two):
-            for engine in (one, two):
-                engine.parts.health.state = UP
-            await until(lambda: all(e.parts.health.ready()[0] for e in (one, two)), "ready")
-            assert m1.config.status
-            page = await browser.open(m1.config.status.url + "/")
-            # Nobody has compared them.
-            await surfaces(one, page, "unknown", 2, "not compared")
-            assert (await run(m1, "check_consistency"))["status"] == "same"
-            watch = one.parts.watch
-            kept = watch.last, watch.answer
-            for what, arrange, state, retcode, said in FACTS:
-                print(what)
-                arrange(one)
-                await surfaces(one, page, state, retcode, said)
-                watch.last, watch.answer = kept
-                watch._failed, one.parts.health.state = "", UP
-                one.parts.notes.pop("disk", None)
-                one.parts.health.draining = False
-            await surfaces(one, page, "ok", 0, "")
-            # A master that is gone is unknown.
-            await two.stop()
-            await surfaces(one, page, "degraded", 2, "refused the connection")
-            assert page.errors == []
-
-    asyncio.run(scene())
+    async with Browser(tmp_path) as browser, met(m1, m2) as (one, two):
+        for engine in (one, two):
+            engine.parts.health.state = UP
+        await until(lambda: all(e.parts.health.ready()[0] for e in (one, two)), "ready")
+        assert m1.config.status
+        page = await browser.open(m1.config.status.url + "/")
+        # Nobody has compared them.
+        await surfaces(one, page, "unknown", 2, "not compared")
+        assert (await run(m1, "check_consistency"))["status"] == "same"
+        watch = one.parts.watch
+        kept = watch.last, watch.answer
+        for what, arrange, state, retcode, said in FACTS:
+            print(what)
+            arrange(one)
+            await surfaces(one, page, state, retcode, said)
+            watch.last, watch.answer = kept
+            watch._failed, one.parts.health.state = "", UP
+            one.parts.notes.pop("disk", None)
+            one.parts.health.draining = False
+        await surfaces(one, page, "ok", 0, "")
+        # A master that is gone is unknown.
+        await two.stop()
+        await surfaces(one, page, "degraded", 2, "refused the connection")
+        assert page.errors == []
 
 
-def test_the_url_of_a_dead_master_stays_known(tmp_path: Path) -> None:
+@in_a_loop
+async def test_the_url_of_a_dead_master_stays_known(tmp_path: Path) -> None:
     """Also after a restart of the master that is asked; of who left nothing is told."""
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
 
@@ -168,21 +165,18 @@ def test_the_url_of_a_dead_master_stays_known(tmp_path: Path) -> None:
         rows = (await get(m1, "/api/saltstack/status"))["masters"]
         return [(row["url"], row["healthy"], row["known"]) for row in rows]
 
-    async def scene() -> None:
-        async with met(m1, m2) as (one, two):
-            for engine in (one, two):
-                engine.parts.health.state = UP
-            assert await masters() == [("http://127.0.0.1:8000", True, True)] * 2
-            await two.stop()
-            assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
-        async with running(m1):
-            await eventually(m1, "/api/saltstack/status", bool, "it listens")
-            assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
-            await run(m1, "remove_peer", "m2")
-            assert len(await masters()) == 1
-            assert "m2" not in (m1.config.state_dir / known_apis.KNOWN_FILE).read_text()
-
-    asyncio.run(scene())
+    async with met(m1, m2) as (one, two):
+        for engine in (one, two):
+            engine.parts.health.state = UP
+        assert await masters() == [("http://127.0.0.1:8000", True, True)] * 2
+        await two.stop()
+        assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
+    async with running(m1):
+        await eventually(m1, "/api/saltstack/status", bool, "it listens")
+        assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
+        await run(m1, "remove_peer", "m2")
+        assert len(await masters()) == 1
+        assert "m2" not in (m1.config.state_dir / known_apis.KNOWN_FILE).read_text()
 
 
 @pytest.mark.parametrize("kept", [b"", b"{", b"[1]", b'{"m2": 1}', b"[" * 100_000])
@@ -197,21 +191,18 @@ def test_a_damaged_note_of_urls_costs_nothing_else(tmp_path: Path, kept: bytes) 
     assert row["health"] == {"url": "http://m2:8000"}
 
 
-def test_who_left_is_in_no_comparison_any_more(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_left_is_in_no_comparison_any_more(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
     m3 = watched(tmp_path, "m3", external_auth={"pam": {"alice": ["test.*"]}})
-
-    async def scene() -> None:
-        async with met(m1, m2, m3) as engines:
-            for engine in engines:
-                engine.parts.health.state = UP
-            await run(m1, "check_consistency")
-            assert (await run(m1, "status"))["consistency"]["counts"] == {"access": 1}
-            assert (await run(m1, "remove_peer", "m3"))["retcode"] == 0
-            shown = await run(m1, "status")
-            assert "masters differ" not in ha.output(shown)
-            assert shown["consistency"]["status"] == "same"
-            assert (await get(m1, "/status.json"))["consistency"]["status"] == "same"
-            assert (await scraped(m1))["saltext_ha_drift", "access"] == 0
-
-    asyncio.run(scene())
+    async with met(m1, m2, m3) as engines:
+        for engine in engines:
+            engine.parts.health.state = UP
+        await run(m1, "check_consistency")
+        assert (await run(m1, "status"))["consistency"]["counts"] == {"access": 1}
+        assert (await run(m1, "remove_peer", "m3"))["retcode"] == 0
+        shown = await run(m1, "status")
+        assert "masters differ" not in ha.output(shown)
+        assert shown["consistency"]["status"] == "same"
+        assert (await get(m1, "/status.json"))["consistency"]["status"] == "same"
+        assert (await scraped(m1))["saltext_ha_drift", "access"] == 0

@@ -26,7 +26,7 @@ from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
 from tests.engines import delete, places, run, there
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 
 @contextmanager
@@ -110,15 +110,12 @@ def test_every_try_to_start_cleans_up_after_itself(
         gc.set_threshold(*threshold)
 
 
-def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> None:
+@in_a_loop
+async def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     plant(place.pki_dir, ["web1", "web2"])
-
-    async def start_and_stop() -> None:
-        async with Engine(place):
-            pass
-
-    asyncio.run(start_and_stop())
+    async with Engine(place):
+        pass
     assert late_indexes(place) == LATE
 
 
@@ -198,7 +195,8 @@ def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
     assert asyncio.run(waits_for_a_peer(place))
 
 
-def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
+@in_a_loop
+async def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One power cut may take both."""
@@ -207,20 +205,17 @@ def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
     plant(place.pki_dir, ["web1"])
     (place.config.state_dir / "peers" / "m2.json").write_text("{")
 
-    async def act() -> None:
-        async with Engine(place) as engine:
-            rebuild, turns = engine.parts.rebuilding.rebuild, []
+    async with Engine(place) as engine:
+        rebuild, turns = engine.parts.rebuilding.rebuild, []
 
-            async def counted() -> None:
-                await rebuild()
-                turns.append(1)
+        async def counted() -> None:
+            await rebuild()
+            turns.append(1)
 
-            monkeypatch.setattr(engine.parts.rebuilding, "rebuild", counted)
-            await until(lambda: len(turns) > 2, "it was tried")
-            assert engine.parts.core.mode.lost
-            assert "m2.json" in str((await engine.made.status.status({}))["notes"])
-
-    asyncio.run(act())
+        monkeypatch.setattr(engine.parts.rebuilding, "rebuild", counted)
+        await until(lambda: len(turns) > 2, "it was tried")
+        assert engine.parts.core.mode.lost
+        assert "m2.json" in str((await engine.made.status.status({}))["notes"])
 
 
 def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None:
@@ -278,106 +273,93 @@ async def only_answering(
         yield
 
 
-def test_a_master_without_keys_takes_them_as_they_come(tmp_path: Path, source: Place) -> None:
+@in_a_loop
+async def test_a_master_without_keys_takes_them_as_they_come(tmp_path: Path, source: Place) -> None:
     """It has nothing to adopt: only a minion has knocked."""
     place = Place(tmp_path, "m1")
     befriend(place, source)
     plant(place.pki_dir, ["new"], PENDING)
 
-    async def act() -> None:
-        on = asyncio.Event()
+    on = asyncio.Event()
 
-        async def before(question: int) -> None:
-            if question == 3:
-                await on.wait()
+    async def before(question: int) -> None:
+        if question == 3:
+            await on.wait()
 
-        async with only_answering(source, before), Engine(place):
-            await until(lambda: bool(there(place)), "the first are there")
-            assert len(there(place)) < 40
-            on.set()
-            await until(lambda: there(place) == there(source), "all are there")
-            await until(lambda: (source.pki_dir / "minions_pre" / "new").exists(), "told of")
-
-    asyncio.run(act())
+    async with only_answering(source, before), Engine(place):
+        await until(lambda: bool(there(place)), "the first are there")
+        assert len(there(place)) < 40
+        on.set()
+        await until(lambda: there(place) == there(source), "all are there")
+        await until(lambda: (source.pki_dir / "minions_pre" / "new").exists(), "told of")
 
 
-def test_a_master_without_keys_believes_nothing_before_it_met_a_peer(
+@in_a_loop
+async def test_a_master_without_keys_believes_nothing_before_it_met_a_peer(
     tmp_path: Path, source: Place
 ) -> None:
     place = Place(tmp_path, "m1")
     befriend(place, source)
     plant(place.pki_dir, ["web1"], PENDING)
-
-    async def act() -> None:
-        async with Engine(place) as engine:
-            # Nobody answers, and an operator takes it for junk.
-            (place.pki_dir / "minions_pre" / "web1").unlink()
-            await engine.hint("web1", gone=True)
-            await engine.parts.core.scan()
-            assert engine.parts.core.mode.lost
-            async with Engine(source):
-                await until(lambda: there(place) == there(source), "all are there")
-                assert "web1" in there(source)
-
-    asyncio.run(act())
+    async with Engine(place) as engine:
+        # Nobody answers, and an operator takes it for junk.
+        (place.pki_dir / "minions_pre" / "web1").unlink()
+        await engine.hint("web1", gone=True)
+        await engine.parts.core.scan()
+        assert engine.parts.core.mode.lost
+        async with Engine(source):
+            await until(lambda: there(place) == there(source), "all are there")
+            assert "web1" in there(source)
 
 
-def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
+@in_a_loop
+async def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
     tmp_path: Path, source: Place
 ) -> None:
     """Together they know nothing; and what the third one knows is not known to them."""
     new = [Place(tmp_path, name) for name in ("m1", "m3")]
     befriend(source, *new)
-
-    async def act() -> None:
-        async with Engine(new[0]) as one, Engine(new[1]) as other:
+    async with Engine(new[0]) as one, Engine(new[1]) as other:
+        for engine in (one, other):
+            await until(lambda e=engine: bool(e.parts.rebuilding.notes()), "they have met")
+            assert engine.parts.core.mode.lost
+            assert not engine.parts.health.ready()[0]
+            (note,) = engine.parts.rebuilding.notes()
+            assert "m2: 127.0.0.1:" in note
+            assert note in (await engine.made.summary.get())["notes"]
+        async with Engine(source):
             for engine in (one, other):
-                await until(lambda e=engine: bool(e.parts.rebuilding.notes()), "they have met")
-                assert engine.parts.core.mode.lost
-                assert not engine.parts.health.ready()[0]
-                (note,) = engine.parts.rebuilding.notes()
-                assert "m2: 127.0.0.1:" in note
-                assert note in (await engine.made.summary.get())["notes"]
-            async with Engine(source):
-                for engine in (one, other):
-                    await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
-                    # The rebuilding says so a moment after its keeper.
-                    await until(lambda e=engine: not e.parts.rebuilding.notes(), "it says so")
-                    assert there(engine.place) == there(source)
-
-    asyncio.run(act())
+                await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
+                # The rebuilding says so a moment after its keeper.
+                await until(lambda e=engine: not e.parts.rebuilding.notes(), "it says so")
+                assert there(engine.place) == there(source)
 
 
-def test_masters_that_are_all_new_are_whole_when_they_have_met(tmp_path: Path) -> None:
+@in_a_loop
+async def test_masters_that_are_all_new_are_whole_when_they_have_met(tmp_path: Path) -> None:
     new = [Place(tmp_path, name) for name in ("m1", "m2")]
     befriend(*new)
     plant(new[0].pki_dir, ["web1"])
-
-    async def act() -> None:
-        async with Engine(new[0]) as one, Engine(new[1]) as other:
-            for engine in (one, other):
-                await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
-            await until(lambda: there(new[1]) == {"web1"}, "what it had is known to both")
-
-    asyncio.run(act())
+    async with Engine(new[0]) as one, Engine(new[1]) as other:
+        for engine in (one, other):
+            await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")
+        await until(lambda: there(new[1]) == {"web1"}, "what it had is known to both")
 
 
-def test_what_is_held_is_not_decided_about_before_all_has_come(
+@in_a_loop
+async def test_what_is_held_is_not_decided_about_before_all_has_come(
     tmp_path: Path, source: Place
 ) -> None:
     place = Place(tmp_path, "m1")
     befriend(place, source)
-
-    async def act() -> None:
-        async with Engine(place):
-            for command, *arguments in (("release",), ("refill",), ("rewrite", "web1")):
-                refused = await run(place, command, *arguments)
-                assert "run this again when salt-run ha.status" in refused["error"], command
-
-    asyncio.run(act())
+    async with Engine(place):
+        for command, *arguments in (("release",), ("refill",), ("rewrite", "web1")):
+            refused = await run(place, command, *arguments)
+            assert "run this again when salt-run ha.status" in refused["error"], command
 
 
-def test_while_it_writes_down_an_answer_the_next_is_made(
+@in_a_loop
+async def test_while_it_writes_down_an_answer_the_next_is_made(
     tmp_path: Path, source: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path, "m1")
@@ -391,13 +373,10 @@ def test_while_it_writes_down_an_answer_the_next_is_made(
     async def before(question: int) -> None:
         questions.append(question)
 
-    async def act() -> None:
-        async with only_answering(source, before):
-            monkeypatch.setattr(Core, "learn", patient)
-            async with Engine(place):
-                await until(lambda: there(place) == there(source), "all are there")
-
-    asyncio.run(act())
+    async with only_answering(source, before):
+        monkeypatch.setattr(Core, "learn", patient)
+        async with Engine(place):
+            await until(lambda: there(place) == there(source), "all are there")
 
 
 def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -26,6 +25,7 @@ from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from tests.begun import threads_begun
 from tests.functional.keystores import shown
 from tests.keys import public_key
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.core
 
@@ -569,7 +569,8 @@ def test_a_folder_that_cannot_be_made_holds_up_no_other_id(
     assert names(root, "minions") == {*IDS[1:]}
 
 
-def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     ours = {".4711.ha", ".4711.7.ha"}
     others = {".web1.ha", ".4711.new"}
@@ -578,10 +579,7 @@ def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:
         for name in ours | others:
             (place.pki_dir / folder / name).write_text(A)
 
-    async def start() -> None:
-        async with Engine(place):
-            pass
-
-    asyncio.run(start())
+    async with Engine(place):
+        pass
     for folder in FOLDERS.values():
         assert names(place.pki_dir, folder) & (ours | others) == others

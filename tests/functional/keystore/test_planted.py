@@ -28,6 +28,7 @@ from saltext_ha.transport.control_server import ControlServer
 from saltext_ha.transport.trust import Trust
 from tests.functional.keepers import Master
 from tests.keys import public_key
+from tests.loop import in_a_loop
 
 SECRET = "root:$6$canary:19000:0:99999:7:::\n"
 
@@ -186,31 +187,29 @@ def test_a_control_socket_that_is_a_link(tmp_path: Path, canary: Path) -> None:
     assert untouched(canary)
 
 
-def test_another_user_of_the_machine_gets_nowhere(place: Place) -> None:
+@in_a_loop
+async def test_another_user_of_the_machine_gets_nowhere(place: Place) -> None:
     """With every folder above open to all, as Salt's own are; by modes where we are not root."""
     for folder in (place.root, place.folder, place.pki_dir, Path(place.opts["sock_dir"])):
         folder.chmod(0o755)
     state, control = place.config.state_dir, place.config.control_socket
     refused: list[str] = []
 
-    async def main() -> None:
-        async with Engine(place):
-            assert stat.S_IMODE(state.stat().st_mode) == 0o700
-            assert stat.S_IMODE((state / identity.KEY_FILE).stat().st_mode) == 0o600
-            assert stat.S_IMODE(control.stat().st_mode) == 0o600
-            if os.geteuid() == 0:
-                tries: dict[str, Callable[[], object]] = {
-                    "socket": lambda: socket.socket(socket.AF_UNIX).connect(str(control)),
-                    "list": lambda: os.listdir(state),  # noqa: PTH208
-                    "key": lambda: (state / identity.KEY_FILE).read_bytes(),
-                    "replica": lambda: (state / "replica.db").read_bytes(),
-                    "plant": lambda: (state / "peers" / "evil.json").write_text("{}"),
-                    "unlink": control.unlink,
-                }
-                refused.extend(name for name, attempt in tries.items() if _refused(attempt))
-                assert refused == list(tries)
-
-    asyncio.run(main())
+    async with Engine(place):
+        assert stat.S_IMODE(state.stat().st_mode) == 0o700
+        assert stat.S_IMODE((state / identity.KEY_FILE).stat().st_mode) == 0o600
+        assert stat.S_IMODE(control.stat().st_mode) == 0o600
+        if os.geteuid() == 0:
+            tries: dict[str, Callable[[], object]] = {
+                "socket": lambda: socket.socket(socket.AF_UNIX).connect(str(control)),
+                "list": lambda: os.listdir(state),  # noqa: PTH208
+                "key": lambda: (state / identity.KEY_FILE).read_bytes(),
+                "replica": lambda: (state / "replica.db").read_bytes(),
+                "plant": lambda: (state / "peers" / "evil.json").write_text("{}"),
+                "unlink": control.unlink,
+            }
+            refused.extend(name for name, attempt in tries.items() if _refused(attempt))
+            assert refused == list(tries)
 
 
 def _refused(attempt: Callable[[], object]) -> bool:

@@ -31,6 +31,7 @@ from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.peer_files import PEERS_DIR
 from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
+from tests.loop import in_a_loop
 from tests.peers import Master, befriend, http, raw_call
 
 m1, m2, m3 = named(Master, "m1", "m2", "m3")
@@ -47,86 +48,73 @@ async def let_join(master: Master, token: str, **changes: Any) -> Joined:
     return await join(master.identity, master.trust, token, **own, timeout=5)
 
 
-def test_two_masters(m1: Master, m2: Master) -> None:
-    async def main() -> None:
-        async with m1.running():
-            joined = await let_join(m2, token_of(m1))
-        assert (joined.group, joined.members) == ("prod", ("m1",))
-
-    asyncio.run(main())
+@in_a_loop
+async def test_two_masters(m1: Master, m2: Master) -> None:
+    async with m1.running():
+        joined = await let_join(m2, token_of(m1))
+    assert (joined.group, joined.members) == ("prod", ("m1",))
     assert m1.trust.peers()["m2"].fingerprint == m2.identity.fingerprint
     assert m1.trust.peers()["m2"].url == m2.url
     assert m2.trust.peers()["m1"].fingerprint == m1.identity.fingerprint
     assert m2.trust.peers()["m1"].url == m1.url
 
 
-def test_the_third_is_pinned_by_all(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_the_third_is_pinned_by_all(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m2)
-
-    async def main() -> None:
-        async with m1.running(), m2.running():
-            joined = await let_join(m3, token_of(m1))
-            assert set(joined.members) == {"m1", "m2"}
-            assert joined.unreached == {}
-            await call_once(m3.identity, m2.peer, "members", m3.membership.offer())
-
-    asyncio.run(main())
+    async with m1.running(), m2.running():
+        joined = await let_join(m3, token_of(m1))
+        assert set(joined.members) == {"m1", "m2"}
+        assert joined.unreached == {}
+        await call_once(m3.identity, m2.peer, "members", m3.membership.offer())
     for master in (m1, m2, m3):
         assert set(master.trust.peers()) == {"m1", "m2", "m3"} - {master.name}
 
 
-def test_a_member_that_was_down_hears_of_it_later(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_member_that_was_down_hears_of_it_later(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m2)
-
-    async def main() -> None:
-        async with m1.running():
-            joined = await let_join(m3, token_of(m1))
-            assert list(joined.unreached) == ["m2"]
-            assert m2.url.removeprefix("https://") in joined.unreached["m2"]
-            assert set(m2.trust.peers()) == {"m1"}
-            # What its engine does every few seconds.
-            assert list(await m2.membership.exchange()) == []
-            assert set(m2.trust.peers()) == {"m1", "m3"}
-
-    asyncio.run(main())
+    async with m1.running():
+        joined = await let_join(m3, token_of(m1))
+        assert list(joined.unreached) == ["m2"]
+        assert m2.url.removeprefix("https://") in joined.unreached["m2"]
+        assert set(m2.trust.peers()) == {"m1"}
+        # What its engine does every few seconds.
+        assert list(await m2.membership.exchange()) == []
+        assert set(m2.trust.peers()) == {"m1", "m3"}
 
 
-def test_the_master_key_is_shared_only_when_the_invitation_says_so(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_the_master_key_is_shared_only_when_the_invitation_says_so(
+    m1: Master, m2: Master
+) -> None:
     m1.shared = {"master.pem": b"key"}
     placed: list[Any] = []
-
-    async def main() -> None:
-        async with m1.running():
-            await let_join(m2, token_of(m1), place=placed.append)
-            await let_join(m2, token_of(m1, share=True), place=placed.append)
-
-    asyncio.run(main())
+    async with m1.running():
+        await let_join(m2, token_of(m1), place=placed.append)
+        await let_join(m2, token_of(m1, share=True), place=placed.append)
     assert placed == [{}, m1.shared]
 
 
-def test_a_token_is_used_once(m1: Master, m2: Master, m3: Master) -> None:
-    async def main() -> None:
-        async with m1.running() as listener:
-            token = token_of(m1)
-            await let_join(m2, token)
-            with pytest.raises(PeerRefused, match="it was used"):
-                await let_join(m3, token)
-            assert listener.refused == {"not trusted": 1}
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_token_is_used_once(m1: Master, m2: Master, m3: Master) -> None:
+    async with m1.running() as listener:
+        token = token_of(m1)
+        await let_join(m2, token)
+        with pytest.raises(PeerRefused, match="it was used"):
+            await let_join(m3, token)
+        assert listener.refused == {"not trusted": 1}
     assert set(m1.trust.peers()) == {"m2"}
     assert set(m3.trust.peers()) == set()
 
 
-def test_a_join_whose_answer_was_lost_can_be_repeated(m1: Master, m2: Master) -> None:
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            await let_join(m2, token)
-            m2.trust.unpin("m1")
-            assert (await let_join(m2, token)).members == ("m1",)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_join_whose_answer_was_lost_can_be_repeated(m1: Master, m2: Master) -> None:
+    async with m1.running():
+        token = token_of(m1)
+        await let_join(m2, token)
+        m2.trust.unpin("m1")
+        assert (await let_join(m2, token)).members == ("m1",)
 
 
 def test_fifty_masters_with_one_token(m1: Master, tmp_path: Path) -> None:
@@ -163,50 +151,47 @@ def test_fifty_masters_with_one_token(m1: Master, tmp_path: Path) -> None:
     assert len(m1.trust.peers()) == 1
 
 
-def test_an_expired_token(m1: Master, m2: Master) -> None:
-    async def main() -> None:
-        async with m1.running():
-            with pytest.raises(PeerRefused, match="expired"):
-                await let_join(m2, token_of(m1, expires_in=-1))
-
-    asyncio.run(main())
+@in_a_loop
+async def test_an_expired_token(m1: Master, m2: Master) -> None:
+    async with m1.running():
+        with pytest.raises(PeerRefused, match="expired"):
+            await let_join(m2, token_of(m1, expires_in=-1))
     assert m1.trust.peers() == {}
 
 
-def test_a_withdrawn_invitation(m1: Master, m2: Master) -> None:
-    async def main() -> None:
-        token = token_of(m1)
-        Invites(m1.state_dir).discard(decode(token).invite)
-        async with m1.running():
-            with pytest.raises(PeerRefused, match="not known here"):
-                await let_join(m2, token)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_a_withdrawn_invitation(m1: Master, m2: Master) -> None:
+    token = token_of(m1)
+    Invites(m1.state_dir).discard(decode(token).invite)
+    async with m1.running():
+        with pytest.raises(PeerRefused, match="not known here"):
+            await let_join(m2, token)
 
 
-def test_another_server_at_the_address_gets_nothing(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_another_server_at_the_address_gets_nothing(
+    m1: Master, m2: Master, m3: Master
+) -> None:
     """m3 listens where the token points: it must not see the proof, let alone the secret."""
     token = token_of(m1)
     pointed = replace(decode(token), urls=(m3.url,)).encode()
     seen = []
 
-    async def main() -> None:
-        async with m3.running() as listener:
+    async with m3.running() as listener:
 
-            async def note(payload: object, host: str) -> dict[str, object]:
-                seen.append(payload)
-                return {}
+        async def note(payload: object, host: str) -> dict[str, object]:
+            seen.append(payload)
+            return {}
 
-            listener._strangers["join"] = note
-            with pytest.raises(PeerUnreachable, match="nothing was sent"):
-                await let_join(m2, pointed)
-
-    asyncio.run(main())
+        listener._strangers["join"] = note
+        with pytest.raises(PeerUnreachable, match="nothing was sent"):
+            await let_join(m2, pointed)
     assert seen == []
     assert m2.trust.peers() == {}
 
 
-def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> None:
     """The right certificate is not enough: who answers must know what the token says."""
     token = token_of(m1)
 
@@ -214,24 +199,18 @@ def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> N
         reply = {"group": "prod", "members": [], "shared": {}}
         return {"reply": wire.pack(reply), "mac": b"\x00" * 32}
 
-    async def main() -> None:
-        async with m1.running() as listener:
-            listener._strangers["join"] = forged
-            with pytest.raises(TokenError, match="the proof in the answer"):
-                await let_join(m2, token)
-
-    asyncio.run(main())
+    async with m1.running() as listener:
+        listener._strangers["join"] = forged
+        with pytest.raises(TokenError, match="the proof in the answer"):
+            await let_join(m2, token)
     assert m2.trust.peers() == {}
 
 
-def test_the_next_address_is_tried(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_the_next_address_is_tried(m1: Master, m2: Master, m3: Master) -> None:
     token = replace(decode(token_of(m1)), urls=(m3.url, m1.url)).encode()
-
-    async def main() -> None:
-        async with m1.running():
-            assert (await let_join(m2, token)).members == ("m1",)
-
-    asyncio.run(main())
+    async with m1.running():
+        assert (await let_join(m2, token)).members == ("m1",)
 
 
 def test_nobody_there(m1: Master, m2: Master) -> None:
@@ -239,47 +218,39 @@ def test_nobody_there(m1: Master, m2: Master) -> None:
         asyncio.run(let_join(m2, token_of(m1)))
 
 
-def test_waiting_for_the_inviter_to_start(m1: Master, m2: Master) -> None:
-    async def main() -> None:
-        own = (m2.identity, m2.trust, token_of(m1), m2.name, m2.url, "prod")
-        waiting = asyncio.ensure_future(join(*own, wait=30))
-        done, _ = await asyncio.wait([waiting], timeout=0.2)
-        assert not done
-        async with m1.running():
-            assert (await asyncio.wait_for(waiting, 10)).members == ("m1",)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_waiting_for_the_inviter_to_start(m1: Master, m2: Master) -> None:
+    own = (m2.identity, m2.trust, token_of(m1), m2.name, m2.url, "prod")
+    waiting = asyncio.ensure_future(join(*own, wait=30))
+    done, _ = await asyncio.wait([waiting], timeout=0.2)
+    assert not done
+    async with m1.running():
+        assert (await asyncio.wait_for(waiting, 10)).members == ("m1",)
 
 
-def test_another_group_is_refused_on_both_sides(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_another_group_is_refused_on_both_sides(m1: Master, m2: Master) -> None:
     token = token_of(m1)
-
-    async def main() -> None:
-        async with m1.running():
-            with pytest.raises(TokenError, match="'prod', this master is configured for 'test'"):
-                await let_join(m2, token, group="test")
-            pretended = replace(decode(token), group="test").encode()
-            with pytest.raises(PeerRefused, match="of the group 'prod', not 'test'"):
-                await let_join(m2, pretended, group="test")
-            # Nothing was used up by that.
-            await let_join(m2, token)
-
-    asyncio.run(main())
+    async with m1.running():
+        with pytest.raises(TokenError, match="'prod', this master is configured for 'test'"):
+            await let_join(m2, token, group="test")
+        pretended = replace(decode(token), group="test").encode()
+        with pytest.raises(PeerRefused, match="of the group 'prod', not 'test'"):
+            await let_join(m2, pretended, group="test")
+        # Nothing was used up by that.
+        await let_join(m2, token)
 
 
-def test_a_name_that_is_taken(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_name_that_is_taken(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m3)
-
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            with pytest.raises(PeerRefused, match="pinned already with another certificate"):
-                await let_join(m2, token, name="m3")
-            with pytest.raises(PeerRefused, match="the inviting master's own name"):
-                await let_join(m2, token, name="m1")
-            await let_join(m2, token)
-
-    asyncio.run(main())
+    async with m1.running():
+        token = token_of(m1)
+        with pytest.raises(PeerRefused, match="pinned already with another certificate"):
+            await let_join(m2, token, name="m3")
+        with pytest.raises(PeerRefused, match="the inviting master's own name"):
+            await let_join(m2, token, name="m1")
+        await let_join(m2, token)
     assert m1.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
 
 
@@ -290,94 +261,82 @@ def reach(master: Master, required: bool = True) -> Reach:
     return Reach("127.0.0.1", master.port, required)
 
 
-def test_who_joins_answers_for_its_engine(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_who_joins_answers_for_its_engine(m1: Master, m2: Master) -> None:
     """Before it ever ran, and while it runs; afterwards the port is free."""
-
-    async def main() -> None:
-        async with m1.running():
-            for _ in range(2):
-                joined = await let_join(m2, token_of(m1), reach=reach(m2))
-                assert (joined.members, joined.unreachable) == (("m1",), "")
-                async with m2.running():
-                    await let_join(m2, token_of(m1), reach=reach(m2))
-                    await call_once(m1.identity, m2.peer, "members", m1.membership.offer())
-
-    asyncio.run(main())
+    async with m1.running():
+        for _ in range(2):
+            joined = await let_join(m2, token_of(m1), reach=reach(m2))
+            assert (joined.members, joined.unreachable) == (("m1",), "")
+            async with m2.running():
+                await let_join(m2, token_of(m1), reach=reach(m2))
+                await call_once(m1.identity, m2.peer, "members", m1.membership.offer())
 
 
-def test_an_own_address_that_leads_nowhere_is_refused(m1: Master, m2: Master, m3: Master) -> None:
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            why = f"m1 cannot reach you at {m3.url}: refused the connection; set ha: address"
-            seen = await preview(m2.identity, token, "m2", m3.url, reach=reach(m2))
-            assert seen.refused.startswith(why)
-            with pytest.raises(PeerRefused, match=why):
+@in_a_loop
+async def test_an_own_address_that_leads_nowhere_is_refused(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    async with m1.running():
+        token = token_of(m1)
+        why = f"m1 cannot reach you at {m3.url}: refused the connection; set ha: address"
+        seen = await preview(m2.identity, token, "m2", m3.url, reach=reach(m2))
+        assert seen.refused.startswith(why)
+        with pytest.raises(PeerRefused, match=why):
+            await let_join(m2, token, url=m3.url, reach=reach(m2))
+        async with m3.running():
+            with pytest.raises(PeerRefused, match=f"{m3.url}: another master answers there"):
                 await let_join(m2, token, url=m3.url, reach=reach(m2))
-            async with m3.running():
-                with pytest.raises(PeerRefused, match=f"{m3.url}: another master answers there"):
-                    await let_join(m2, token, url=m3.url, reach=reach(m2))
-            assert m1.trust.peers() == m2.trust.peers() == {}
-            # The token is as good as before.
-            await let_join(m2, token, reach=reach(m2))
-
-    asyncio.run(main())
+        assert m1.trust.peers() == m2.trust.peers() == {}
+        # The token is as good as before.
+        await let_join(m2, token, reach=reach(m2))
     assert m1.trust.peers()["m2"].url == m2.url
 
 
-def test_who_is_reached_later_is_told_so(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_who_is_reached_later_is_told_so(m1: Master, m2: Master, m3: Master) -> None:
     own: dict[str, Any] = {"url": m3.url, "reach": reach(m2, required=False)}
-
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            seen = await preview(m2.identity, token, "m2", **own)
-            assert (seen.refused, seen.unreachable) == ("", "refused the connection")
-            joined = await let_join(m2, token, **own)
-            assert joined.unreachable == "refused the connection"
-
-    asyncio.run(main())
+    async with m1.running():
+        token = token_of(m1)
+        seen = await preview(m2.identity, token, "m2", **own)
+        assert (seen.refused, seen.unreachable) == ("", "refused the connection")
+        joined = await let_join(m2, token, **own)
+        assert joined.unreachable == "refused the connection"
     assert set(m1.trust.peers()) == {"m2"}
 
 
-def test_a_master_is_tried_where_it_is_called(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_master_is_tried_where_it_is_called(m1: Master, m2: Master, m3: Master) -> None:
     """``ha: peers`` on the inviter says where that is."""
     m1.trust = Trust(m1.state_dir, {"m2": m2.url})
-
-    async def main() -> None:
-        async with m1.running():
-            joined = await let_join(m2, token_of(m1), url=m3.url, reach=reach(m2))
-            assert joined.unreachable == ""
-
-    asyncio.run(main())
+    async with m1.running():
+        joined = await let_join(m2, token_of(m1), url=m3.url, reach=reach(m2))
+        assert joined.unreachable == ""
 
 
-def test_joining_again_moves_the_address(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_joining_again_moves_the_address(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m2)
-
-    async def main() -> None:
-        async with m1.running():
-            await let_join(m2, token_of(m1), url=m3.url)
-
-    asyncio.run(main())
+    async with m1.running():
+        await let_join(m2, token_of(m1), url=m3.url)
     assert m1.trust.peers()["m2"].url == m3.url
 
 
-def test_a_refused_member_leaves_the_joiner_untouched(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_refused_member_leaves_the_joiner_untouched(
+    m1: Master, m2: Master, m3: Master
+) -> None:
     """m2 knows an m3 of its own: it may not end up trusting half a group."""
     befriend(m1, m3)
     m2.trust.pin(make_peer("m3", m3.url, m2.identity.certificate))
-
-    async def main() -> None:
-        async with m1.running():
-            with pytest.raises(TrustError, match="m3: pinned already with another certificate"):
-                await let_join(m2, token_of(m1))
-
-    asyncio.run(main())
+    async with m1.running():
+        with pytest.raises(TrustError, match="m3: pinned already with another certificate"):
+            await let_join(m2, token_of(m1))
     assert set(m2.trust.peers()) == {"m3"}
 
 
-def test_who_takes_fewer_masters_than_the_group_has_pins_none(
+@in_a_loop
+async def test_who_takes_fewer_masters_than_the_group_has_pins_none(
     m1: Master, m2: Master, m3: Master
 ) -> None:
     """Nor is a key put in place: with a part of the group pinned it would count as joined."""
@@ -385,24 +344,22 @@ def test_who_takes_fewer_masters_than_the_group_has_pins_none(
     m3.trust = Trust(m3.state_dir, most=2)
     placed: list[Any] = []
 
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            for _ in range(2):
-                with pytest.raises(TrustError) as caught:
-                    await let_join(m3, token, place=placed.append)
-                said = str(caught.value)
-                assert "this group has 2 masters already, and takes 2" in said
-                assert "the other masters list this one already" in said
-            assert (m3.trust.peers(), placed) == ({}, [])
-            m3.trust = Trust(m3.state_dir, most=3)
-            assert set((await let_join(m3, token)).members) == {"m1", "m2"}
-
-    asyncio.run(main())
+    async with m1.running():
+        token = token_of(m1)
+        for _ in range(2):
+            with pytest.raises(TrustError) as caught:
+                await let_join(m3, token, place=placed.append)
+            said = str(caught.value)
+            assert "this group has 2 masters already, and takes 2" in said
+            assert "the other masters list this one already" in said
+        assert (m3.trust.peers(), placed) == ({}, [])
+        m3.trust = Trust(m3.state_dir, most=3)
+        assert set((await let_join(m3, token)).members) == {"m1", "m2"}
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_disk_that_is_full_halfway_leaves_no_half_of_the_group(
+@in_a_loop
+async def test_a_disk_that_is_full_halfway_leaves_no_half_of_the_group(
     m1: Master, m2: Master, m3: Master, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """Who was pinned before that stays."""
@@ -419,16 +376,14 @@ def test_a_disk_that_is_full_halfway_leaves_no_half_of_the_group(
 
     monkeypatch.setattr(m3.trust, "pin", full)
 
-    async def main() -> None:
-        async with m1.running():
-            with pytest.raises(TrustError, match=r"No space left.* list this one already"):
-                await let_join(m3, token_of(m1))
-
-    asyncio.run(main())
+    async with m1.running():
+        with pytest.raises(TrustError, match=r"No space left.* list this one already"):
+            await let_join(m3, token_of(m1))
     assert set(m3.trust.peers()) == ({"m1"} if known else set())
 
 
-def test_a_join_that_fails_removes_no_damaged_file_of_a_member(
+@in_a_loop
+async def test_a_join_that_fails_removes_no_damaged_file_of_a_member(
     m1: Master, m2: Master, m3: Master
 ) -> None:
     """An operator is told to restore it from a backup, and may mend it."""
@@ -437,12 +392,9 @@ def test_a_join_that_fails_removes_no_damaged_file_of_a_member(
     file = m3.state_dir / PEERS_DIR / "m2.json"
     file.write_text(file.read_text()[:-20])
 
-    async def main() -> None:
-        async with m1.running():
-            with pytest.raises(TrustError, match="m2"):
-                await let_join(m3, token_of(m1))
-
-    asyncio.run(main())
+    async with m1.running():
+        with pytest.raises(TrustError, match="m2"):
+            await let_join(m3, token_of(m1))
     assert file.exists()
     assert set(m3.trust.peers()) == set()
 
@@ -469,114 +421,94 @@ def join_request(master: Master, server: Master, token: str, **changes: object) 
 
 
 @pytest.mark.parametrize("what", ["name", "url", "certificate", "mac"])
-def test_the_proof_covers_everything(m1: Master, m2: Master, m3: Master, what: str) -> None:
+@in_a_loop
+async def test_the_proof_covers_everything(m1: Master, m2: Master, m3: Master, what: str) -> None:
     changed = {
         "name": "m3",
         "url": m3.url,
         "certificate": m3.identity.certificate,
         "mac": b"\x00" * 32,
     }
-
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            answer = await raw_call(m1, join_request(m2, m1, token, **{what: changed[what]}))
-            assert b"403" in answer.splitlines()[0]
-            assert m1.trust.peers() == {}
-            answer = await raw_call(m1, join_request(m2, m1, token))
-            assert b"200" in answer.splitlines()[0]
-
-    asyncio.run(main())
+    async with m1.running():
+        token = token_of(m1)
+        answer = await raw_call(m1, join_request(m2, m1, token, **{what: changed[what]}))
+        assert b"403" in answer.splitlines()[0]
+        assert m1.trust.peers() == {}
+        answer = await raw_call(m1, join_request(m2, m1, token))
+        assert b"200" in answer.splitlines()[0]
 
 
 @pytest.mark.parametrize("what", ["invite", "name", "url", "group", "certificate", "mac"])
 @pytest.mark.parametrize("value", [None, 7, "", "../../x", b"\x00", [], {}])
-def test_nonsense_is_refused(m1: Master, m2: Master, what: str, value: object) -> None:
-    async def main() -> None:
-        async with m1.running():
-            answer = await raw_call(m1, join_request(m2, m1, token_of(m1), **{what: value}))
-            assert b"403" in answer.splitlines()[0]
-
-    asyncio.run(main())
+@in_a_loop
+async def test_nonsense_is_refused(m1: Master, m2: Master, what: str, value: object) -> None:
+    async with m1.running():
+        answer = await raw_call(m1, join_request(m2, m1, token_of(m1), **{what: value}))
+        assert b"403" in answer.splitlines()[0]
     assert m1.trust.peers() == {}
 
 
-def test_five_wrong_proofs_end_an_invitation(m1: Master, m2: Master) -> None:
-    async def main() -> None:
-        async with m1.running():
-            token = token_of(m1)
-            for _ in range(5):
-                await raw_call(m1, join_request(m2, m1, token, mac=b"\x00" * 32))
-            with pytest.raises(PeerRefused, match="not known here"):
-                await let_join(m2, token)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_five_wrong_proofs_end_an_invitation(m1: Master, m2: Master) -> None:
+    async with m1.running():
+        token = token_of(m1)
+        for _ in range(5):
+            await raw_call(m1, join_request(m2, m1, token, mac=b"\x00" * 32))
+        with pytest.raises(PeerRefused, match="not known here"):
+            await let_join(m2, token)
 
 
-def test_failed_joins_are_throttled(
+@in_a_loop
+async def test_failed_joins_are_throttled(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        async with m1.running():
-            for _ in range(admission.MAX_FAILED_JOINS):
-                await raw_call(m1, join_request(m2, m1, token_of(m1), invite="0" * 32))
-            with pytest.raises(PeerRefused, match="too many failed joins"):
-                await let_join(m2, token_of(m1))
-            monkeypatch.setattr(admission, "FAILED_JOINS_PERIOD", 0.0)
+    async with m1.running():
+        for _ in range(admission.MAX_FAILED_JOINS):
+            await raw_call(m1, join_request(m2, m1, token_of(m1), invite="0" * 32))
+        with pytest.raises(PeerRefused, match="too many failed joins"):
             await let_join(m2, token_of(m1))
+        monkeypatch.setattr(admission, "FAILED_JOINS_PERIOD", 0.0)
+        await let_join(m2, token_of(m1))
 
-    asyncio.run(main())
 
-
-def test_a_removed_master_stays_out(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_removed_master_stays_out(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m2, m3)
-
-    async def main() -> None:
-        async with m1.running(), m2.running():
-            assert list(await m1.membership.remove("m3")) == []
-            assert set(m1.trust.peers()) == {"m2"}
-            assert set(m2.trust.peers()) == {"m1"}
-            # Neither gossip of one who has not heard nor a token brings that certificate back.
-            stale = {
-                "members": [m3.membership.offer()["self"] | {"certificate": m3.peer.certificate}]
-            }
-            assert m2.membership.absorb(m1.peer, stale).adopted == ()
-            with pytest.raises(PeerRefused, match="was removed from this group"):
-                await let_join(m3, token_of(m1))
-            # Under a new one it is welcome, by the same name.
-            m3.identity = identity.renew(m3.state_dir, "m3")
-            m3.trust.unpin("m2")
+    async with m1.running(), m2.running():
+        assert list(await m1.membership.remove("m3")) == []
+        assert set(m1.trust.peers()) == {"m2"}
+        assert set(m2.trust.peers()) == {"m1"}
+        # Neither gossip of one who has not heard nor a token brings that certificate back.
+        stale = {"members": [m3.membership.offer()["self"] | {"certificate": m3.peer.certificate}]}
+        assert m2.membership.absorb(m1.peer, stale).adopted == ()
+        with pytest.raises(PeerRefused, match="was removed from this group"):
             await let_join(m3, token_of(m1))
-            assert m2.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
+        # Under a new one it is welcome, by the same name.
+        m3.identity = identity.renew(m3.state_dir, "m3")
+        m3.trust.unpin("m2")
+        await let_join(m3, token_of(m1))
+        assert m2.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
 
-    asyncio.run(main())
 
-
-def test_a_master_that_leaves(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_master_that_leaves(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m2, m3)
-
-    async def main() -> None:
-        async with m1.running():
-            unreached = await m3.membership.leave()
-            assert list(unreached) == ["m2"]
-            assert m3.trust.peers() == {}
-            assert set(m1.trust.peers()) == {"m2"}
-            await m2.membership.exchange()
-            assert set(m2.trust.peers()) == {"m1"}
-
-    asyncio.run(main())
+    async with m1.running():
+        unreached = await m3.membership.leave()
+        assert list(unreached) == ["m2"]
+        assert m3.trust.peers() == {}
+        assert set(m1.trust.peers()) == {"m2"}
+        await m2.membership.exchange()
+        assert set(m2.trust.peers()) == {"m1"}
 
 
-def test_a_member_that_moved_is_called_at_its_new_address(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_a_member_that_moved_is_called_at_its_new_address(m1: Master, m2: Master) -> None:
     befriend(m1, m2)
     old = m2.url
-
-    async def main() -> None:
-        async with m1.running():
-            m2.url = old.replace("127.0.0.1", "127.0.0.2")
-            await m2.membership.exchange()
-
-    asyncio.run(main())
+    async with m1.running():
+        m2.url = old.replace("127.0.0.1", "127.0.0.2")
+        await m2.membership.exchange()
     assert m1.trust.peers()["m2"].url == m2.url != old
 
 

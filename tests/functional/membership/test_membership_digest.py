@@ -12,6 +12,7 @@ from saltext_ha.membership import membership
 from saltext_ha.membership.membership import Membership
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import call_once
+from tests.loop import in_a_loop
 from tests.peers import Master, befriend
 
 pytestmark = pytest.mark.core
@@ -106,19 +107,18 @@ def test_a_peer_of_an_older_release_is_told_all(
     assert set(m2.trust.peers()) == {"m1", "m3"}
 
 
-def test_a_state_folder_that_cannot_be_read_any_more_ends_no_exchange(group: list[Master]) -> None:
+@in_a_loop
+async def test_a_state_folder_that_cannot_be_read_any_more_ends_no_exchange(
+    group: list[Master],
+) -> None:
     """The engine would end with it. What was read before is enough."""
     m1, m2, m3 = group
     befriend(m1, m2)
-
-    async def main() -> None:
-        async with m2.running():
-            assert await m1.membership.exchange(brief=True) == {}
-            m1.identity.key_file.unlink()
-            assert await m1.membership.exchange(brief=True) == {}
-            m1.trust.pin(m3.peer)
-            reasons = await m1.membership.exchange(brief=True)
-            assert list(reasons) == ["m3"]
-            assert "cannot be used for TLS" in reasons["m3"]
-
-    asyncio.run(main())
+    async with m2.running():
+        assert await m1.membership.exchange(brief=True) == {}
+        m1.identity.key_file.unlink()
+        assert await m1.membership.exchange(brief=True) == {}
+        m1.trust.pin(m3.peer)
+        reasons = await m1.membership.exchange(brief=True)
+        assert list(reasons) == ["m3"]
+        assert "cannot be used for TLS" in reasons["m3"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from lab.engines import Place, free_port
 from saltext_ha.commands import status as status_command
 from tests.engines import join, run, running, wrong
 from tests.fixtures import named
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
@@ -32,98 +30,84 @@ async def group_of(m1: Place, m2: Place) -> None:
         await two.meets(one)
 
 
-def test_one_that_moves_while_the_other_is_down(m1: Place, m2: Place) -> None:
-    async def main() -> None:
-        await group_of(m1, m2)
-        there = moved(m2)
-        async with running(there):
-            pass
-        async with running(there, m1) as (two, one):
-            await until(
-                lambda: one.parts.trust.peers()["m2"].url == there.config.url, "m1 was told"
-            )
-            await one.meets(two)
-            await two.meets(one)
-
-    asyncio.run(main())
+@in_a_loop
+async def test_one_that_moves_while_the_other_is_down(m1: Place, m2: Place) -> None:
+    await group_of(m1, m2)
+    there = moved(m2)
+    async with running(there):
+        pass
+    async with running(there, m1) as (two, one):
+        await until(lambda: one.parts.trust.peers()["m2"].url == there.config.url, "m1 was told")
+        await one.meets(two)
+        await two.meets(one)
 
 
 @pytest.mark.parametrize("remedy", ["join", "peers"])
-def test_when_both_have_moved_the_note_says_what_helps(
+@in_a_loop
+async def test_when_both_have_moved_the_note_says_what_helps(
     m1: Place, m2: Place, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        await group_of(m1, m2)
-        here, there = moved(m1), moved(m2)
-        async with running(here, there) as (one, two):
-            await until(lambda: one.parts.links["m2"].up is False, "m1 misses m2")
-            assert "moved" not in (await run(here, "status"))["masters"][1]["note"]
-            monkeypatch.setattr(status_command, "LONG", 0.0)
-            status = await run(here, "status")
-            note = status["masters"][1]["note"]
-            assert status["retcode"] == 2
-            assert "refused the connection" in note
-            assert "salt-ha invite there and salt-ha join --token-file - here" in note
-            assert "ha: peers: [{name: m2, url: https://ADDRESS:PORT}]" in note
-            if remedy == "join":
-                await join(there, here)
-                await one.meets(two)
-                await two.meets(one)
-                return
-        told = Place(
-            m1.root,
-            "m1",
-            {**HA, "peers": [{"name": "m2", "url": there.config.url}]},
-            port=here.port,
-        )
-        async with running(told, there) as (one, two):
-            # One direction is enough: the other hears of it.
+    await group_of(m1, m2)
+    here, there = moved(m1), moved(m2)
+    async with running(here, there) as (one, two):
+        await until(lambda: one.parts.links["m2"].up is False, "m1 misses m2")
+        assert "moved" not in (await run(here, "status"))["masters"][1]["note"]
+        monkeypatch.setattr(status_command, "LONG", 0.0)
+        status = await run(here, "status")
+        note = status["masters"][1]["note"]
+        assert status["retcode"] == 2
+        assert "refused the connection" in note
+        assert "salt-ha invite there and salt-ha join --token-file - here" in note
+        assert "ha: peers: [{name: m2, url: https://ADDRESS:PORT}]" in note
+        if remedy == "join":
+            await join(there, here)
             await one.meets(two)
             await two.meets(one)
-
-    asyncio.run(main())
-
-
-def test_another_group_in_the_configuration_is_pointed_out(m1: Place, m2: Place) -> None:
-    async def main() -> None:
-        await group_of(m1, m2)
-        other = Place(m2.root, "m2", {**HA, "group": "test"}, port=m2.port)
-        async with running(m1, other) as (one, two):
-            await one.meets(two)
-            await two.meets(one)
-            status = await run(m1, "status")
-            assert status["state"] == "degraded"
-            assert "ha: group: test" in status["masters"][1]["note"]
-            section = (await run(m1, "check_consistency"))["sections"]["group"]
-            assert section["status"] == "differ"
-            assert section["differences"][0]["values"] == {"m1": "default", "m2": "test"}
-        async with running(m1, m2) as (one, two):
-            await one.meets(two)
-            assert "group" not in (await run(m1, "check_consistency"))["sections"]
-
-    asyncio.run(main())
+            return
+    told = Place(
+        m1.root, "m1", {**HA, "peers": [{"name": "m2", "url": there.config.url}]}, port=here.port
+    )
+    async with running(told, there) as (one, two):
+        # One direction is enough: the other hears of it.
+        await one.meets(two)
+        await two.meets(one)
 
 
-def test_another_name_in_the_configuration_is_pointed_out(m1: Place, m2: Place) -> None:
+@in_a_loop
+async def test_another_group_in_the_configuration_is_pointed_out(m1: Place, m2: Place) -> None:
+    await group_of(m1, m2)
+    other = Place(m2.root, "m2", {**HA, "group": "test"}, port=m2.port)
+    async with running(m1, other) as (one, two):
+        await one.meets(two)
+        await two.meets(one)
+        status = await run(m1, "status")
+        assert status["state"] == "degraded"
+        assert "ha: group: test" in status["masters"][1]["note"]
+        section = (await run(m1, "check_consistency"))["sections"]["group"]
+        assert section["status"] == "differ"
+        assert section["differences"][0]["values"] == {"m1": "default", "m2": "test"}
+    async with running(m1, m2) as (one, two):
+        await one.meets(two)
+        assert "group" not in (await run(m1, "check_consistency"))["sections"]
+
+
+@in_a_loop
+async def test_another_name_in_the_configuration_is_pointed_out(m1: Place, m2: Place) -> None:
     """The name is by default the id of the master, and so often that of its host."""
-
-    async def main() -> None:
-        await group_of(m1, m2)
-        renamed = Place(m2.root, "m2", {**HA, "name": "x2"}, port=m2.port)
-        async with running(m1, renamed) as (one, two):
-            await until(lambda: one.parts.links["m2"].up is True, "m1 meets it")
-            await two.meets(one)
-            for place, said in (
-                (m1, "it calls itself x2: set  ha: name: m2  there again"),
-                (renamed, "it knows this master as m2: set  ha: name: m2  here again"),
-            ):
-                status = await run(place, "status")
-                assert (status["state"], status["retcode"] > 0) == ("degraded", True)
-                assert said in status["masters"][1]["note"], place
-        async with running(m1, m2) as (one, two):
-            await one.meets(two)
-            await two.meets(one)
-            assert not wrong(await run(m1, "status"))
-            assert not wrong(await run(m2, "status"))
-
-    asyncio.run(main())
+    await group_of(m1, m2)
+    renamed = Place(m2.root, "m2", {**HA, "name": "x2"}, port=m2.port)
+    async with running(m1, renamed) as (one, two):
+        await until(lambda: one.parts.links["m2"].up is True, "m1 meets it")
+        await two.meets(one)
+        for place, said in (
+            (m1, "it calls itself x2: set  ha: name: m2  there again"),
+            (renamed, "it knows this master as m2: set  ha: name: m2  here again"),
+        ):
+            status = await run(place, "status")
+            assert (status["state"], status["retcode"] > 0) == ("degraded", True)
+            assert said in status["masters"][1]["note"], place
+    async with running(m1, m2) as (one, two):
+        await one.meets(two)
+        await two.meets(one)
+        assert not wrong(await run(m1, "status"))
+        assert not wrong(await run(m2, "status"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from saltext_ha.transport.removals import Removed
 from tests.engines import join as join_group
 from tests.engines import run, running, until
 from tests.fixtures import named
+from tests.loop import in_a_loop
 from tests.peers import Master, befriend, echo
 
 pytestmark = pytest.mark.usefixtures("no_bus")
@@ -129,60 +129,54 @@ def test_an_expired_certificate_vouches_for_nothing(
         m1.trust.renew("m4", chain)
 
 
-def test_calls_in_both_directions_after_a_renewal(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_calls_in_both_directions_after_a_renewal(m1: Master, m2: Master) -> None:
     befriend(m1, m2)
-
-    async def main() -> None:
-        async with m1.running({"echo": echo}), m2.running({"echo": echo}):
-            await call_once(m1.identity, m2.peer, "echo")
-        pinned = m1.trust.peers()["m2"]
-        renew(m2)
-        renew(m2)
-        async with m1.running({"echo": echo}), m2.running({"echo": echo}):
-            with pytest.raises(PeerUnreachable, match="has it pinned"):
-                await call_once(m2.identity, m1.peer, "echo")
-            with pytest.raises(PeerMistrust, match="another certificate"):
-                await call_once(m1.identity, pinned, "echo")
-            assert m1.trust.renew("m2", await certificates_of(pinned))
-            renewed = m1.trust.peers()["m2"]
-            assert await call_once(m1.identity, renewed, "echo")
-            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
-
-    asyncio.run(main())
+    async with m1.running({"echo": echo}), m2.running({"echo": echo}):
+        await call_once(m1.identity, m2.peer, "echo")
+    pinned = m1.trust.peers()["m2"]
+    renew(m2)
+    renew(m2)
+    async with m1.running({"echo": echo}), m2.running({"echo": echo}):
+        with pytest.raises(PeerUnreachable, match="has it pinned"):
+            await call_once(m2.identity, m1.peer, "echo")
+        with pytest.raises(PeerMistrust, match="another certificate"):
+            await call_once(m1.identity, pinned, "echo")
+        assert m1.trust.renew("m2", await certificates_of(pinned))
+        renewed = m1.trust.peers()["m2"]
+        assert await call_once(m1.identity, renewed, "echo")
+        assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
 
 
-def test_a_renewed_master_introduces_itself(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_a_renewed_master_introduces_itself(m1: Master, m2: Master, m3: Master) -> None:
     """It may be the only one of the two that can reach the other."""
     befriend(m1, m2)
     renewed = renew(m2)
     renew(m3)
 
-    async def main() -> None:
-        async with m1.running({"echo": echo}):
-            for who, name in ((m3, "m2"), (m3, "m3"), (m2, "m1"), (m2, "../m2")):
-                with pytest.raises(PeerRefused, match="follow from none"):
-                    await introduce(who.identity, m1.peer, name)
-            assert m1.trust.peers()["m2"].fingerprint != renewed.fingerprint
-            await introduce(m2.identity, m1.peer, "m2")
-            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
-            await introduce(m2.identity, m1.peer, "m2")
-
-    asyncio.run(main())
+    async with m1.running({"echo": echo}):
+        for who, name in ((m3, "m2"), (m3, "m3"), (m2, "m1"), (m2, "../m2")):
+            with pytest.raises(PeerRefused, match="follow from none"):
+                await introduce(who.identity, m1.peer, name)
+        assert m1.trust.peers()["m2"].fingerprint != renewed.fingerprint
+        await introduce(m2.identity, m1.peer, "m2")
+        assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+        await introduce(m2.identity, m1.peer, "m2")
 
 
-def test_as_many_certificates_as_there_may_be_fit_into_a_request(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_as_many_certificates_as_there_may_be_fit_into_a_request(
+    m1: Master, m2: Master
+) -> None:
     befriend(m1, m2)
-
-    async def main() -> None:
-        for _ in range(succession.MAX_FORMER):
-            renew(m2)
-        with pytest.raises(TrustError, match="too many"):
-            renew(m2)
-        async with m1.running({"echo": echo}):
-            await introduce(m2.identity, m1.peer, "m2")
-            assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
-
-    asyncio.run(main())
+    for _ in range(succession.MAX_FORMER):
+        renew(m2)
+    with pytest.raises(TrustError, match="too many"):
+        renew(m2)
+    async with m1.running({"echo": echo}):
+        await introduce(m2.identity, m1.peer, "m2")
+        assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
 
 
 def test_members_tell_each_other(m1: Master, m2: Master, m3: Master) -> None:
@@ -244,36 +238,30 @@ def test_hearing_of_the_removal_of_a_former_certificate_of_ours(m1: Master, m2: 
     assert m1.trust.removals.notes() == []
 
 
-def test_a_renewed_master_joins_again(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_a_renewed_master_joins_again(m1: Master, m2: Master) -> None:
     """Its old certificate is pinned still: the chain comes with the others that are introduced."""
     befriend(m1, m2)
     renew(m1)
-
-    async def main() -> None:
-        async with m1.running():
-            token = make_token(m1.state_dir, m1.identity, (m1.url,), "prod").encode()
-            await join(m2.identity, m2.trust, token, "m2", m2.url, "prod")
-            assert await call_once(m2.identity, m2.trust.peers()["m1"], "members", {})
-
-    asyncio.run(main())
+    async with m1.running():
+        token = make_token(m1.state_dir, m1.identity, (m1.url,), "prod").encode()
+        await join(m2.identity, m2.trust, token, "m2", m2.url, "prod")
+        assert await call_once(m2.identity, m2.trust.peers()["m1"], "members", {})
     assert m2.trust.peers()["m1"].certificate == m1.identity.certificate
 
 
-def test_a_pinned_certificate_serves_whatever_its_dates_say(
+@in_a_loop
+async def test_a_pinned_certificate_serves_whatever_its_dates_say(
     m1: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(identity, "LIFETIME", datetime.timedelta(days=-1))
         m4 = Master(tmp_path, "m4")
     befriend(m1, m4)
-
-    async def main() -> None:
-        async with m4.running({"echo": echo}), m1.running({"echo": echo}) as listener:
-            await call_once(m1.identity, m4.peer, "echo")
-            await call_once(m4.identity, m1.peer, "echo")
-            assert listener.refused == {}
-
-    asyncio.run(main())
+    async with m4.running({"echo": echo}), m1.running({"echo": echo}) as listener:
+        await call_once(m1.identity, m4.peer, "echo")
+        await call_once(m4.identity, m1.peer, "echo")
+        assert listener.refused == {}
 
 
 # engines
@@ -283,72 +271,62 @@ def both_up(*engines: Engine) -> bool:
     return all(link.up for engine in engines for link in engine.parts.links.values())
 
 
-def test_ha_renew_while_both_run(tmp_path: Path) -> None:
+@in_a_loop
+async def test_ha_renew_while_both_run(tmp_path: Path) -> None:
     patient = HA | {"peer_timeout": 20.0}  # on a busy machine
     p1, p2 = Place(tmp_path, "m1", patient), Place(tmp_path, "m2", patient)
-
-    async def main() -> None:
-        async with running(p1, p2) as (one, two):
-            await join_group(p1, p2)
-            await one.meets(two)
-            await two.meets(one)
-            before = one.parts.identity.fingerprint
-            assert "valid until" in str((await run(p1, "renew", test=True))["notes"])
-            assert one.parts.identity.fingerprint == before
-            done = await run(p1, "renew")
-            assert "m2 knows it" in done["notes"], done
-            now = one.parts.identity.fingerprint
-            assert now != before
-            assert two.parts.trust.peers()["m1"].fingerprint == now
-            assert (await run(p1, "peers"))["self"]["fingerprint"] == now
-            await until(lambda: both_up(one, two), "they have met again")
-
-    asyncio.run(main())
+    async with running(p1, p2) as (one, two):
+        await join_group(p1, p2)
+        await one.meets(two)
+        await two.meets(one)
+        before = one.parts.identity.fingerprint
+        assert "valid until" in str((await run(p1, "renew", test=True))["notes"])
+        assert one.parts.identity.fingerprint == before
+        done = await run(p1, "renew")
+        assert "m2 knows it" in done["notes"], done
+        now = one.parts.identity.fingerprint
+        assert now != before
+        assert two.parts.trust.peers()["m1"].fingerprint == now
+        assert (await run(p1, "peers"))["self"]["fingerprint"] == now
+        await until(lambda: both_up(one, two), "they have met again")
 
 
-def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
+@in_a_loop
+async def test_ha_renew_on_each_while_the_other_is_down(tmp_path: Path) -> None:
     """The hardest case of two: neither has heard of the other's new certificate when they meet."""
     p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
-
-    async def main() -> None:
-        async with running(p1, p2) as (one, two):
-            await join_group(p1, p2)
-            await one.meets(two)
-        for place, other in ((p1, "m2"), (p2, "m1"), (p1, "m2")):
-            async with running(place):
-                done = await run(place, "renew")
-                assert done["retcode"] == 0
-                assert f"{other} has not taken it over yet" in str(done["notes"])
-        async with running(p1, p2) as (one, two):
-            await until(
-                lambda: len(one.parts.links) == 1 and both_up(one, two), "they have met again"
-            )
-            for engine, other in ((one, two), (two, one)):
-                peer = engine.parts.trust.peers()[other.place.name]
-                assert peer.fingerprint == other.parts.identity.fingerprint
-
-    asyncio.run(main())
+    async with running(p1, p2) as (one, two):
+        await join_group(p1, p2)
+        await one.meets(two)
+    for place, other in ((p1, "m2"), (p2, "m1"), (p1, "m2")):
+        async with running(place):
+            done = await run(place, "renew")
+            assert done["retcode"] == 0
+            assert f"{other} has not taken it over yet" in str(done["notes"])
+    async with running(p1, p2) as (one, two):
+        await until(lambda: len(one.parts.links) == 1 and both_up(one, two), "they have met again")
+        for engine, other in ((one, two), (two, one)):
+            peer = engine.parts.trust.peers()[other.place.name]
+            assert peer.fingerprint == other.parts.identity.fingerprint
 
 
-def test_ha_renew_and_another_address_while_the_other_is_down(tmp_path: Path) -> None:
+@in_a_loop
+async def test_ha_renew_and_another_address_while_the_other_is_down(tmp_path: Path) -> None:
     """m1 cannot call m2 where it was, and does not know the certificate that m2 shows."""
     p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
-
-    async def main() -> None:
-        async with running(p1, p2) as (one, two):
-            await join_group(p1, p2)
-            await one.meets(two)
-        p3 = Place(tmp_path, "m2", HA, port=free_port())
-        async with running(p3):
-            await run(p3, "renew")
-        async with running(p1, p3) as (one, two):
-            await one.meets(two)
-            await two.meets(one)
-
-    asyncio.run(main())
+    async with running(p1, p2) as (one, two):
+        await join_group(p1, p2)
+        await one.meets(two)
+    p3 = Place(tmp_path, "m2", HA, port=free_port())
+    async with running(p3):
+        await run(p3, "renew")
+    async with running(p1, p3) as (one, two):
+        await one.meets(two)
+        await two.meets(one)
 
 
-def test_status_tells_in_good_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_status_tells_in_good_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "LIFETIME", datetime.timedelta(days=59))
     p1 = Place(tmp_path, "m1", HA)
     monkeypatch.setattr(identity, "LIFETIME", datetime.timedelta(days=61))
@@ -358,22 +336,20 @@ def test_status_tells_in_good_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(identity, "LIFETIME", datetime.timedelta(days=days))
         identity.load_or_create(place.config.state_dir, place.name)
 
-    async def main() -> None:
-        async with running(p1, p2) as (one, two):
-            await join_group(p1, p2)
-            await one.meets(two)
-            await two.meets(one)
-            status = await run(p2, "status")
-            notes = {row["name"]: row["note"] for row in status["masters"]}
-            assert "ends on" in notes["m1"]
-            assert "salt-run ha.renew" in notes["m1"]
-            assert notes["m2"] == ""
-            assert status["state"] == "degraded"
-
-    asyncio.run(main())
+    async with running(p1, p2) as (one, two):
+        await join_group(p1, p2)
+        await one.meets(two)
+        await two.meets(one)
+        status = await run(p2, "status")
+        notes = {row["name"]: row["note"] for row in status["masters"]}
+        assert "ends on" in notes["m1"]
+        assert "salt-run ha.renew" in notes["m1"]
+        assert notes["m2"] == ""
+        assert status["state"] == "degraded"
 
 
-def test_the_way_back_with_an_ended_certificate(
+@in_a_loop
+async def test_the_way_back_with_an_ended_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ``ha.status`` and ``ha.renew`` say is done in that order, without a restart."""
@@ -381,25 +357,21 @@ def test_the_way_back_with_an_ended_certificate(
     with monkeypatch.context() as patch:
         patch.setattr(identity, "LIFETIME", datetime.timedelta(days=-1))
         identity.load_or_create(p1.config.state_dir, p1.name)
-
-    async def main() -> None:
-        async with running(p1, p2) as (one, two):
-            await join_group(p1, p2)
-            await one.meets(two)
-            await two.meets(one)
-            rows = (await run(p2, "status"))["masters"]
-            note = next(row["note"] for row in rows if row["name"] == "m1")
-            assert identity.ANEW in note
-            refused = await run(p1, "renew")
-            assert identity.ANEW in refused["error"]
-            assert "restart" not in identity.ANEW
-            left = await run(p1, "leave")
-            assert left["retcode"] == 0, left
-            await until(lambda: not one.parts.links and not two.parts.links, "both are alone")
-            await join_group(p2, p1)
-            await one.meets(two)
-            await two.meets(one)
-            notes = [row["note"] for row in (await run(p2, "status"))["masters"]]
-            assert notes == ["", ""]
-
-    asyncio.run(main())
+    async with running(p1, p2) as (one, two):
+        await join_group(p1, p2)
+        await one.meets(two)
+        await two.meets(one)
+        rows = (await run(p2, "status"))["masters"]
+        note = next(row["note"] for row in rows if row["name"] == "m1")
+        assert identity.ANEW in note
+        refused = await run(p1, "renew")
+        assert identity.ANEW in refused["error"]
+        assert "restart" not in identity.ANEW
+        left = await run(p1, "leave")
+        assert left["retcode"] == 0, left
+        await until(lambda: not one.parts.links and not two.parts.links, "both are alone")
+        await join_group(p2, p1)
+        await one.meets(two)
+        await two.meets(one)
+        notes = [row["note"] for row in (await run(p2, "status"))["masters"]]
+        assert notes == ["", ""]

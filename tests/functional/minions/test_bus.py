@@ -16,7 +16,7 @@ from lab.engines import Engine, Place
 from saltext_ha.minions import own_jobs
 from saltext_ha.minions.job_specs import WHERE, JobSpec
 from tests.engines import run, running
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
@@ -102,35 +102,29 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_events_of_any_size_are_not_kept(tmp_path: Path, kind: str) -> None:
+@in_a_loop
+async def test_events_of_any_size_are_not_kept(tmp_path: Path, kind: str) -> None:
     place = Place(tmp_path, "m1")
-
-    async def main() -> None:
-        async with running(place) as (engine,):
-            engine.parts.returns.expect([JID], 300, lambda value: value)
+    async with running(place) as (engine,):
+        engine.parts.returns.expect([JID], 300, lambda value: value)
+        await idle(engine)
+        with grown() as found:
+            for number in range(40):
+                engine.parts.bus.tell(*flood(kind, number))
             await idle(engine)
-            with grown() as found:
-                for number in range(40):
-                    engine.parts.bus.tell(*flood(kind, number))
-                await idle(engine)
-            assert found.held < 2 * MB, f"{found.held / MB:.0f} MB are kept"
-
-    asyncio.run(main())
+        assert found.held < 2 * MB, f"{found.held / MB:.0f} MB are kept"
 
 
 @pytest.mark.parametrize("kind", ["run", "long run"])
-def test_what_comes_before_it_is_waited_for_is_not_kept(tmp_path: Path, kind: str) -> None:
+@in_a_loop
+async def test_what_comes_before_it_is_waited_for_is_not_kept(tmp_path: Path, kind: str) -> None:
     place = Place(tmp_path, "m1")
-
-    async def main() -> None:
-        async with running(place) as (engine,):
-            with engine.parts.bus.subscribe("salt/run/"), grown() as found:
-                for number in range(40):
-                    engine.parts.bus.tell(*flood(kind, number))
-                await idle(engine)
-            assert found.held < 2 * MB, f"{found.held / MB:.0f} MB are kept"
-
-    asyncio.run(main())
+    async with running(place) as (engine,):
+        with engine.parts.bus.subscribe("salt/run/"), grown() as found:
+            for number in range(40):
+                engine.parts.bus.tell(*flood(kind, number))
+            await idle(engine)
+        assert found.held < 2 * MB, f"{found.held / MB:.0f} MB are kept"
 
 
 def where(jid: str, minion_id: str, bent: bool = False) -> tuple[str, dict[str, Any]]:
@@ -140,61 +134,55 @@ def where(jid: str, minion_id: str, bent: bool = False) -> tuple[str, dict[str, 
     return f"salt/job/{jid}/ret/{minion_id}", {"id": minion_id, "return": value, "jid": jid}
 
 
-def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
+@in_a_loop
+async def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
     """Whoever has a part in a job knows its id, and can return it under any name."""
     place = Place(tmp_path, "m1")
+    async with running(place) as (engine,):
+        parts, jobs = engine.parts, engine.made.jobs
 
-    async def main() -> None:
-        async with running(place) as (engine,):
-            parts, jobs = engine.parts, engine.made.jobs
+        def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
+            # Faster than the publisher tells for whom it is.
+            for number in range(3_000):
+                parts.bus.tell(*where(jid, f"forged{number}", bent=True))
+            return ["evil", "web1", "web2"]
 
-            def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
-                # Faster than the publisher tells for whom it is.
-                for number in range(3_000):
-                    parts.bus.tell(*where(jid, f"forged{number}", bent=True))
-                return ["evil", "web1", "web2"]
-
-            jobs.here.publish = publish
-            work = asyncio.ensure_future(jobs.run(JobSpec(WHERE, glob="*"), 10))
-            await until(lambda: bool(jobs.here._running), "it is begun")
-            with grown() as found:
-                (jid,) = jobs.here._running
-                await until(lambda: parts.returns.targeted(jid) is not None, "it is known for whom")
-                for minion_id in ("evil", "web1", "web2"):
-                    parts.bus.tell(*where(jid, minion_id, bent=minion_id == "evil"))
-                answers, strays = await work
-            assert found.held < 10 * MB, f"{found.held / MB:.0f} MB are kept"
-            told = answers["m1"]
-            assert not told.error
-            assert told.returned.keys() == told.targeted == {"evil", "web1", "web2"}
-            assert told.returned["web1"][1]["type"] == "failover"
-            assert strays == []
-            assert "answered more" in (await run(place, "status"))["masters"][0]["note"]
-
-    asyncio.run(main())
+        jobs.here.publish = publish
+        work = asyncio.ensure_future(jobs.run(JobSpec(WHERE, glob="*"), 10))
+        await until(lambda: bool(jobs.here._running), "it is begun")
+        with grown() as found:
+            (jid,) = jobs.here._running
+            await until(lambda: parts.returns.targeted(jid) is not None, "it is known for whom")
+            for minion_id in ("evil", "web1", "web2"):
+                parts.bus.tell(*where(jid, minion_id, bent=minion_id == "evil"))
+            answers, strays = await work
+        assert found.held < 10 * MB, f"{found.held / MB:.0f} MB are kept"
+        told = answers["m1"]
+        assert not told.error
+        assert told.returned.keys() == told.targeted == {"evil", "web1", "web2"}
+        assert told.returned["web1"][1]["type"] == "failover"
+        assert strays == []
+        assert "answered more" in (await run(place, "status"))["masters"][0]["note"]
 
 
-def test_what_was_returned_is_forgotten_after_the_job(
+@in_a_loop
+async def test_what_was_returned_is_forgotten_after_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_jobs, "PUBLISHING", 0.1)
     monkeypatch.setattr(own_jobs, "AFTERWARDS", 0.1)
     place = Place(tmp_path, "m1")
+    async with running(place) as (engine,):
+        parts, jobs = engine.parts, engine.made.jobs
+        sent: list[str] = []
 
-    async def main() -> None:
-        async with running(place) as (engine,):
-            parts, jobs = engine.parts, engine.made.jobs
-            sent: list[str] = []
+        def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
+            sent.append(jid)
+            parts.bus.tell(*where(jid, "web1"))
+            return ["web1"]
 
-            def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
-                sent.append(jid)
-                parts.bus.tell(*where(jid, "web1"))
-                return ["web1"]
-
-            jobs.here.publish = publish
-            answers, _ = await jobs.run(JobSpec(WHERE, glob="*"), 0.5)
-            assert answers["m1"].returned.keys() == {"web1"}
-            await until(lambda: parts.returns.count(sent[0]) == 0, "it is forgotten")
-            assert parts.room.held == 0
-
-    asyncio.run(main())
+        jobs.here.publish = publish
+        answers, _ = await jobs.run(JobSpec(WHERE, glob="*"), 0.5)
+        assert answers["m1"].returned.keys() == {"web1"}
+        await until(lambda: parts.returns.count(sent[0]) == 0, "it is forgotten")
+        assert parts.room.held == 0

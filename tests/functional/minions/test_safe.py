@@ -13,6 +13,7 @@ from lab.engines import Engine, Place
 from saltext_ha.minions import reports
 from saltext_ha.minions.job_specs import JobSpec
 from tests.engines import met, run
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
@@ -65,7 +66,8 @@ def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) ->
         "text",
     ],
 )
-def test_one_hostile_minion_is_the_problem_that_is_named(tmp_path: Path, bad: Any) -> None:
+@in_a_loop
+async def test_one_hostile_minion_is_the_problem_that_is_named(tmp_path: Path, bad: Any) -> None:
     one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
     two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
     ids = ["evil", "web1", "web2"]
@@ -73,27 +75,25 @@ def test_one_hostile_minion_is_the_problem_that_is_named(tmp_path: Path, bad: An
         key_folders.plant(place.pki_dir, ids)
     there = ("127.0.0.1", "127.0.0.2")
 
-    async def main() -> None:
-        async with met(one, two) as (m1, m2):
-            sound = {"web1": report(there[0], *there), "web2": report(there[0], *there)}
-            evil = {**report(there[0], *there), **bad} if isinstance(bad, dict) else bad
-            error = ("salt/job/{jid}/prog/x", {"error": "x", "minions": 5})
-            minions(m1, {"evil": evil, **sound}, error)
-            minions(m2, {})
-            answer = await run(one, "failover_safe", master="m1")
-            assert answer["minions"] == {"accepted": 3, "answered": 3}
-            about = [r for m in answer["masters"] for r in m["reasons"] if r["about"] == "minions"]
-            assert [each["minions"] for each in about] == [["evil"]], about
-            assert about[0]["unknown"]
-            assert len(about[0]["text"]) < 1_000
-            # Asked by the other master it is the same.
-            other = await run(two, "failover_safe", master="m1")
-            assert other["minions"] == {"accepted": 3, "answered": 3}
-
-    asyncio.run(main())
+    async with met(one, two) as (m1, m2):
+        sound = {"web1": report(there[0], *there), "web2": report(there[0], *there)}
+        evil = {**report(there[0], *there), **bad} if isinstance(bad, dict) else bad
+        error = ("salt/job/{jid}/prog/x", {"error": "x", "minions": 5})
+        minions(m1, {"evil": evil, **sound}, error)
+        minions(m2, {})
+        answer = await run(one, "failover_safe", master="m1")
+        assert answer["minions"] == {"accepted": 3, "answered": 3}
+        about = [r for m in answer["masters"] for r in m["reasons"] if r["about"] == "minions"]
+        assert [each["minions"] for each in about] == [["evil"]], about
+        assert about[0]["unknown"]
+        assert len(about[0]["text"]) < 1_000
+        # Asked by the other master it is the same.
+        other = await run(two, "failover_safe", master="m1")
+        assert other["minions"] == {"accepted": 3, "answered": 3}
 
 
-def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> None:
+@in_a_loop
+async def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> None:
     """It says that it met m1 at the address of m2; the others know both."""
     one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
     two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
@@ -101,16 +101,13 @@ def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> None:
         key_folders.plant(place.pki_dir, ["evil", "web1"])
     there = ("127.0.0.1", "127.0.0.2")
 
-    async def main() -> None:
-        async with met(one, two) as (m1, m2):
-            minions(m1, {"evil": report(there[1], *there)})
-            minions(m2, {"web1": report(there[1], *there)})
-            answer = await run(one, "failover_safe", master="m1")
-            assert answer["minions"] == {"accepted": 2, "answered": 2}
-            reasons = [r for m in answer["masters"] for r in m["reasons"]]
-            assert [each for each in reasons if each["about"] == "minions"] == []
-
-    asyncio.run(main())
+    async with met(one, two) as (m1, m2):
+        minions(m1, {"evil": report(there[1], *there)})
+        minions(m2, {"web1": report(there[1], *there)})
+        answer = await run(one, "failover_safe", master="m1")
+        assert answer["minions"] == {"accepted": 2, "answered": 2}
+        reasons = [r for m in answer["masters"] for r in m["reasons"]]
+        assert [each for each in reasons if each["about"] == "minions"] == []
 
 
 def test_a_master_that_no_minion_is_configured_with_is_none_to_fall_back_on(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from lab.key_folders import public_keys
 from saltext_ha.transport.client import call_once
 from tests import peers
+from tests.loop import in_a_loop
 from tests.processes import ACCEPTED, PENDING, REJECTED, Group
 
 KEYS = dict(zip((f"web{number}" for number in range(4)), public_keys(7), strict=False))
@@ -65,7 +65,8 @@ def test_a_clock_jumps_between_decisions(group: Group, there: float) -> None:
 
 
 @pytest.mark.parametrize("years", [-60, 100])
-def test_masters_whose_clocks_are_years_apart_talk(
+@in_a_loop
+async def test_masters_whose_clocks_are_years_apart_talk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
 ) -> None:
     """
@@ -85,10 +86,7 @@ def test_masters_whose_clocks_are_years_apart_talk(
         m2 = peers.Master(tmp_path, "m2")
     peers.befriend(m1, m2)
 
-    async def main() -> None:
-        async with m1.running({"echo": peers.echo}), m2.running({"echo": peers.echo}):
-            for one, other in ((m1, m2), (m2, m1)):
-                answer = await call_once(one.identity, other.peer, "echo")
-                assert answer["caller"] == one.name
-
-    asyncio.run(main())
+    async with m1.running({"echo": peers.echo}), m2.running({"echo": peers.echo}):
+        for one, other in ((m1, m2), (m2, m1)):
+            answer = await call_once(one.identity, other.peer, "echo")
+            assert answer["caller"] == one.name

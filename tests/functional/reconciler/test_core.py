@@ -20,7 +20,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from tests.functional.keepers import Master
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 MANY = [f"web{number:04}" for number in range(2 * BATCH + 20)]
 
@@ -42,27 +42,24 @@ def assert_all_held(m1: Master) -> None:
     assert sorted(m1.replica.held.all()) == MANY
 
 
-def test_what_is_found_first_is_published_first(m1: Master) -> None:
+@in_a_loop
+async def test_what_is_found_first_is_published_first(m1: Master) -> None:
     for name in MANY:
         m1.knock(name)
     published: list[int] = []
     asked: list[int] = []
+    loop = asyncio.get_running_loop()
 
-    async def act() -> None:
-        loop = asyncio.get_running_loop()
+    def publish(records: Sequence[Record]) -> None:
+        published.append(len(records))
+        if len(published) == 1:  # somebody else wants the keeper now
+            waiting.append(loop.create_task(here.run(lambda: asked.append(len(published)))))
 
-        def publish(records: Sequence[Record]) -> None:
-            published.append(len(records))
-            if len(published) == 1:  # somebody else wants the keeper now
-                waiting.append(loop.create_task(here.run(lambda: asked.append(len(published)))))
-
-        waiting: list[asyncio.Task[None]] = []
-        here = Core(m1.keeper, publish)
-        await here.scan()
-        await asyncio.gather(*waiting)
-        here.close()
-
-    asyncio.run(act())
+    waiting: list[asyncio.Task[None]] = []
+    here = Core(m1.keeper, publish)
+    await here.scan()
+    await asyncio.gather(*waiting)
+    here.close()
     assert sum(published) == len(MANY)
     assert max(published) <= BATCH
     assert asked
@@ -94,7 +91,8 @@ def test_a_store_that_cannot_be_read_is_not_asked_for_each_id(
     assert m1.keeper.work.ids() == []
 
 
-def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> None:
+@in_a_loop
+async def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> None:
     for name in MANY:
         m1.knock(name, state=ACCEPTED)
     m1.settle()
@@ -104,32 +102,30 @@ def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) -> Non
     asked: list[int] = []
     apply = m1.store.apply
 
-    async def act() -> None:
-        loop = asyncio.get_running_loop()
-        here = Core(m1.keeper, lambda records: None)
-        waiting: list[asyncio.Task[None]] = []
+    loop = asyncio.get_running_loop()
+    here = Core(m1.keeper, lambda records: None)
+    waiting: list[asyncio.Task[None]] = []
 
-        def ask() -> None:
-            waiting.append(loop.create_task(here.run(lambda: asked.append(len(begun)))))
+    def ask() -> None:
+        waiting.append(loop.create_task(here.run(lambda: asked.append(len(begun)))))
 
-        def counted(changes: Sequence[Change]) -> Outcome:
-            if not begun:  # somebody else wants the keeper now
-                loop.call_soon_threadsafe(ask)
-            begun.append(len(changes))
-            return apply(changes)
+    def counted(changes: Sequence[Change]) -> Outcome:
+        if not begun:  # somebody else wants the keeper now
+            loop.call_soon_threadsafe(ask)
+        begun.append(len(changes))
+        return apply(changes)
 
-        m1.store.apply = counted  # type: ignore[method-assign]
-        await here.order(m1.keeper.adopt)
-        await asyncio.gather(*waiting)
-        here.close()
-
-    asyncio.run(act())
+    m1.store.apply = counted  # type: ignore[method-assign]
+    await here.order(m1.keeper.adopt)
+    await asyncio.gather(*waiting)
+    here.close()
     assert sum(begun) == len(MANY)
     assert asked[0] < len(begun)
     assert len(m1.files()) == len(MANY)
 
 
-def test_portions_are_weighed_together(m1: Master) -> None:
+@in_a_loop
+async def test_portions_are_weighed_together(m1: Master) -> None:
     accept_many(m1)
     for name in MANY:
         m1.remove(name)
@@ -140,17 +136,15 @@ def test_portions_are_weighed_together(m1: Master) -> None:
         m1.knock(name, state=ACCEPTED)
     published: list[Record] = []
 
-    async def act() -> None:
-        here = Core(m1.keeper, published.extend)
-        await here.scan()
-        here.close()
-
-    asyncio.run(act())
+    here = Core(m1.keeper, published.extend)
+    await here.scan()
+    here.close()
     assert published == []
     assert_all_held(m1)
 
 
-def test_what_is_gone_is_weighed_when_the_pass_is_over(
+@in_a_loop
+async def test_what_is_gone_is_weighed_when_the_pass_is_over(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second look between two portions would find the first of them small enough to believe."""
@@ -167,39 +161,34 @@ def test_what_is_gone_is_weighed_when_the_pass_is_over(
 
     monkeypatch.setattr(m1.keeper, "observe", slowly)
 
-    async def act() -> None:
-        here = Core(m1.keeper, published.extend)
-        await here.scan()
-        await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
-        here.close()
-
-    asyncio.run(act())
+    here = Core(m1.keeper, published.extend)
+    await here.scan()
+    await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
+    here.close()
     assert published == []
     assert_all_held(m1)
 
 
-def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Master) -> None:
+@in_a_loop
+async def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Master) -> None:
     """What the pass found gone is little enough to believe; the rest follows while it settles."""
     accept_many(m1)
     published: list[Record] = []
-
-    async def act() -> None:
-        here = Core(m1.keeper, published.extend)
-        await here.run(m1.store.touched)
-        for name in MANY[:BATCH]:
-            m1.remove(name)
-        await here.scan()
-        for name in MANY[BATCH:]:
-            m1.remove(name)
-        await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
-        here.close()
-
-    asyncio.run(act())
+    here = Core(m1.keeper, published.extend)
+    await here.run(m1.store.touched)
+    for name in MANY[:BATCH]:
+        m1.remove(name)
+    await here.scan()
+    for name in MANY[BATCH:]:
+        m1.remove(name)
+    await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
+    here.close()
     assert published == []
     assert_all_held(m1)
 
 
-def test_keys_that_vanish_are_believed_though_the_folder_never_rests(
+@in_a_loop
+async def test_keys_that_vanish_are_believed_though_the_folder_never_rests(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     m1.knock("web1", state=ACCEPTED)
@@ -208,14 +197,11 @@ def test_keys_that_vanish_are_believed_though_the_folder_never_rests(
     monkeypatch.setattr(core, "PATIENCE", 0.5)
     monkeypatch.setattr(m1.store, "touched", lambda: True)
 
-    async def act() -> None:
-        here = Core(m1.keeper, published.extend)
-        m1.remove("web1")
-        await here.scan()
-        await until(lambda: bool(published), "the deletion is recorded")
-        here.close()
-
-    asyncio.run(act())
+    here = Core(m1.keeper, published.extend)
+    m1.remove("web1")
+    await here.scan()
+    await until(lambda: bool(published), "the deletion is recorded")
+    here.close()
     assert [record.state for record in published] == [DELETED]
 
 
@@ -230,7 +216,8 @@ def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
     assert m1.state(portions[0][0]) == PENDING
 
 
-def test_what_an_event_said_is_kept_until_it_can_be_written_down(
+@in_a_loop
+async def test_what_an_event_said_is_kept_until_it_can_be_written_down(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deleted, and knocked again: the key folders look as before."""
@@ -249,17 +236,14 @@ def test_what_an_event_said_is_kept_until_it_can_be_written_down(
 
     transaction = m1.replica.transaction
 
-    async def act() -> None:
-        here = Core(m1.keeper, lambda records: None)
-        monkeypatch.setattr(work_queue, "RETRY", 0.1)
-        monkeypatch.setattr(m1.replica, "transaction", full)
-        await here.hinted([Hint(name, "alice", True) for name in ("web1", "web2")])
-        assert here.problem
-        monkeypatch.setattr(m1.replica, "transaction", transaction)
-        await until(lambda: not here.problem, "it was tried again")
-        here.close()
-
-    asyncio.run(act())
+    here = Core(m1.keeper, lambda records: None)
+    monkeypatch.setattr(work_queue, "RETRY", 0.1)
+    monkeypatch.setattr(m1.replica, "transaction", full)
+    await here.hinted([Hint(name, "alice", True) for name in ("web1", "web2")])
+    assert here.problem
+    monkeypatch.setattr(m1.replica, "transaction", transaction)
+    await until(lambda: not here.problem, "it was tried again")
+    here.close()
     m1.restart()
     for name in ("web1", "web2"):
         lines = m1.replica.history.lines(name)
@@ -339,22 +323,19 @@ def test_an_id_that_cannot_be_read_holds_up_no_other(
     asyncio.run(act())
 
 
-def test_once_closed_nothing_is_begun_any_more(m1: Master) -> None:
+@in_a_loop
+async def test_once_closed_nothing_is_begun_any_more(m1: Master) -> None:
     """Also where work was due, and some was under way."""
     m1.knock("web1")
     wrong: list[dict[str, Any]] = []
-
-    async def act() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told))
-        here = Core(m1.keeper, lambda _: None)
-        await here.scan()
-        m1.keeper.work.add(["web1"])
-        under_way = asyncio.ensure_future(here.run(time.sleep, 0.2))
-        await asyncio.sleep(0.05)
-        under_way.cancel()
-        here.close()
-        await asyncio.sleep(work_queue.SETTLE + 0.3)
-
-    asyncio.run(act())
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: wrong.append(told))
+    here = Core(m1.keeper, lambda _: None)
+    await here.scan()
+    m1.keeper.work.add(["web1"])
+    under_way = asyncio.ensure_future(here.run(time.sleep, 0.2))
+    await asyncio.sleep(0.05)
+    under_way.cancel()
+    here.close()
+    await asyncio.sleep(work_queue.SETTLE + 0.3)
     gc.collect()
     assert wrong == []

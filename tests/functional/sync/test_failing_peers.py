@@ -20,7 +20,7 @@ from saltext_ha.transport.listener import Handler, PeerListener
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
 from tests.engines import delete, met, places, run, there
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -93,66 +93,61 @@ WAYS = (dead, silent, estranged, refusing, senseless, failing_later)
 
 
 @pytest.mark.parametrize("failing", WAYS, ids=[way.__name__ for way in WAYS])
-def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
+@in_a_loop
+async def test_a_lost_replica_does_not_wait_for_ever_for_peers_that_fail(
     tmp_path: Path, failing: Failing
 ) -> None:
     # Peers are asked in the order of their names.
     first, one, two, last = places(tmp_path, "m0", "m1", "m2", "m3")
     plant(one.pki_dir, ["web1", "web2"])
     plant(two.pki_dir, ["web1"])
-
-    async def act() -> None:
-        async with AsyncExitStack() as stack:
-            m2 = await stack.enter_async_context(Engine(two))
-            await delete(m2, "web1")
-            befriend(one, two)
-            for place in (first, last):
-                Trust(one.config.state_dir).pin(place.peer)
-                await stack.enter_async_context(failing(place, one))
-            m1 = await stack.enter_async_context(Engine(one))
-            assert set(m1.parts.trust.peers()) == {"m0", "m2", "m3"}
-            await until(lambda: not m1.parts.core.mode.lost, "rebuilt", 60)
-            # What the one that answers knows was learnt before the key folder was taken for news.
-            await until(lambda: there(one) == there(two) == {"web2"}, "as m2 said", 60)
-
-    asyncio.run(act())
+    async with AsyncExitStack() as stack:
+        m2 = await stack.enter_async_context(Engine(two))
+        await delete(m2, "web1")
+        befriend(one, two)
+        for place in (first, last):
+            Trust(one.config.state_dir).pin(place.peer)
+            await stack.enter_async_context(failing(place, one))
+        m1 = await stack.enter_async_context(Engine(one))
+        assert set(m1.parts.trust.peers()) == {"m0", "m2", "m3"}
+        await until(lambda: not m1.parts.core.mode.lost, "rebuilt", 60)
+        # What the one that answers knows was learnt before the key folder was taken for news.
+        await until(lambda: there(one) == there(two) == {"web2"}, "as m2 said", 60)
 
 
-def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
+@in_a_loop
+async def test_who_shares_a_store_is_asked_of_all_at_once(tmp_path: Path) -> None:
     # Nobody's time runs out here: whoever is asked after one that does not answer never is.
     (one,) = places(tmp_path, "m1", ha={"peer_timeout": 300})
     hanging, refuses = places(tmp_path, "m2", "m4", "m5"), Place(tmp_path, "m3")
     asked: set[str] = set()
+    answer = asyncio.Event()
 
-    async def act() -> None:
-        answer = asyncio.Event()
+    def hangs(place: Place) -> Handler:
+        async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            asked.add(place.name)
+            await answer.wait()
+            return {}
 
-        def hangs(place: Place) -> Handler:
-            async def signature(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-                asked.add(place.name)
-                await answer.wait()
-                return {}
+        return signature
 
-            return signature
-
-        async with AsyncExitStack() as stack:
-            for place in (*hanging, refuses):
-                Trust(one.config.state_dir).pin(place.peer)
-                # A link that is refused its greeting asks for nothing else.
-                handlers = {"signature": hangs(place)} if place in hanging else {}
-                await stack.enter_async_context(listening(place, handlers, one))
-            m1 = await stack.enter_async_context(Engine(one))
-            await until(lambda: len(m1.parts.links) == 4, "it knows all")
-            checking = asyncio.ensure_future(m1.parts.shared_store.check_all())
-            await until(lambda: asked == {place.name for place in hanging}, "all are asked")
-            answer.set()
-            await checking  # one refused, which is no error
-            assert m1.parts.core.mode.never == ""
-
-    asyncio.run(act())
+    async with AsyncExitStack() as stack:
+        for place in (*hanging, refuses):
+            Trust(one.config.state_dir).pin(place.peer)
+            # A link that is refused its greeting asks for nothing else.
+            handlers = {"signature": hangs(place)} if place in hanging else {}
+            await stack.enter_async_context(listening(place, handlers, one))
+        m1 = await stack.enter_async_context(Engine(one))
+        await until(lambda: len(m1.parts.links) == 4, "it knows all")
+        checking = asyncio.ensure_future(m1.parts.shared_store.check_all())
+        await until(lambda: asked == {place.name for place in hanging}, "all are asked")
+        answer.set()
+        await checking  # one refused, which is no error
+        assert m1.parts.core.mode.never == ""
 
 
-def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
+@in_a_loop
+async def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As over a slow network, while a change is on its way."""
@@ -171,33 +166,27 @@ def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
         asked.discard(listener.port)
         return await answer(listener, request, connection)
 
-    async def main() -> None:
-        async with met(own, *others) as (m1, *_):
-            monkeypatch.setattr(PeerListener, "_answer", late)
-            plant(own.pki_dir, ["web1"])
-            await m1.notice("web1")
-            rows = (await run(own, "status"))["masters"]
-            assert [row["behind"] for row in rows] == [0, 1, 1, 1]
-        assert most == len(others)
-
-    asyncio.run(main())
+    async with met(own, *others) as (m1, *_):
+        monkeypatch.setattr(PeerListener, "_answer", late)
+        plant(own.pki_dir, ["web1"])
+        await m1.notice("web1")
+        rows = (await run(own, "status"))["masters"]
+        assert [row["behind"] for row in rows] == [0, 1, 1, 1]
+    assert most == len(others)
 
 
-def test_reasons_that_alternate_do_not_fill_the_log(
+@in_a_loop
+async def test_reasons_that_alternate_do_not_fill_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, away = places(tmp_path, "m1", "m2", ha={"sync_interval": 600, "peer_timeout": 0.3})
     befriend(own, away)
-
-    async def main() -> None:
-        async with Engine(own) as m1:
-            await until(lambda: "m2" in m1.parts.links, "it knows m2")
-            for fails in (dead, silent) * 3:
-                async with fails(away, own):
-                    with contextlib.suppress(PeerUnreachable):
-                        await m1.link(away).exchange()
-            assert m1.link(away).error.endswith("timed out")
-
-    asyncio.run(main())
+    async with Engine(own) as m1:
+        await until(lambda: "m2" in m1.parts.links, "it knows m2")
+        for fails in (dead, silent) * 3:
+            async with fails(away, own):
+                with contextlib.suppress(PeerUnreachable):
+                    await m1.link(away).exchange()
+        assert m1.link(away).error.endswith("timed out")
     said = [line for line in caplog.messages if line.startswith("ha peer")]
     assert ["refused" in said[0], "timed out" in said[1], len(said)] == [True, True, 2], said

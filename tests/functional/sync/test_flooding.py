@@ -52,7 +52,7 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import running
 from tests.fixtures import named
 from tests.keys import public_key
-from tests.loop import until
+from tests.loop import in_a_loop, until
 from tests.peers import Master, befriend, echo, http, raw_call
 
 pytestmark = pytest.mark.usefixtures("no_bus")
@@ -74,89 +74,79 @@ def test_a_successor_signed_as_nobody_signs(m1: Master) -> None:
         succession.after(known, [known, bent])
 
 
-def test_a_page_that_is_nowhere(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_page_that_is_nowhere(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
-
-    async def main() -> None:
-        async with running(place):
-            for after in ("xyz", "00"):
-                with pytest.raises(HaError, match="no page"):
-                    await asyncio.to_thread(
-                        control_client.request,
-                        place.config.control_socket,
-                        "knowledge",
-                        {"after": after},
-                    )
-
-    asyncio.run(main())
+    async with running(place):
+        for after in ("xyz", "00"):
+            with pytest.raises(HaError, match="no page"):
+                await asyncio.to_thread(
+                    control_client.request,
+                    place.config.control_socket,
+                    "knowledge",
+                    {"after": after},
+                )
 
 
 # -- connections
 
 
-def test_one_address_only_keeps_itself_out(m1: Master) -> None:
+@in_a_loop
+async def test_one_address_only_keeps_itself_out(m1: Master) -> None:
     """A peer whose handshake takes long is not pushed out by who opens many connections."""
-
-    async def main() -> None:
-        async with m1.running(limits=Limits(max_handshakes=4)) as listener:
-            there = listener._http.acceptor.handshakes
-            slow = await asyncio.open_connection("127.0.0.1", m1.port)
-            await until(lambda: len(there) == 1)
-            flood = [
-                await asyncio.open_connection("127.0.0.1", m1.port, local_addr=("127.0.0.66", 0))
-                for _ in range(12)
-            ]
-            await until(lambda: listener.refused.get("too many connections", 0) == 9)
-            assert sorted(one.host for one in there) == ["127.0.0.1", *["127.0.0.66"] * 3]
-            for _, writer in (slow, *flood):
-                writer.close()
-
-    asyncio.run(main())
+    async with m1.running(limits=Limits(max_handshakes=4)) as listener:
+        there = listener._http.acceptor.handshakes
+        slow = await asyncio.open_connection("127.0.0.1", m1.port)
+        await until(lambda: len(there) == 1)
+        flood = [
+            await asyncio.open_connection("127.0.0.1", m1.port, local_addr=("127.0.0.66", 0))
+            for _ in range(12)
+        ]
+        await until(lambda: listener.refused.get("too many connections", 0) == 9)
+        assert sorted(one.host for one in there) == ["127.0.0.1", *["127.0.0.66"] * 3]
+        for _, writer in (slow, *flood):
+            writer.close()
 
 
-def test_without_descriptors_it_pauses_and_goes_on(
+@in_a_loop
+async def test_without_descriptors_it_pauses_and_goes_on(
     m1: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
     """asyncio's own accept logs an error for each that may wait, and again a second later."""
-
-    async def main() -> None:
-        async with m1.running() as listener:
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            with contextlib.ExitStack() as callers, contextlib.ExitStack() as hogs:
-                for _ in range(3):
-                    callers.enter_context(socket.create_connection(("127.0.0.1", m1.port)))
-                free = os.dup(0)
-                os.close(free)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-                hogs.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-                await until(lambda: "no file descriptor is left" in listener.refused)
-                assert listener.refused == {"no file descriptor is left": 1}
-                assert not listener._http.acceptor.handshakes
-                hogs.close()
-                await until(lambda: len(listener._http.acceptor.handshakes) == 3)
-
-    asyncio.run(main())
+    async with m1.running() as listener:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.ExitStack() as callers, contextlib.ExitStack() as hogs:
+            for _ in range(3):
+                callers.enter_context(socket.create_connection(("127.0.0.1", m1.port)))
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            hogs.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            await until(lambda: "no file descriptor is left" in listener.refused)
+            assert listener.refused == {"no file descriptor is left": 1}
+            assert not listener._http.acceptor.handshakes
+            hogs.close()
+            await until(lambda: len(listener._http.acceptor.handshakes) == 3)
     here = [one for one in caplog.records if one.thread == threading.get_ident()]
     assert len([one for one in here if one.levelno >= logging.WARNING]) == 1
 
 
-def test_one_peer_does_not_take_all_connections(m1: Master, m2: Master, tmp_path: Path) -> None:
+@in_a_loop
+async def test_one_peer_does_not_take_all_connections(
+    m1: Master, m2: Master, tmp_path: Path
+) -> None:
     m3 = Master(tmp_path, "m3")
     befriend(m1, m2, m3)
-
-    async def main() -> None:
-        limits = Limits(max_connections=8, max_per_peer=3)
-        async with m1.running({"echo": echo}, limits) as listener, m3.calling(m1) as honest:
-            await honest.call("echo")
-            held = [asyncio.ensure_future(raw_call(m1, b"", m2)) for _ in range(10)]
-            await until(lambda: listener.refused.get("too many connections", 0) == 7)
-            names = [one.fingerprint for one in listener._http.acceptor.authenticated]
-            assert names.count(m2.identity.fingerprint) == 3
-            assert names.count(m3.identity.fingerprint) == 1
-            for one in held:
-                one.cancel()
-
-    asyncio.run(main())
+    limits = Limits(max_connections=8, max_per_peer=3)
+    async with m1.running({"echo": echo}, limits) as listener, m3.calling(m1) as honest:
+        await honest.call("echo")
+        held = [asyncio.ensure_future(raw_call(m1, b"", m2)) for _ in range(10)]
+        await until(lambda: listener.refused.get("too many connections", 0) == 7)
+        names = [one.fingerprint for one in listener._http.acceptor.authenticated]
+        assert names.count(m2.identity.fingerprint) == 3
+        assert names.count(m3.identity.fingerprint) == 1
+        for one in held:
+            one.cancel()
 
 
 def in_memory(kind: type) -> int:
@@ -273,20 +263,18 @@ def test_a_peer_cannot_make_us_log_without_end(
     assert len(caplog.text) < 20_000
 
 
-def test_the_reasons_of_a_peer_are_fit_for_a_terminal(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_the_reasons_of_a_peer_are_fit_for_a_terminal(m1: Master, m2: Master) -> None:
     befriend(m1, m2)
 
     async def rude(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         raise HaError("no\n[ERROR] all is lost \x1b[2J" + "x" * 100_000)
 
-    async def main() -> None:
-        async with m1.running({"rude": rude}):
-            with pytest.raises(PeerRefused) as caught:
-                await call_once(m2.identity, m1.peer, "rude")
-            assert str(caught.value).isprintable()
-            assert len(str(caught.value)) < 1200
-
-    asyncio.run(main())
+    async with m1.running({"rude": rude}):
+        with pytest.raises(PeerRefused) as caught:
+            await call_once(m2.identity, m1.peer, "rude")
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 1200
 
 
 @pytest.mark.parametrize(("name", "url"), [("x" * 100_000, ""), ("m3", "u" * 100_000)])
@@ -330,7 +318,8 @@ def test_a_pattern_that_would_be_matched_for_ever_is_refused() -> None:
     replica.close()
 
 
-def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -> None:
     befriend(m1, m2)
     inside = most = 0
     go_on = asyncio.Event()
@@ -343,18 +332,13 @@ def test_large_bodies_are_carried_out_by_few_at_a_time(m1: Master, m2: Master) -
         inside -= 1
         return {}
 
-    async def main() -> None:
-        async with m1.running({"slow": slow, "echo": echo}), m2.calling(m1) as peer:
-            calls = [
-                asyncio.ensure_future(peer.call("slow", {"x": bytes(300_000)})) for _ in range(5)
-            ]
-            await until(lambda: inside == 2)
-            # Who asks little is not held up by them.
-            assert (await peer.call("echo"))["caller"] == "m2"
-            go_on.set()
-            await asyncio.gather(*calls)
-
-    asyncio.run(main())
+    async with m1.running({"slow": slow, "echo": echo}), m2.calling(m1) as peer:
+        calls = [asyncio.ensure_future(peer.call("slow", {"x": bytes(300_000)})) for _ in range(5)]
+        await until(lambda: inside == 2)
+        # Who asks little is not held up by them.
+        assert (await peer.call("echo"))["caller"] == "m2"
+        go_on.set()
+        await asyncio.gather(*calls)
     assert most == 2
 
 
@@ -403,18 +387,16 @@ def test_a_join_whose_group_is_anything(m1: Master, m2: Master, invite: str) -> 
         asyncio.run(m1.admission(m1.membership).join(request, "127.0.0.1"))
 
 
-def test_a_body_that_is_nested_too_deeply(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_a_body_that_is_nested_too_deeply(m1: Master, m2: Master) -> None:
     befriend(m1, m2)
 
     async def deep(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return {"text": str(payload) * 0, **await deep(peer, payload)}
 
-    async def main() -> None:
-        async with m1.running({"deep": deep}):
-            answer = await raw_call(m1, http("/v1/deep", wire.pack({}), Connection="close"), m2)
-            assert answer.startswith(b"HTTP/1.1 400")
-
-    asyncio.run(main())
+    async with m1.running({"deep": deep}):
+        answer = await raw_call(m1, http("/v1/deep", wire.pack({}), Connection="close"), m2)
+        assert answer.startswith(b"HTTP/1.1 400")
 
 
 def test_keys_that_are_more_than_a_key() -> None:
@@ -598,7 +580,8 @@ def test_a_group_is_no_larger_than_configured(m1: Master, m2: Master, tmp_path: 
     assert m1.trust.pin(m2.peer) is False
 
 
-def test_masters_that_are_introduced_hold_nobody_up(
+@in_a_loop
+async def test_masters_that_are_introduced_hold_nobody_up(
     m1: Master, m2: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     befriend(m1, m2)
@@ -611,22 +594,17 @@ def test_masters_that_are_introduced_hold_nobody_up(
         assert go_on.wait(20)
         return real(path, data)
 
-    async def main() -> None:
-        async with m1.running({"echo": echo}), m2.calling(m1) as client:
-            monkeypatch.setattr(trust, "create_whole", slow)
-            tells = asyncio.ensure_future(
-                call_once(m2.identity, m1.peer, "members", {"members": told})
-            )
-            try:
-                await until(pinning.is_set)
-                # A disk that takes its time, and yet the loop answers, and knows whom it trusts.
-                assert (await client.call("echo", {}))["caller"] == "m2"
-                assert set(m1.trust.peers()) == {"m2"}
-            finally:
-                go_on.set()
-            await tells
-
-    asyncio.run(main())
+    async with m1.running({"echo": echo}), m2.calling(m1) as client:
+        monkeypatch.setattr(trust, "create_whole", slow)
+        tells = asyncio.ensure_future(call_once(m2.identity, m1.peer, "members", {"members": told}))
+        try:
+            await until(pinning.is_set)
+            # A disk that takes its time, and yet the loop answers, and knows whom it trusts.
+            assert (await client.call("echo", {}))["caller"] == "m2"
+            assert set(m1.trust.peers()) == {"m2"}
+        finally:
+            go_on.set()
+        await tells
     assert len(m1.trust.peers()) == 1 + len(told)
 
 

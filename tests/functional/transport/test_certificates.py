@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from saltext_ha.common.errors import PeerRefused, PeerUnreachable
 from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import make_peer
-from tests.loop import until
+from tests.loop import in_a_loop, until
 from tests.peers import Master, befriend, echo
 
 DAY = datetime.timedelta(days=1)
@@ -46,7 +45,8 @@ def dated(master: Master, begins: datetime.timedelta, ends: datetime.timedelta) 
 
 
 @pytest.mark.parametrize(("begins", "ends"), [(-2 * DAY, -DAY), (DAY, 2 * DAY)])
-def test_a_certificate_out_of_its_time_counts_while_it_is_pinned(
+@in_a_loop
+async def test_a_certificate_out_of_its_time_counts_while_it_is_pinned(
     m1: Master, tmp_path: Path, begins: datetime.timedelta, ends: datetime.timedelta
 ) -> None:
     """The pin decides: a clock that is years off must not take a master out of the group."""
@@ -54,19 +54,17 @@ def test_a_certificate_out_of_its_time_counts_while_it_is_pinned(
     dated(m2, begins, ends)
     befriend(m1, m2)
 
-    async def main() -> None:
-        async with m1.running({"echo": echo}) as listener, m2.running({"echo": echo}):
+    async with m1.running({"echo": echo}) as listener, m2.running({"echo": echo}):
+        await call_once(m2.identity, m1.peer, "echo")
+        await call_once(m1.identity, m2.peer, "echo")
+        m1.trust.remove("m2")
+        with pytest.raises((PeerUnreachable, PeerRefused)):
             await call_once(m2.identity, m1.peer, "echo")
-            await call_once(m1.identity, m2.peer, "echo")
-            m1.trust.remove("m2")
-            with pytest.raises((PeerUnreachable, PeerRefused)):
-                await call_once(m2.identity, m1.peer, "echo")
-            await until(lambda: "certificate not pinned" in listener.refused)
-
-    asyncio.run(main())
+        await until(lambda: "certificate not pinned" in listener.refused)
 
 
-def test_two_peers_that_swapped_their_certificates(m1: Master, tmp_path: Path) -> None:
+@in_a_loop
+async def test_two_peers_that_swapped_their_certificates(m1: Master, tmp_path: Path) -> None:
     """Each is called where the other answers: neither hears what was meant for the other."""
     m2, m3 = Master(tmp_path, "m2"), Master(tmp_path, "m3")
     befriend(m1, m2, m3)
@@ -76,12 +74,9 @@ def test_two_peers_that_swapped_their_certificates(m1: Master, tmp_path: Path) -
         heard.append(call)
         return {}
 
-    async def main() -> None:
-        async with m2.running({"echo": listen}), m3.running({"echo": listen}):
-            for one, other in ((m2, m3), (m3, m2)):
-                swapped = make_peer(one.name, other.url, one.identity.certificate)
-                with pytest.raises(PeerUnreachable, match="another certificate"):
-                    await call_once(m1.identity, swapped, "echo")
-
-    asyncio.run(main())
+    async with m2.running({"echo": listen}), m3.running({"echo": listen}):
+        for one, other in ((m2, m3), (m3, m2)):
+            swapped = make_peer(one.name, other.url, one.identity.certificate)
+            with pytest.raises(PeerUnreachable, match="another certificate"):
+                await call_once(m1.identity, swapped, "echo")
     assert heard == []

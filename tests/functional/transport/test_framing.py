@@ -17,6 +17,7 @@ from saltext_ha.transport.framing import MAX_AHEAD, MAX_HEAD, MAX_LINES, Framing
 from tests.engines import running
 from tests.fixtures import named
 from tests.functional.web.test_status_listener import served
+from tests.loop import in_a_loop
 from tests.peers import Master, befriend, echo, http, raw_call
 
 pytestmark = pytest.mark.usefixtures("no_bus")
@@ -43,24 +44,23 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_peers(m1: Master, m2: Master, name: str) -> None:
+@in_a_loop
+async def test_peers(m1: Master, m2: Master, name: str) -> None:
     befriend(m1, m2)
     lines, body, status = HEADS[name]
     proper = http("/v1/echo", b"").replace(b"Content-Length: 0\r\n", b"")
     request = proper.replace(b"\r\n\r\n", b"\r\n" + lines + b"\r\n") + body
 
-    async def main() -> None:
-        async with m1.running({"echo": echo}) as listener:
-            for caller in (m2, None):
-                answer = await raw_call(m1, request, caller)
-                assert answer.startswith(b"HTTP/1.1 %d " % status), answer
-            assert sum(listener.refused.values()) == 2
-
-    asyncio.run(main())
+    async with m1.running({"echo": echo}) as listener:
+        for caller in (m2, None):
+            answer = await raw_call(m1, request, caller)
+            assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+        assert sum(listener.refused.values()) == 2
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_who_looks_and_who_commands(root: Path, name: str) -> None:
+@in_a_loop
+async def test_who_looks_and_who_commands(root: Path, name: str) -> None:
     lines, body, status = HEADS[name]
     place = Place(root, "m1", {"status": {"port": free_port()}})
 
@@ -72,15 +72,12 @@ def test_who_looks_and_who_commands(root: Path, name: str) -> None:
         finally:
             writer.close()
 
-    async def main() -> None:
-        async with running(place) as (engine,):
-            await served(engine)
-            looks = await ask(looker(place), b"GET /status.json")
-            commands = await ask(runner(place), b"POST /status")
-            for answer in (looks, commands):
-                assert answer.startswith(b"HTTP/1.1 %d " % status), answer
-
-    asyncio.run(main())
+    async with running(place) as (engine,):
+        await served(engine)
+        looks = await ask(looker(place), b"GET /status.json")
+        commands = await ask(runner(place), b"POST /status")
+        for answer in (looks, commands):
+            assert answer.startswith(b"HTTP/1.1 %d " % status), answer
 
 
 def looker(place: Place) -> socket.socket:
@@ -94,7 +91,8 @@ def runner(place: Place) -> socket.socket:
     return sock
 
 
-def test_who_asks_again_before_the_answer_is_there_waits_and_no_more_than_a_little(
+@in_a_loop
+async def test_who_asks_again_before_the_answer_is_there_waits_and_no_more_than_a_little(
     root: Path,
 ) -> None:
     place = Place(root, "m1", {"status": {"port": free_port()}})
@@ -113,12 +111,9 @@ def test_who_asks_again_before_the_answer_is_there_waits_and_no_more_than_a_litt
         assert engine.service._status
         assert engine.service._status.refused == {"asked without waiting for the answer": 1}
 
-    async def scene() -> None:
-        async with running(place) as (engine,):
-            await served(engine)
-            await main(engine)
-
-    asyncio.run(scene())
+    async with running(place) as (engine,):
+        await served(engine)
+        await main(engine)
 
 
 # -- what is let through, whatever the parts in which it comes

@@ -24,7 +24,7 @@ from tests.browser import Browser, Page
 from tests.engines import met, run
 from tests.functional.comparing import place
 from tests.keys import public_key
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
 
@@ -280,7 +280,10 @@ def test_without_a_stream_the_page_asks(tmp_path: Path, monkeypatch: pytest.Monk
     show([master(tmp_path, "m1")], scene)
 
 
-def test_opened_with_the_token_in_its_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_opened_with_the_token_in_its_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bookmark. fetch refuses a URL with a password in it."""
     from saltext_ha.web import pages
 
@@ -291,15 +294,12 @@ def test_opened_with_the_token_in_its_url(tmp_path: Path, monkeypatch: pytest.Mo
     m1 = place(tmp_path, "m1", {"status": {"port": free_port(), "token_file": str(token)}})
     key_folders.plant(m1.pki_dir, ["web1"])
 
-    async def scene() -> None:
-        async with Browser(tmp_path) as browser, met(m1):
-            assert m1.config.status
-            url = m1.config.status.url.replace("//", f"//ops:{token.read_text()}@") + "/"
-            page = await browser.open(url)
-            await page.until("document.querySelector('[data-master=m1]')")
-            await page.until("document.querySelector('#hits').innerText.includes('web1')")
-
-    asyncio.run(scene())
+    async with Browser(tmp_path) as browser, met(m1):
+        assert m1.config.status
+        url = m1.config.status.url.replace("//", f"//ops:{token.read_text()}@") + "/"
+        page = await browser.open(url)
+        await page.until("document.querySelector('[data-master=m1]')")
+        await page.until("document.querySelector('#hits').innerText.includes('web1')")
 
 
 def test_why_there_are_no_minions(tmp_path: Path) -> None:

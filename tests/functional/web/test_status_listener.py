@@ -27,7 +27,7 @@ from saltext_ha.transport.connection import Limits
 from saltext_ha.web.listener import StatusListener
 from tests.certificates import self_signed
 from tests.engines import running
-from tests.loop import until
+from tests.loop import in_a_loop, until
 from tests.peers import silent
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
@@ -63,24 +63,22 @@ async def raw(place: Place, words: bytes) -> bytes:
         writer.close()
 
 
-def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,):
-            await served(engine)
-            assert await get(m1, "/live") == (200, "live\n")
-            assert await get(m1, "/ready") == (200, "ready\n")
-            engine.parts.health.draining = True
-            status, reason = await get(m1, "/ready")
-            assert status == 503
-            assert "drained" in reason
-            assert m1.config.status
-            url = f"{m1.config.status.url}/ready"
-            async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                assert answer.headers["Retry-After"] == "5"
-            assert (await get(m1, "/nothing"))[0] == 404
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,):
+        await served(engine)
+        assert await get(m1, "/live") == (200, "live\n")
+        assert await get(m1, "/ready") == (200, "ready\n")
+        engine.parts.health.draining = True
+        status, reason = await get(m1, "/ready")
+        assert status == 503
+        assert "drained" in reason
+        assert m1.config.status
+        url = f"{m1.config.status.url}/ready"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            assert answer.headers["Retry-After"] == "5"
+        assert (await get(m1, "/nothing"))[0] == 404
 
 
 async def served(engine: Engine) -> None:
@@ -89,40 +87,36 @@ async def served(engine: Engine) -> None:
     await until(lambda: bool(status and status._http._server), "the status page is served")
 
 
-def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1, m2, m3 = place(tmp_path), place(tmp_path, "m2"), place(tmp_path, "m3")
-        befriend(m1, m2, m3)
-        m2.begin()
-        async with running(m2) as (_,):
-            engine = Engine(m1)
-            # Nobody is asked yet, and m3 is down for good.
-            parts = engine.parts
-            async with engine:
-                await served(engine)
-                await until(lambda: parts.health.ready()[0], "it is ready")
-                assert all(link.up is not None for link in parts.links.values())
-                assert parts.links["m3"].up is False
-                # Once is enough: a peer that goes is no reason to stop serving.
-                parts.links["m2"].up = None
-                assert parts.health.ready() == (True, "")
-
-    asyncio.run(scene())
-
-
-def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1, m2 = place(tmp_path), place(tmp_path, "m2")
-        befriend(m1, m2)
-        m1.begin()
-        async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
+@in_a_loop
+async def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> None:
+    m1, m2, m3 = place(tmp_path), place(tmp_path, "m2"), place(tmp_path, "m3")
+    befriend(m1, m2, m3)
+    m2.begin()
+    async with running(m2) as (_,):
+        engine = Engine(m1)
+        # Nobody is asked yet, and m3 is down for good.
+        parts = engine.parts
+        async with engine:
             await served(engine)
-            await until(lambda: engine.parts.links["m2"].up is None, "m2 is being asked")
-            status, reason = await get(m1, "/ready")
-            assert status == 503
-            assert "not yet in sync with m2" in reason
+            await until(lambda: parts.health.ready()[0], "it is ready")
+            assert all(link.up is not None for link in parts.links.values())
+            assert parts.links["m3"].up is False
+            # Once is enough: a peer that goes is no reason to stop serving.
+            parts.links["m2"].up = None
+            assert parts.health.ready() == (True, "")
 
-    asyncio.run(scene())
+
+@in_a_loop
+async def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
+    m1, m2 = place(tmp_path), place(tmp_path, "m2")
+    befriend(m1, m2)
+    m1.begin()
+    async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
+        await served(engine)
+        await until(lambda: engine.parts.links["m2"].up is None, "m2 is being asked")
+        status, reason = await get(m1, "/ready")
+        assert status == 503
+        assert "not yet in sync with m2" in reason
 
 
 @pytest.mark.parametrize(
@@ -136,73 +130,67 @@ def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
         b"GET /live HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
     ],
 )
-def test_garbage_is_a_bad_request(tmp_path: Path, words: bytes) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,):
-            await served(engine)
-            answer = await raw(m1, words)
-            assert answer.startswith(b"HTTP/1.1 400 ") or answer.startswith(b"HTTP/1.0 400 ")
-            assert await get(m1, "/live") == (200, "live\n")
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_garbage_is_a_bad_request(tmp_path: Path, words: bytes) -> None:
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,):
+        await served(engine)
+        answer = await raw(m1, words)
+        assert answer.startswith(b"HTTP/1.1 400 ") or answer.startswith(b"HTTP/1.0 400 ")
+        assert await get(m1, "/live") == (200, "live\n")
 
 
-def test_nothing_can_be_changed(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
-            await served(engine)
-            assert m1.config.status
-            for path in ("/", "/ready", "/status", "/v1/push"):
-                for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-                    url = m1.config.status.url + path
-                    async with session.request(method, url, data=b"x" * 100) as answer:
-                        assert (method, answer.status) == (method, 405)
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_nothing_can_be_changed(tmp_path: Path) -> None:
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+        await served(engine)
+        assert m1.config.status
+        for path in ("/", "/ready", "/status", "/v1/push"):
+            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+                url = m1.config.status.url + path
+                async with session.request(method, url, data=b"x" * 100) as answer:
+                    assert (method, answer.status) == (method, 405)
 
 
-def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async def page(request: Any) -> Any:
-            return aiohttp.web.Response(text="here")
+@in_a_loop
+async def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
+    async def page(request: Any) -> Any:
+        return aiohttp.web.Response(text="here")
 
-        settings = StatusSettings(port=free_port())
-        limits = Limits(header=0.2, keepalive=0.3, max_anonymous=4)
-        listener = StatusListener(settings, limits=limits)
-        await listener.start({"/live": page})
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
+    settings = StatusSettings(port=free_port())
+    limits = Limits(header=0.2, keepalive=0.3, max_anonymous=4)
+    listener = StatusListener(settings, limits=limits)
+    await listener.start({"/live": page})
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
 
-            async def drip() -> None:
-                for byte in b"GET /live HTTP/1.1\r\nX: " + b"a" * 1000:
-                    writer.write(bytes([byte]))
-                    await asyncio.sleep(0.02)
+        async def drip() -> None:
+            for byte in b"GET /live HTTP/1.1\r\nX: " + b"a" * 1000:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0.02)
 
-            dripping = asyncio.ensure_future(drip())
-            with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
-            dripping.cancel()
-            assert listener.refused["no request in time"] == 1
-            # After an answer, too.
-            reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
-            writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with contextlib.suppress(ConnectionResetError):
-                assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"here")
-            # Many who say nothing do not keep out one who asks.
-            crowd = [await asyncio.open_connection("127.0.0.1", settings.port) for _ in range(40)]
-            async with (
-                aiohttp.ClientSession() as session,
-                session.get(settings.url + "/live") as answer,
-            ):
-                assert answer.status == 200
-            for _, each in crowd:
-                each.close()
-        finally:
-            await listener.stop()
-
-    asyncio.run(scene())
+        dripping = asyncio.ensure_future(drip())
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        dripping.cancel()
+        assert listener.refused["no request in time"] == 1
+        # After an answer, too.
+        reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
+        writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"here")
+        # Many who say nothing do not keep out one who asks.
+        crowd = [await asyncio.open_connection("127.0.0.1", settings.port) for _ in range(40)]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(settings.url + "/live") as answer,
+        ):
+            assert answer.status == 200
+        for _, each in crowd:
+            each.close()
+    finally:
+        await listener.stop()
 
 
 @pytest.fixture
@@ -213,164 +201,145 @@ def token_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_token_keeps_out_who_has_none(tmp_path: Path, token_file: str) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path, token_file=token_file)
-        async with running(m1) as (engine,):
-            await served(engine)
+@in_a_loop
+async def test_a_token_keeps_out_who_has_none(tmp_path: Path, token_file: str) -> None:
+    m1 = place(tmp_path, token_file=token_file)
+    async with running(m1) as (engine,):
+        await served(engine)
 
-            async def look(authorization: str | None, path: str = "/nothing") -> int:
-                headers = {"Authorization": authorization} if authorization else {}
-                return (await get(m1, path, headers=headers))[0]
+        async def look(authorization: str | None, path: str = "/nothing") -> int:
+            headers = {"Authorization": authorization} if authorization else {}
+            return (await get(m1, path, headers=headers))[0]
 
-            basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
-            wrong = base64.b64encode(f"{TOKEN}:".encode()).decode()
-            assert await look(f"Bearer {TOKEN}") == 404
-            assert await look(f"Basic {basic}") == 404
-            for bad in (None, "Bearer", "Bearer x", f"Basic {wrong}", "Basic ?", f"Digest {TOKEN}"):
-                assert (bad, await look(bad)) == (bad, 401)
-            # Balancers ask these, and see no more than whether.
-            assert await look(None, "/live") == 200
-            assert await look(None, "/ready") == 200
-
-    asyncio.run(scene())
+        basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
+        wrong = base64.b64encode(f"{TOKEN}:".encode()).decode()
+        assert await look(f"Bearer {TOKEN}") == 404
+        assert await look(f"Basic {basic}") == 404
+        for bad in (None, "Bearer", "Bearer x", f"Basic {wrong}", "Basic ?", f"Digest {TOKEN}"):
+            assert (bad, await look(bad)) == (bad, 401)
+        # Balancers ask these, and see no more than whether.
+        assert await look(None, "/live") == 200
+        assert await look(None, "/ready") == 200
 
 
-def test_nothing_but_live_and_ready_is_seen_without_the_token(
+@in_a_loop
+async def test_nothing_but_live_and_ready_is_seen_without_the_token(
     tmp_path: Path, token_file: str
 ) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path, token_file=token_file)
-        async with running(m1) as (engine,):
-            await served(engine)
-            paths = engine.made.pages.by_path().keys() - {"/live", "/ready"}
-            assert len(paths) > 8
-            for path in sorted(paths):
-                assert (path, (await get(m1, path))[0]) == (path, 401)
-            # Who knows it may call this master by any name, which may be that of a balancer.
-            headers = {"Authorization": f"Bearer {TOKEN}", "Host": "salt.example.org"}
-            for path in sorted(paths - {"/events"}):
-                assert (path, (await get(m1, path, headers=headers))[0]) == (path, 200)
-
-    asyncio.run(scene())
+    m1 = place(tmp_path, token_file=token_file)
+    async with running(m1) as (engine,):
+        await served(engine)
+        paths = engine.made.pages.by_path().keys() - {"/live", "/ready"}
+        assert len(paths) > 8
+        for path in sorted(paths):
+            assert (path, (await get(m1, path))[0]) == (path, 401)
+        # Who knows it may call this master by any name, which may be that of a balancer.
+        headers = {"Authorization": f"Bearer {TOKEN}", "Host": "salt.example.org"}
+        for path in sorted(paths - {"/events"}):
+            assert (path, (await get(m1, path, headers=headers))[0]) == (path, 200)
 
 
-def test_the_name_of_the_configuration_is_ours(tmp_path: Path) -> None:
+@in_a_loop
+async def test_the_name_of_the_configuration_is_ours(tmp_path: Path) -> None:
     async def page(request: Any) -> Any:
         return aiohttp.web.Response(text="here")
 
-    async def scene() -> None:
-        # No name that is known to be loopback, and none that leads elsewhere.
-        settings = StatusSettings(host="127.1", port=free_port())
-        listener = StatusListener(settings)
-        await listener.start({"/": page})
-        try:
-            async with aiohttp.ClientSession() as session:
-                for host, status in (("127.1", 200), ("127.1:80", 200), ("127.2", 421)):
-                    url = f"http://127.0.0.1:{settings.port}/"
-                    async with session.get(url, headers={"Host": host}) as answer:
-                        assert (host, answer.status) == (host, status)
-        finally:
-            await listener.stop()
-
-    asyncio.run(scene())
+    # No name that is known to be loopback, and none that leads elsewhere.
+    settings = StatusSettings(host="127.1", port=free_port())
+    listener = StatusListener(settings)
+    await listener.start({"/": page})
+    try:
+        async with aiohttp.ClientSession() as session:
+            for host, status in (("127.1", 200), ("127.1:80", 200), ("127.2", 421)):
+                url = f"http://127.0.0.1:{settings.port}/"
+                async with session.get(url, headers={"Host": host}) as answer:
+                    assert (host, answer.status) == (host, status)
+    finally:
+        await listener.stop()
 
 
-def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> None:
     async def unknown(request: Any) -> Any:
         raise HaError("not known yet")
 
     async def broken(request: Any) -> Any:
         raise RuntimeError("a secret")
 
-    async def scene() -> None:
-        settings = StatusSettings(port=free_port())
-        listener = StatusListener(settings)
-        await listener.start({"/unknown": unknown, "/broken": broken})
-        try:
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"{settings.url}/unknown") as answer:
-                    assert (answer.status, await answer.text()) == (503, "not known yet\n")
-                async with session.get(f"{settings.url}/broken") as answer:
-                    assert answer.status == 500
-                    assert await answer.text() == "failed there; salt-master's log says why\n"
-        finally:
-            await listener.stop()
-
-    asyncio.run(scene())
+    settings = StatusSettings(port=free_port())
+    listener = StatusListener(settings)
+    await listener.start({"/unknown": unknown, "/broken": broken})
+    try:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{settings.url}/unknown") as answer:
+                assert (answer.status, await answer.text()) == (503, "not known yet\n")
+            async with session.get(f"{settings.url}/broken") as answer:
+                assert answer.status == 500
+                assert await answer.text() == "failed there; salt-master's log says why\n"
+    finally:
+        await listener.stop()
 
 
-def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,), aiohttp.ClientSession() as session:
-            await served(engine)
-            assert m1.config.status
-            for path in ("/", "/page.js", "/status.json", "/nothing"):
-                async with session.get(m1.config.status.url + path) as answer:
-                    told = answer.headers
-                assert "default-src 'none'" in told["Content-Security-Policy"], path
-                assert "unsafe" not in told["Content-Security-Policy"], path
-                assert told["X-Content-Type-Options"] == "nosniff", path
-                assert told["Cache-Control"] == "no-store", path
-                assert told["X-Frame-Options"] == "DENY", path
-                assert "aiohttp" not in told["Server"], path
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path) -> None:
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,), aiohttp.ClientSession() as session:
+        await served(engine)
+        assert m1.config.status
+        for path in ("/", "/page.js", "/status.json", "/nothing"):
+            async with session.get(m1.config.status.url + path) as answer:
+                told = answer.headers
+            assert "default-src 'none'" in told["Content-Security-Policy"], path
+            assert "unsafe" not in told["Content-Security-Policy"], path
+            assert told["X-Content-Type-Options"] == "nosniff", path
+            assert told["Cache-Control"] == "no-store", path
+            assert told["X-Frame-Options"] == "DENY", path
+            assert "aiohttp" not in told["Server"], path
 
 
-def test_what_follows_a_body_is_no_request(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,):
-            await served(engine)
-            hidden = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
-            head = b"GET /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
-            answer = await raw(m1, head % len(hidden) + hidden)
-            assert answer.count(b"HTTP/1.1 ") == 1
-            assert b"\r\nConnection: close\r\n" in answer
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_what_follows_a_body_is_no_request(tmp_path: Path) -> None:
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,):
+        await served(engine)
+        hidden = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        head = b"GET /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        answer = await raw(m1, head % len(hidden) + hidden)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"\r\nConnection: close\r\n" in answer
 
 
-def test_a_name_that_was_pointed_here_is_not_answered(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,):
-            await served(engine)
-            hosts = {
-                "evil.example": 421,
-                "evil.example:4531": 421,
-                "10.0.0.1": 421,
-                "localhost:9": 404,
-                "127.0.0.1": 404,
-                "[::1]:4531": 404,
-            }
-            for host, status in hosts.items():
-                assert (host, (await get(m1, "/nothing", headers={"Host": host}))[0]) == (
-                    host,
-                    status,
-                )
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_a_name_that_was_pointed_here_is_not_answered(tmp_path: Path) -> None:
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,):
+        await served(engine)
+        hosts = {
+            "evil.example": 421,
+            "evil.example:4531": 421,
+            "10.0.0.1": 421,
+            "localhost:9": 404,
+            "127.0.0.1": 404,
+            "[::1]:4531": 404,
+        }
+        for host, status in hosts.items():
+            assert (host, (await get(m1, "/nothing", headers={"Host": host}))[0]) == (host, status)
 
 
-def test_tls(tmp_path: Path) -> None:
+@in_a_loop
+async def test_tls(tmp_path: Path) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
-
-    async def scene() -> None:
-        m1 = place(tmp_path, certificate=str(crt), key=str(key))
-        async with running(m1) as (engine,):
-            await served(engine)
-            context = ssl.create_default_context(cafile=str(crt))
-            assert await get(m1, "/live", ssl=context) == (200, "live\n")
-            with pytest.raises(aiohttp.ClientError):
-                await get_plain(m1)
-
-    asyncio.run(scene())
+    m1 = place(tmp_path, certificate=str(crt), key=str(key))
+    async with running(m1) as (engine,):
+        await served(engine)
+        context = ssl.create_default_context(cafile=str(crt))
+        assert await get(m1, "/live", ssl=context) == (200, "live\n")
+        with pytest.raises(aiohttp.ClientError):
+            await get_plain(m1)
 
 
-def test_a_renewed_certificate_is_shown_without_a_restart(
+@in_a_loop
+async def test_a_renewed_certificate_is_shown_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise haproxy would one day find no master ready: all their certificates have ended."""
@@ -384,28 +353,26 @@ def test_a_renewed_certificate_is_shown_without_a_restart(
         address = ("127.0.0.1", m1.config.status.port)
         return await asyncio.to_thread(ssl.get_server_certificate, address)
 
-    async def scene() -> None:
-        m1 = place(tmp_path, certificate=str(crt), key=str(key))
-        async with running(m1) as (engine,):
-            await served(engine)
-            old = await shown(m1)
-            # The new key is not there yet, or not to be read.
-            key.write_text("no key")
-            crt.write_text(new.read_text())
-            await until(lambda: "server.crt cannot be used" in caplog.text, "it is said")
-            assert await shown(m1) == old
-            key.write_text(new_key.read_text())
-            end = asyncio.get_running_loop().time() + 20
-            while await shown(m1) != new.read_text():
-                assert asyncio.get_running_loop().time() < end, "the old certificate"
-            context = ssl.create_default_context(cafile=str(new))
-            assert await get(m1, "/live", ssl=context) == (200, "live\n")
-
-    asyncio.run(scene())
+    m1 = place(tmp_path, certificate=str(crt), key=str(key))
+    async with running(m1) as (engine,):
+        await served(engine)
+        old = await shown(m1)
+        # The new key is not there yet, or not to be read.
+        key.write_text("no key")
+        crt.write_text(new.read_text())
+        await until(lambda: "server.crt cannot be used" in caplog.text, "it is said")
+        assert await shown(m1) == old
+        key.write_text(new_key.read_text())
+        end = asyncio.get_running_loop().time() + 20
+        while await shown(m1) != new.read_text():
+            assert asyncio.get_running_loop().time() < end, "the old certificate"
+        context = ssl.create_default_context(cafile=str(new))
+        assert await get(m1, "/live", ssl=context) == (200, "live\n")
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="Python's ssl sends no early data")
-def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> None:
+@in_a_loop
+async def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> None:
     """What is sent early, with a resumed session, could be sent once more by anybody who saw it."""
     crt, key = self_signed(tmp_path, "127.0.0.1")
     request = tmp_path / "request"
@@ -422,29 +389,27 @@ def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> None:
         )
         return (await called.communicate(request.read_bytes()))[0].decode(errors="replace")
 
-    async def scene() -> None:
-        m1 = place(tmp_path, certificate=str(crt), key=str(key))
-        async with running(m1) as (engine,):
-            await served(engine)
-            assert m1.config.status
-            port = m1.config.status.port
-            said = await client(port, "-sess_out", session)
-            assert "200 OK" in said
-            assert set(re.findall(r"Max Early Data: (\d+)", said)) == {"0"}
-            again = await client(port, "-sess_in", session, "-early_data", request)
-            assert "200 OK" in again
-            assert "Early data was accepted" not in again
-            assert "Early data was" in again
-            # Of peers not even a session is resumed.
-            peers = await client(m1.config.port)
-            assert "TLSv1.3" in peers
-            assert "Max Early Data" not in peers
-
-    asyncio.run(scene())
+    m1 = place(tmp_path, certificate=str(crt), key=str(key))
+    async with running(m1) as (engine,):
+        await served(engine)
+        assert m1.config.status
+        port = m1.config.status.port
+        said = await client(port, "-sess_out", session)
+        assert "200 OK" in said
+        assert set(re.findall(r"Max Early Data: (\d+)", said)) == {"0"}
+        again = await client(port, "-sess_in", session, "-early_data", request)
+        assert "200 OK" in again
+        assert "Early data was accepted" not in again
+        assert "Early data was" in again
+        # Of peers not even a session is resumed.
+        peers = await client(m1.config.port)
+        assert "TLSv1.3" in peers
+        assert "Max Early Data" not in peers
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_tls_that_is_too_old(tmp_path: Path) -> None:
+@in_a_loop
+async def test_tls_that_is_too_old(tmp_path: Path) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
     listener = StatusListener(StatusSettings(port=free_port(), certificate=crt, key=key))
     assert listener._context is not None
@@ -456,16 +421,13 @@ def test_tls_that_is_too_old(tmp_path: Path) -> None:
     old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
 
-    async def scene() -> None:
-        await listener.start({})
-        try:
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
-            await until(lambda: listener.refused == {"TLS too old": 1}, "it is refused")
-        finally:
-            await listener.stop()
-
-    asyncio.run(scene())
+    await listener.start({})
+    try:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
+        await until(lambda: listener.refused == {"TLS too old": 1}, "it is refused")
+    finally:
+        await listener.stop()
 
 
 async def get_plain(place: Place) -> None:
@@ -507,25 +469,24 @@ def test_who_is_stopped_while_it_starts_leaves_the_port_free() -> None:
     assert any(asyncio.run(scene(steps)) for steps in range(100))
 
 
-def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None:
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        assert m1.config.status
-        port = m1.config.status.port
-        taken = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
-        async with running(m1) as (engine,):
-            notes = engine.parts.notes
-            await until(lambda: "status page" in notes, "it says so")
-            assert f"cannot listen on http://127.0.0.1:{port}" in notes["status page"]
-            taken.close()
-            await taken.wait_closed()
-            await until(lambda: "status page" not in notes, "the page is there")
-            assert await get(m1, "/live") == (200, "live\n")
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_a_port_that_is_taken_stops_nothing_but_the_page(tmp_path: Path) -> None:
+    m1 = place(tmp_path)
+    assert m1.config.status
+    port = m1.config.status.port
+    taken = await asyncio.start_server(lambda r, w: None, "127.0.0.1", port)
+    async with running(m1) as (engine,):
+        notes = engine.parts.notes
+        await until(lambda: "status page" in notes, "it says so")
+        assert f"cannot listen on http://127.0.0.1:{port}" in notes["status page"]
+        taken.close()
+        await taken.wait_closed()
+        await until(lambda: "status page" not in notes, "the page is there")
+        assert await get(m1, "/live") == (200, "live\n")
 
 
-def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
+@in_a_loop
+async def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
     """Every page of a real engine, asked oddly."""
     paths = st.sampled_from([*PAGES, "/nothing"]) | st.text(max_size=20).map("/{}".format)
     values = st.text(max_size=20) | st.sampled_from(["*", "[", "web*", "-1", "9" * 30, "0", "7"])
@@ -537,12 +498,6 @@ def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
         texts,
         max_size=3,
     )
-
-    async def scene() -> None:
-        m1 = place(tmp_path)
-        async with running(m1) as (engine,):
-            await served(engine)
-            await asyncio.to_thread(ask_oddly, m1)
 
     def ask_oddly(there: Place) -> None:
         status = there.config.status
@@ -574,4 +529,7 @@ def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
         check()
         assert {b"200", b"400", b"404", b"405"} <= seen
 
-    asyncio.run(scene())
+    m1 = place(tmp_path)
+    async with running(m1) as (engine,):
+        await served(engine)
+        await asyncio.to_thread(ask_oddly, m1)

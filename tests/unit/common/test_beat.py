@@ -8,9 +8,11 @@ from itertools import pairwise
 import pytest
 
 from saltext_ha.common.beat import BEAT, rest
+from tests.loop import in_a_loop
 
 
-def test_whatever_began_in_between_ends_in_one_turn_of_the_loop() -> None:
+@in_a_loop
+async def test_whatever_began_in_between_ends_in_one_turn_of_the_loop() -> None:
     turn, ended = 0, []
 
     async def one(late: int) -> None:
@@ -19,19 +21,16 @@ def test_whatever_began_in_between_ends_in_one_turn_of_the_loop() -> None:
         await rest(BEAT)
         ended.append(turn)
 
-    async def act() -> None:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        def count() -> None:
-            nonlocal turn
-            turn += 1
-            loop.call_soon(count)
-
-        await rest(BEAT)  # to a beat: what begins soon after it ends at the next
+    def count() -> None:
+        nonlocal turn
+        turn += 1
         loop.call_soon(count)
-        await asyncio.gather(*(one(number) for number in range(20)))
 
-    asyncio.run(act())
+    await rest(BEAT)  # to a beat: what begins soon after it ends at the next
+    loop.call_soon(count)
+    await asyncio.gather(*(one(number) for number in range(20)))
     assert len(ended) == 20
     assert len(set(ended)) == 1
 
@@ -59,17 +58,14 @@ def test_a_short_one_is_exact() -> None:
     assert asyncio.run(act()) < BEAT
 
 
-def test_one_that_is_broken_off_leaves_nothing() -> None:
+@in_a_loop
+async def test_one_that_is_broken_off_leaves_nothing() -> None:
     errors: list[object] = []
-
-    async def act() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(what))
-        resting = asyncio.ensure_future(rest(BEAT))
-        await asyncio.sleep(0)
-        resting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await resting
-        await rest(2 * BEAT)
-
-    asyncio.run(act())
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: errors.append(what))
+    resting = asyncio.ensure_future(rest(BEAT))
+    await asyncio.sleep(0)
+    resting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await resting
+    await rest(2 * BEAT)
     assert not errors

@@ -18,6 +18,7 @@ from saltext_ha.consistency.clock import Offset
 from saltext_ha.consistency.freshness import stale
 from saltext_ha.consistency.news import Last, follow
 from saltext_ha.consistency.result import answer, of_differences
+from tests.loop import in_a_loop
 
 
 @pytest.mark.parametrize(
@@ -217,32 +218,31 @@ def test_an_answer_counts_for_so_long(age: float, interval: float, why: str) -> 
 @pytest.mark.parametrize(
     ("error", "why"), [(HaError("no key store"), "no key store"), (KeyError("x"), "KeyError; ")]
 )
-def test_a_check_that_fails_ends_what_was_known(tmp_path: Path, error: Exception, why: str) -> None:
+@in_a_loop
+async def test_a_check_that_fails_ends_what_was_known(
+    tmp_path: Path, error: Exception, why: str
+) -> None:
     fine = answer({}, {"m1"}, {})
+    watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 0.001)
+    seen = []
+    done = asyncio.Event()
 
-    async def scene() -> None:
-        watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 0.001)
-        seen = []
-        done = asyncio.Event()
+    async def check() -> Any:
+        seen.append(watch.stale())
+        if len(seen) == 3:
+            done.set()
+            await asyncio.Event().wait()
+        if len(seen) == 2:
+            return fine
+        raise error
 
-        async def check() -> Any:
-            seen.append(watch.stale())
-            if len(seen) == 3:
-                done.set()
-                await asyncio.Event().wait()
-            if len(seen) == 2:
-                return fine
-            raise error
-
-        running = asyncio.ensure_future(watch.run(check))
-        await asyncio.wait_for(done.wait(), 20)
-        assert not watch.stale()
-        running.cancel()
-        assert seen[0] == seen[2] == ""
-        assert why in seen[1]
-        assert seen[1].startswith("the last check failed: ")
-
-    asyncio.run(scene())
+    running = asyncio.ensure_future(watch.run(check))
+    await asyncio.wait_for(done.wait(), 20)
+    assert not watch.stale()
+    running.cancel()
+    assert seen[0] == seen[2] == ""
+    assert why in seen[1]
+    assert seen[1].startswith("the last check failed: ")
 
 
 @pytest.mark.parametrize("before", [made(), made("a"), made(unknown="m2")])

@@ -12,6 +12,7 @@ from saltext_ha.commands import consistency_watch
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.consistency.remaining import without
 from saltext_ha.consistency.result import answer, of_differences
+from tests.loop import in_a_loop
 
 GONE = {"unknown": "timed out"}
 
@@ -89,38 +90,35 @@ def test_who_comes_and_who_leaves(tmp_path: Path) -> None:
     assert ConsistencyWatch(*arguments).compared(True)["status"] == "same"
 
 
-def test_who_comes_or_comes_back_is_compared_soon(
+@in_a_loop
+async def test_who_comes_or_comes_back_is_compared_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consistency_watch, "SETTLED", 0.01)
     monkeypatch.setattr(consistency_watch, "LOOK", 0.01)
     up, checks = {"m1"}, []
+    watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 86400.0, up=lambda: set(up))
 
-    async def scene() -> None:
-        watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 86400.0, up=lambda: set(up))
+    async def check() -> Any:
+        checks.append(set(up))
+        down = {"m2", "m3"} - up
+        # m3 is there, and cannot be compared: it is not asked again and again.
+        return same("m1", "m2", "m3", **dict.fromkeys({*down, "m3"}, "no answer"))
 
-        async def check() -> Any:
-            checks.append(set(up))
-            down = {"m2", "m3"} - up
-            # m3 is there, and cannot be compared: it is not asked again and again.
-            return same("m1", "m2", "m3", **dict.fromkeys({*down, "m3"}, "no answer"))
-
-        async def made(number: int) -> None:
-            while len(checks) < number:
-                await asyncio.sleep(0.01)
-
-        task = asyncio.ensure_future(watch.run(check))
-        for number, now in enumerate(({"m1"}, {"m1", "m2"}, {"m1", "m2", "m3"}), 1):
-            up.clear()
-            up.update(now)
-            await asyncio.wait_for(made(number), 30)
-            assert checks[-1] == now
-        up.discard("m2")
-        while watch._asked != {"m1", "m3"}:
+    async def made(number: int) -> None:
+        while len(checks) < number:
             await asyncio.sleep(0.01)
-        assert len(checks) == 3
-        up.add("m2")
-        await asyncio.wait_for(made(4), 30)
-        task.cancel()
 
-    asyncio.run(scene())
+    task = asyncio.ensure_future(watch.run(check))
+    for number, now in enumerate(({"m1"}, {"m1", "m2"}, {"m1", "m2", "m3"}), 1):
+        up.clear()
+        up.update(now)
+        await asyncio.wait_for(made(number), 30)
+        assert checks[-1] == now
+    up.discard("m2")
+    while watch._asked != {"m1", "m3"}:
+        await asyncio.sleep(0.01)
+    assert len(checks) == 3
+    up.add("m2")
+    await asyncio.wait_for(made(4), 30)
+    task.cancel()

@@ -22,6 +22,7 @@ from saltext_ha.health.watcher import _Question
 from saltext_ha.minions.failovers import Failovers, read_failover
 from saltext_ha.salt_bus.events import MOST_EVENTS, EventBus
 from tests.certificates import self_signed
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.core
 
@@ -67,42 +68,38 @@ def test_the_reason_names_the_questions() -> None:
     assert verdict.reason(results) == "publisher: timed out; runner: not started"
 
 
-def test_a_thread_that_hangs_is_not_asked_again_and_its_late_answer_does_not_count() -> None:
-    async def scene() -> None:
-        asked, go = [], threading.Event()
+@in_a_loop
+async def test_a_thread_that_hangs_is_not_asked_again_and_its_late_answer_does_not_count() -> None:
+    asked, go = [], threading.Event()
 
-        async def ask() -> str:
-            asked.append(1)
-            await asyncio.get_running_loop().run_in_executor(None, go.wait, 20)
-            return ""
+    async def ask() -> str:
+        asked.append(1)
+        await asyncio.get_running_loop().run_in_executor(None, go.wait, 20)
+        return ""
 
-        question = _Question("it", ask)
-        assert (await question.result(0.01)).problem == "timed out"
-        assert (await question.result(0.01)).problem == "timed out"
-        assert len(asked) == 1
-        go.set()
-        assert (await question.result(5)).problem == ""
-        assert (await question.result(5)).problem == ""
-        assert len(asked) == 2
-
-    asyncio.run(scene())
+    question = _Question("it", ask)
+    assert (await question.result(0.01)).problem == "timed out"
+    assert (await question.result(0.01)).problem == "timed out"
+    assert len(asked) == 1
+    go.set()
+    assert (await question.result(5)).problem == ""
+    assert (await question.result(5)).problem == ""
+    assert len(asked) == 2
 
 
-def test_what_is_waited_for_in_vain_is_asked_anew() -> None:
-    async def scene() -> None:
-        lost = True
+@in_a_loop
+async def test_what_is_waited_for_in_vain_is_asked_anew() -> None:
+    lost = True
 
-        async def ask() -> str:
-            if lost:
-                await asyncio.Event().wait()
-            return ""
+    async def ask() -> str:
+        if lost:
+            await asyncio.Event().wait()
+        return ""
 
-        question = _Question("it", ask, threaded=False)
-        assert (await question.result(0.01)).problem == "timed out"
-        lost = False
-        assert (await question.result(5)).problem == ""
-
-    asyncio.run(scene())
+    question = _Question("it", ask, threaded=False)
+    assert (await question.result(0.01)).problem == "timed out"
+    lost = False
+    assert (await question.result(5)).problem == ""
 
 
 @contextmanager
@@ -318,34 +315,30 @@ def test_settings_of_the_status_page(tmp_path: Path) -> None:
     assert "0123456789" not in repr(parsed)
 
 
-def test_what_is_waited_for_on_the_bus() -> None:
-    async def scene() -> None:
-        bus = EventBus({})
-        with bus.subscribe("salt/run/") as waiting:
-            thread = threading.Thread(target=bus.tell, args=("salt/run/7/ret", {}))
-            thread.start()
-            await asyncio.wait_for(waiting.until(lambda tag, _: tag == "salt/run/7/ret"), 5)
-            thread.join()
-            bus.tell("salt/job/7/ret", {})
-            bus.tell(7, {})
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(waiting.until(lambda tag, _: "job" in tag), 0.05)
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_what_is_waited_for_on_the_bus() -> None:
+    bus = EventBus({})
+    with bus.subscribe("salt/run/") as waiting:
+        thread = threading.Thread(target=bus.tell, args=("salt/run/7/ret", {}))
+        thread.start()
+        await asyncio.wait_for(waiting.until(lambda tag, _: tag == "salt/run/7/ret"), 5)
+        thread.join()
+        bus.tell("salt/job/7/ret", {})
+        bus.tell(7, {})
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(waiting.until(lambda tag, _: "job" in tag), 0.05)
 
 
-def test_a_flood_does_not_hide_what_is_waited_for() -> None:
-    async def scene() -> None:
-        bus = EventBus({})
-        with bus.subscribe("salt/ha/health") as waiting:
-            waited = asyncio.ensure_future(waiting.until(lambda _, data: data == {"turn": 1}))
-            await asyncio.sleep(0)
-            for _ in range(2 * MOST_EVENTS):
-                bus.tell("salt/ha/health", {"turn": "of somebody else"})
-            bus.tell("salt/ha/health", {"turn": 1})
-            await asyncio.wait_for(waited, 5)
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_a_flood_does_not_hide_what_is_waited_for() -> None:
+    bus = EventBus({})
+    with bus.subscribe("salt/ha/health") as waiting:
+        waited = asyncio.ensure_future(waiting.until(lambda _, data: data == {"turn": 1}))
+        await asyncio.sleep(0)
+        for _ in range(2 * MOST_EVENTS):
+            bus.tell("salt/ha/health", {"turn": "of somebody else"})
+        bus.tell("salt/ha/health", {"turn": 1})
+        await asyncio.wait_for(waited, 5)
 
 
 def test_failovers_that_minions_tell() -> None:

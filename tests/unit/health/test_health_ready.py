@@ -17,6 +17,7 @@ from saltext_ha.health.fitness import HANGS
 from saltext_ha.health.watcher import RECOVERING, Watcher
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.proof import Proofs
+from tests.loop import in_a_loop
 
 GOOD = Health(True, True, 0, 0.0, "")
 BAD = Health(False, True, 0, 0.0, "publisher: timed out")
@@ -143,21 +144,19 @@ def test_what_is_told_of_a_verdict() -> None:
         ([{"master": "m2", "turn": 1}, MINE], True),
     ],
 )
-def test_only_its_own_echo_is_one(echoes: list[Any], heard: bool) -> None:
-    async def scene() -> None:
-        bus = EventBus({})
+@in_a_loop
+async def test_only_its_own_echo_is_one(echoes: list[Any], heard: bool) -> None:
+    bus = EventBus({})
 
-        def announce(kind: str, data: Mapping[str, Any]) -> None:
-            assert (kind, data) == ("health", {"master": "m1", "turn": 1})
-            for echo in echoes:
-                bus.tell(ECHO, echo)
+    def announce(kind: str, data: Mapping[str, Any]) -> None:
+        assert (kind, data) == ("health", {"master": "m1", "turn": 1})
+        for echo in echoes:
+            bus.tell(ECHO, echo)
 
-        asking = Echoes("m1", bus, announce, PROOFS).of_an_event()
-        asked = asyncio.wait_for(asking, 5 if heard else 0.1)
-        if heard:
-            assert await asked == ""
-        else:
-            with pytest.raises(asyncio.TimeoutError):
-                await asked
-
-    asyncio.run(scene())
+    asking = Echoes("m1", bus, announce, PROOFS).of_an_event()
+    asked = asyncio.wait_for(asking, 5 if heard else 0.1)
+    if heard:
+        assert await asked == ""
+    else:
+        with pytest.raises(asyncio.TimeoutError):
+            await asked

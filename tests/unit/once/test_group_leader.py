@@ -223,17 +223,15 @@ async def test_nobody_speaks_for_a_master_that_answers_itself(
         },
     ],
 )
-def test_nonsense_of_a_peer_is_told_and_does_not_count(
+@in_a_loop
+async def test_nonsense_of_a_peer_is_told_and_does_not_count(
     nonsense: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lies(*args: object) -> dict[str, Any]:
         return nonsense
 
-    async def play() -> None:
-        async with world("m1", "m2") as group:
-            monkeypatch.setattr(group.masters["m1"], "for_peers", lambda: {"leader": lies})
-            group.tasks["m1"].cancel()
-            await group.leads("m2", "m1")
-            assert "malformed" in group.masters["m2"].standing.apart["m1"]
-
-    asyncio.run(play())
+    async with world("m1", "m2") as group:
+        monkeypatch.setattr(group.masters["m1"], "for_peers", lambda: {"leader": lies})
+        group.tasks["m1"].cancel()
+        await group.leads("m2", "m1")
+        assert "malformed" in group.masters["m2"].standing.apart["m1"]

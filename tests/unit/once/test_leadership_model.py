@@ -36,6 +36,7 @@ from saltext_ha.once.election import FRESH, Election, MasterView
 from saltext_ha.once.etcd_client import KeyHolder
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import PATIENCE, TURN, GroupLeader
+from tests.loop import in_a_loop
 from tests.unit.once.etcd_world import ENDPOINTS, GOOD, Etcd, ModelClient, Ways
 from tests.unit.once.virtual_time import Process, VirtualLoop
 from tests.unit.once.world import Link, World
@@ -690,7 +691,8 @@ def etcd_master(client: Any, clock: Callable[[], float]) -> EtcdLeader:
     return leader
 
 
-def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
+@in_a_loop
+async def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
     """It took effect late. Nobody prolongs that lease, so another master takes the key soon."""
     now = 0.0
     put: list[str] = []
@@ -707,15 +709,11 @@ def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
     client.revoke.side_effect = EtcdError("timed out")
     leader = etcd_master(client, lambda: now)
 
-    async def looks() -> None:
-        nonlocal now
-        for _ in range(2):
-            with pytest.raises(EtcdError):
-                await leader._look()
-            now += 8
-        await leader._look()
-
-    asyncio.run(looks())
+    for _ in range(2):
+        with pytest.raises(EtcdError):
+            await leader._look()
+        now += 8
+    await leader._look()
     assert leader._lease == "2"
     assert not leader.standing.leads
 

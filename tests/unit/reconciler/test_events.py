@@ -17,6 +17,7 @@ from saltext_ha.reconciler.hints import Hint, Hints
 from saltext_ha.salt_bus import events
 from saltext_ha.salt_bus.bus_socket import PUBLISHER
 from saltext_ha.salt_bus.events import EventBus
+from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.core
 
@@ -98,37 +99,30 @@ def test_one_that_fails_keeps_nothing_from_the_others() -> None:
     assert told == ["salt/key"]
 
 
-def test_a_flood_of_hints_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_a_flood_of_hints_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING", 3)
-
-    async def scene() -> None:
-        hints = Hints(WheelCalls())
-        for number in (1, 1, 1, 2, 3, 4, 5):
-            hints("salt/auth", {"id": f"web{number}", "act": "pend"})
-        assert [hint.minion_id for hint in await hints.next()] == ["web1", "web2", "web3"]
-        hints("salt/auth", {"id": "web4", "act": "pend"})
-        assert [hint.minion_id for hint in await hints.next()] == ["web4"]
-
-    asyncio.run(scene())
+    hints = Hints(WheelCalls())
+    for number in (1, 1, 1, 2, 3, 4, 5):
+        hints("salt/auth", {"id": f"web{number}", "act": "pend"})
+    assert [hint.minion_id for hint in await hints.next()] == ["web1", "web2", "web3"]
+    hints("salt/auth", {"id": "web4", "act": "pend"})
+    assert [hint.minion_id for hint in await hints.next()] == ["web4"]
 
 
-def test_hints_wait_until_they_are_asked_for() -> None:
-    async def scene() -> None:
-        calls = WheelCalls()
-        hints = Hints(calls)
-        bus = EventBus({}, [calls.heard, hints])
-        asked = asyncio.ensure_future(hints.next())
-        await asyncio.sleep(0)
-        assert not asked.done()
-        bus.tell(
-            "salt/wheel/1/new", {"fun": "wheel.key.delete", "user": "alice", "fun_args": ["web1"]}
-        )
-        thread = threading.Thread(target=bus.tell, args=(DELETED["tag"], DELETED["data"]))
-        thread.start()
-        thread.join()
-        assert await asyncio.wait_for(asked, 5) == [Hint("web1", "alice", True)]
-        for minion_id in ("db1", "db2"):
-            bus.tell("salt/auth", {"id": minion_id, "act": "pend"})
-        assert [hint.minion_id for hint in await hints.next()] == ["db1", "db2"]
-
-    asyncio.run(scene())
+@in_a_loop
+async def test_hints_wait_until_they_are_asked_for() -> None:
+    calls = WheelCalls()
+    hints = Hints(calls)
+    bus = EventBus({}, [calls.heard, hints])
+    asked = asyncio.ensure_future(hints.next())
+    await asyncio.sleep(0)
+    assert not asked.done()
+    bus.tell("salt/wheel/1/new", {"fun": "wheel.key.delete", "user": "alice", "fun_args": ["web1"]})
+    thread = threading.Thread(target=bus.tell, args=(DELETED["tag"], DELETED["data"]))
+    thread.start()
+    thread.join()
+    assert await asyncio.wait_for(asked, 5) == [Hint("web1", "alice", True)]
+    for minion_id in ("db1", "db2"):
+        bus.tell("salt/auth", {"id": minion_id, "act": "pend"})
+    assert [hint.minion_id for hint in await hints.next()] == ["db1", "db2"]

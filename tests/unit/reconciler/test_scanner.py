@@ -17,6 +17,7 @@ from saltext_ha.reconciler.scanner import (
     Scanner,
     pause,
 )
+from tests.loop import in_a_loop
 
 
 def test_a_small_store_is_looked_at_at_every_interval() -> None:
@@ -39,7 +40,8 @@ def test_folders_that_change_all_the_time_are_not_listed_all_the_time() -> None:
     assert pause(FOLDER_INTERVAL, 0.4, WATCH_SHARE) == 5.0
 
 
-def test_the_watch_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_the_watch_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = []
 
     async def run(question: Any) -> Any:
@@ -54,12 +56,9 @@ def test_the_watch_keeps_to_that(monkeypatch: pytest.MonkeyPatch) -> None:
 
     store = SimpleNamespace(touched=lambda: True, watched=True)
     core = SimpleNamespace(run=run, scan=scan, keeper=SimpleNamespace(store=store, missed=set()))
-
-    async def watch() -> None:
-        watching = Scanner(cast(Any, core), cast(Any, SimpleNamespace(next=never)), 3600)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(watching._watch_folders(), 0.5)
-
     monkeypatch.setattr(scanner, "FOLDER_INTERVAL", 0.01)
-    asyncio.run(watch())
+
+    watching = Scanner(cast(Any, core), cast(Any, SimpleNamespace(next=never)), 3600)
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(watching._watch_folders(), 0.5)
     assert 1 <= len(passes) <= 10, "every tenth of a second, not every hundredth"

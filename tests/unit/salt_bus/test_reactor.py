@@ -12,6 +12,7 @@ import pytest
 from saltext_ha.salt_bus import reactor
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.reactor import ASK, SET, VALUE, Reactor
+from tests.loop import in_a_loop
 
 REACTOR: Any = [{"site/*": ["/srv/a.sls"]}, {"salt/minion/*/start": "/srv/b.sls"}, "junk", {}]
 
@@ -115,7 +116,8 @@ def test_what_follows_the_word_to_stop_is_not_reacted_to() -> None:
     assert bus.reactor.reacts is True
 
 
-def test_what_was_told_last_is_taken_back_though_it_was_not_heard(
+@in_a_loop
+async def test_what_was_told_last_is_taken_back_though_it_was_not_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Reactor, "_listen", lambda self: None)
@@ -125,12 +127,9 @@ def test_what_was_told_last_is_taken_back_though_it_was_not_heard(
     bus.reactor._tell()  # to stop: it is lost
     bus.reactor.wanted = True
 
-    async def act() -> None:
-        running = asyncio.ensure_future(bus.reactor.run())
-        for _ in range(1000):
-            await asyncio.sleep(0.01 if len(bus.fired) < 2 else 0)
-        running.cancel()
-
-    asyncio.run(act())
+    running = asyncio.ensure_future(bus.reactor.run())
+    for _ in range(1000):
+        await asyncio.sleep(0.01 if len(bus.fired) < 2 else 0)
+    running.cancel()
     assert [told["value"] for _, told in bus.fired] == [False, True]
     assert bus.reactor.reacts is True
