@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -82,19 +81,16 @@ async def test_different_keys(pair: list[Place]) -> None:
         assert "share_master_key=True" in apart["error"]
 
 
-def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> None:
+@in_a_loop
+async def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> None:
     for place in pair:
         (place.pki_dir / "minions").mkdir()
         for number in range(700):
             (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
-
-    async def check() -> None:
-        async with met(*pair):
-            for place in pair:
-                found = await run(place, "minion_config", watchdog=True)
-                assert yaml.safe_load(found["text"])["ha"] == {"watchdog": {"jitter": 5}}
-
-    asyncio.run(check())
+    async with met(*pair):
+        for place in pair:
+            found = await run(place, "minion_config", watchdog=True)
+            assert yaml.safe_load(found["text"])["ha"] == {"watchdog": {"jitter": 5}}
 
 
 @in_a_loop

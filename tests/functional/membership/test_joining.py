@@ -546,21 +546,18 @@ def test_hearing_of_our_own_removal_changes_nothing(m1: Master, m2: Master) -> N
     assert m1.trust.removals.notes() == []
 
 
-def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) -> None:
     token = make_token(m1.state_dir, m1.identity, (m1.url,), "prod")
     made = invitation(token, m1.identity)
     assert f"nobody answers at {m1.url}" in made.notes[0]
-
-    async def main() -> None:
-        async with m1.running():
-            made = await asyncio.to_thread(invitation, token, m1.identity)
-            assert made.notes == ()
-        m2.url = m1.url
-        async with m2.running():
-            made = await asyncio.to_thread(invitation, token, m1.identity)
-            assert "something else answers" in made.notes[0]
-
-    asyncio.run(main())
+    async with m1.running():
+        made = await asyncio.to_thread(invitation, token, m1.identity)
+        assert made.notes == ()
+    m2.url = m1.url
+    async with m2.running():
+        made = await asyncio.to_thread(invitation, token, m1.identity)
+        assert "something else answers" in made.notes[0]
 
 
 def test_the_secret_is_nowhere_but_in_the_token(m1: Master, m2: Master) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -110,21 +109,20 @@ async def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> 
         assert [each for each in reasons if each["about"] == "minions"] == []
 
 
-def test_a_master_that_no_minion_is_configured_with_is_none_to_fall_back_on(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_master_that_no_minion_is_configured_with_is_none_to_fall_back_on(
+    tmp_path: Path,
+) -> None:
     one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
     two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
     for place in (one, two):
         key_folders.plant(place.pki_dir, ["web1"])
-
-    async def main() -> None:
-        async with met(one, two) as (m1, m2):
-            minions(m2, {})
-            for masters, unused in ((("127.0.0.1",), ["m2"]), (("127.0.0.1", "127.0.0.2"), [])):
-                minions(m1, {"web1": report("127.0.0.1", *masters)})
-                await run(one, "failover_safe")
-                for place in (one, two):  # whichever is asked, and looked last
-                    notes = (await run(place, "status"))["notes"]
-                    assert [n for n in notes if "no minion is configured with m2" in n] == notes
-                    assert bool(notes) is bool(unused)
-
-    asyncio.run(main())
+    async with met(one, two) as (m1, m2):
+        minions(m2, {})
+        for masters, unused in ((("127.0.0.1",), ["m2"]), (("127.0.0.1", "127.0.0.2"), [])):
+            minions(m1, {"web1": report("127.0.0.1", *masters)})
+            await run(one, "failover_safe")
+            for place in (one, two):  # whichever is asked, and looked last
+                notes = (await run(place, "status"))["notes"]
+                assert [n for n in notes if "no minion is configured with m2" in n] == notes
+                assert bool(notes) is bool(unused)

@@ -293,7 +293,8 @@ def test_what_one_operator_did_to_many_ids_is_written_down_together(m1: Master) 
     }
 
 
-def test_an_id_that_cannot_be_read_holds_up_no_other(
+@in_a_loop
+async def test_an_id_that_cannot_be_read_holds_up_no_other(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("web1", "web2", "web3"):
@@ -306,21 +307,18 @@ def test_an_id_that_cannot_be_read_holds_up_no_other(
             raise StoreError("structure needs cleaning")
         return read(minion_id, *how, **more)
 
-    async def act() -> None:
-        here = Core(m1.keeper, lambda records: None)
-        monkeypatch.setattr(m1.store, "read", fail)
-        monkeypatch.setattr(work_queue, "RETRY", 0.1)
-        for name in ("web1", "web2", "web3"):
-            m1.remove(name)
-        await here.hinted([Hint(name, "alice", True) for name in ("web1", "web2")])
-        await here.hinted([Hint("web3", "alice", True)])
-        assert "structure needs cleaning" in here.problem
-        assert [m1.state(name) for name in ("web1", "web2", "web3")] == [PENDING, DELETED, DELETED]
-        monkeypatch.setattr(m1.store, "read", read)
-        await until(lambda: m1.state("web1") == DELETED, "it was tried again")
-        here.close()
-
-    asyncio.run(act())
+    here = Core(m1.keeper, lambda records: None)
+    monkeypatch.setattr(m1.store, "read", fail)
+    monkeypatch.setattr(work_queue, "RETRY", 0.1)
+    for name in ("web1", "web2", "web3"):
+        m1.remove(name)
+    await here.hinted([Hint(name, "alice", True) for name in ("web1", "web2")])
+    await here.hinted([Hint("web3", "alice", True)])
+    assert "structure needs cleaning" in here.problem
+    assert [m1.state(name) for name in ("web1", "web2", "web3")] == [PENDING, DELETED, DELETED]
+    monkeypatch.setattr(m1.store, "read", read)
+    await until(lambda: m1.state("web1") == DELETED, "it was tried again")
+    here.close()
 
 
 @in_a_loop
