@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions import arrivals
 from saltext_ha.minions.arrivals import AT_ONCE, PATIENCE, TRIES, Arrivals
+from tests.loop import in_a_loop
 
 NOW = 10_000.0
 
@@ -59,200 +60,180 @@ class Site:
         await self.arrivals.step()
 
 
-def scene(play: Callable[[Site], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await play(Site())
-
-    asyncio.run(run())
-
-
-def test_a_minion_that_moved_here_is_asked_once() -> None:
-    async def play(site: Site) -> None:
-        site.cache["old"] = NOW - 3600
-        await site.starts("new", "old", "new")
-        assert site.asked == [("new", "old")]
-        for _ in range(3):
-            site.now += PATIENCE
-            await site.arrivals.step()
-        assert len(site.asked) == 1
-        assert not site.arrivals.waits
-        assert list(site.arrivals.notes()) == []
-
-    scene(play)
-
-
-def test_one_that_has_just_started_has_refreshed_already() -> None:
-    async def play(site: Site) -> None:
-        site.cache["web1"] = NOW - 5
-        await site.starts("web1")
-        assert site.asked == []
-
-    scene(play)
-
-
-def test_events_that_are_none_of_a_start_ask_nobody() -> None:
-    async def play(site: Site) -> None:
-        site.arrivals("salt/minion/web1/start", {"cmd": "_minion_event", "id": "web2"})
-        site.arrivals("salt/minion/web1/start", {"id": "web1"})
-        site.arrivals("salt/minion/web1/stop", {"cmd": "_minion_event", "id": "web1"})
-        await site.starts("a,b")
-        assert site.asked == []
-
-    scene(play)
-
-
-def test_thousands_are_asked_a_few_at_a_time() -> None:
-    async def play(site: Site) -> None:
-        await site.starts(*(f"web{n}" for n in range(1000)))
-        while site.arrivals.waits:
-            site.now += 1
-            await site.arrivals.step()
-        assert max(map(len, site.asked)) == AT_ONCE
-        assert len([i for ids in site.asked for i in ids]) == 1000
-
-    scene(play)
-
-
-def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
-    async def play(site: Site) -> None:
-        site.deaf.add("web1")
-        await site.starts("web1")
-        await site.pass_time(5)
-        assert site.asked == [("web1",)] * TRIES
-        (note,) = site.arrivals.notes()
-        assert "1 minion came here with old grains" in note
-        site.now += arrivals.TOLD + 1
+@in_a_loop
+async def test_a_minion_that_moved_here_is_asked_once() -> None:
+    site = Site()
+    site.cache["old"] = NOW - 3600
+    await site.starts("new", "old", "new")
+    assert site.asked == [("new", "old")]
+    for _ in range(3):
+        site.now += PATIENCE
         await site.arrivals.step()
-        assert list(site.arrivals.notes()) == []
-
-    scene(play)
-
-
-def test_one_whose_pillar_takes_long_is_told_of_until_it_is_there() -> None:
-    async def play(site: Site) -> None:
-        site.deaf.add("web1")
-        await site.starts("web1")
-        await site.pass_time(5)
-        assert [*site.arrivals.notes()]
-        site.cache["web1"] = site.now
-        await site.pass_time(2)
-        assert [*site.arrivals.notes()] == []
-        assert not site.arrivals.waits
-
-    scene(play)
+    assert len(site.asked) == 1
+    assert not site.arrivals.waits
+    assert list(site.arrivals.notes()) == []
 
 
-def test_one_that_is_asked_is_given_time() -> None:
-    async def play(site: Site) -> None:
-        site.deaf.add("web1")
-        for _ in range(3):
-            await site.starts("web1")  # it says so to each master that it connects to
-            site.now += PATIENCE / 3
-        assert site.asked == [("web1",)]
-
-    scene(play)
+@in_a_loop
+async def test_one_that_has_just_started_has_refreshed_already() -> None:
+    site = Site()
+    site.cache["web1"] = NOW - 5
+    await site.starts("web1")
+    assert site.asked == []
 
 
-def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
-    async def play(site: Site) -> None:
-        site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
-        await site.starts(*site.deaf, "web1")
-        assert len(site.asked) == 1
-        await site.pass_time(TRIES + 1)
-        assert not site.arrivals.asks("web1")
-        (note,) = site.arrivals.notes()
-        assert f"{AT_ONCE} minions" in note
-        site.now += arrivals.TOLD + 1
+@in_a_loop
+async def test_events_that_are_none_of_a_start_ask_nobody() -> None:
+    site = Site()
+    site.arrivals("salt/minion/web1/start", {"cmd": "_minion_event", "id": "web2"})
+    site.arrivals("salt/minion/web1/start", {"id": "web1"})
+    site.arrivals("salt/minion/web1/stop", {"cmd": "_minion_event", "id": "web1"})
+    await site.starts("a,b")
+    assert site.asked == []
+
+
+@in_a_loop
+async def test_thousands_are_asked_a_few_at_a_time() -> None:
+    site = Site()
+    await site.starts(*(f"web{n}" for n in range(1000)))
+    while site.arrivals.waits:
+        site.now += 1
         await site.arrivals.step()
-        assert list(site.arrivals.notes()) == []
-        assert sorted(map(len, site.asked)) == [1, *[AT_ONCE] * TRIES]
-
-    scene(play)
+    assert max(map(len, site.asked)) == AT_ONCE
+    assert len([i for ids in site.asked for i in ids]) == 1000
 
 
-def test_others_are_asked_though_the_clock_was_set_back() -> None:
-    async def play(site: Site) -> None:
-        site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
-        site.cache = dict.fromkeys(site.deaf, NOW - 1800)
-        await site.starts(*site.deaf)
-        site.back = 3600.0
-        await site.starts("web1")
-        await site.pass_time(TRIES + 1)
-        assert [ids.count("web1") for ids in site.asked] == [0, 1, 0]
-        assert not site.arrivals.asks("web1")
-        (note,) = site.arrivals.notes()
-        assert f"{AT_ONCE} minions" in note
-        site.now += arrivals.TOLD + 1
-        await site.arrivals.step()
-        assert list(site.arrivals.notes()) == []
-
-    scene(play)
+@in_a_loop
+async def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> None:
+    site = Site()
+    site.deaf.add("web1")
+    await site.starts("web1")
+    await site.pass_time(5)
+    assert site.asked == [("web1",)] * TRIES
+    (note,) = site.arrivals.notes()
+    assert "1 minion came here with old grains" in note
+    site.now += arrivals.TOLD + 1
+    await site.arrivals.step()
+    assert list(site.arrivals.notes()) == []
 
 
-def test_who_refreshes_after_the_clock_was_set_back_has_refreshed() -> None:
-    async def play(site: Site) -> None:
-        site.deaf, site.cache["web1"] = {"web1"}, NOW - 1800
-        await site.starts("web1")
-        site.back = 3600.0
-        site.now += 2
-        site.cache["web1"] = site.wall()
-        site.now += 5
-        await site.arrivals.step()
-        assert (site.arrivals.waits, site.asked) == (False, [("web1",)])
+@in_a_loop
+async def test_one_whose_pillar_takes_long_is_told_of_until_it_is_there() -> None:
+    site = Site()
+    site.deaf.add("web1")
+    await site.starts("web1")
+    await site.pass_time(5)
+    assert [*site.arrivals.notes()]
+    site.cache["web1"] = site.now
+    await site.pass_time(2)
+    assert [*site.arrivals.notes()] == []
+    assert not site.arrivals.waits
 
-    scene(play)
+
+@in_a_loop
+async def test_one_that_is_asked_is_given_time() -> None:
+    site = Site()
+    site.deaf.add("web1")
+    for _ in range(3):
+        await site.starts("web1")  # it says so to each master that it connects to
+        site.now += PATIENCE / 3
+    assert site.asked == [("web1",)]
+
+
+@in_a_loop
+async def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
+    site = Site()
+    site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
+    await site.starts(*site.deaf, "web1")
+    assert len(site.asked) == 1
+    await site.pass_time(TRIES + 1)
+    assert not site.arrivals.asks("web1")
+    (note,) = site.arrivals.notes()
+    assert f"{AT_ONCE} minions" in note
+    site.now += arrivals.TOLD + 1
+    await site.arrivals.step()
+    assert list(site.arrivals.notes()) == []
+    assert sorted(map(len, site.asked)) == [1, *[AT_ONCE] * TRIES]
+
+
+@in_a_loop
+async def test_others_are_asked_though_the_clock_was_set_back() -> None:
+    site = Site()
+    site.deaf = {f"deaf{n}" for n in range(AT_ONCE)}
+    site.cache = dict.fromkeys(site.deaf, NOW - 1800)
+    await site.starts(*site.deaf)
+    site.back = 3600.0
+    await site.starts("web1")
+    await site.pass_time(TRIES + 1)
+    assert [ids.count("web1") for ids in site.asked] == [0, 1, 0]
+    assert not site.arrivals.asks("web1")
+    (note,) = site.arrivals.notes()
+    assert f"{AT_ONCE} minions" in note
+    site.now += arrivals.TOLD + 1
+    await site.arrivals.step()
+    assert list(site.arrivals.notes()) == []
+
+
+@in_a_loop
+async def test_who_refreshes_after_the_clock_was_set_back_has_refreshed() -> None:
+    site = Site()
+    site.deaf, site.cache["web1"] = {"web1"}, NOW - 1800
+    await site.starts("web1")
+    site.back = 3600.0
+    site.now += 2
+    site.cache["web1"] = site.wall()
+    site.now += 5
+    await site.arrivals.step()
+    assert (site.arrivals.waits, site.asked) == (False, [("web1",)])
 
 
 @pytest.mark.parametrize(("age", "back"), [(1800, 3600.0), (101, 150.0)])
-def test_what_was_cached_before_the_clock_was_set_back_is_not_fresh(age: int, back: float) -> None:
-    async def play(site: Site) -> None:
-        site.cache["web1"] = NOW - age
-        site.back = back
-        await site.starts("web1")
-        assert site.asked == [("web1",)]
-
-    scene(play)
+@in_a_loop
+async def test_what_was_cached_before_the_clock_was_set_back_is_not_fresh(
+    age: int, back: float
+) -> None:
+    site = Site()
+    site.cache["web1"] = NOW - age
+    site.back = back
+    await site.starts("web1")
+    assert site.asked == [("web1",)]
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["asked", "started anew"])
-def test_one_that_has_refreshed_after_all_is_told_of_no_more(anew: bool) -> None:
-    async def play(site: Site) -> None:
-        site.deaf.add("web1")
-        await site.starts("web1")
-        await site.pass_time(TRIES)
-        assert len(list(site.arrivals.notes())) == 1
-        if anew:
-            site.cache["web1"] = site.now  # its own start has refreshed all
-        site.deaf.clear()
-        await site.starts("web1")
-        await site.arrivals.step()
-        assert list(site.arrivals.notes()) == []
+@in_a_loop
+async def test_one_that_has_refreshed_after_all_is_told_of_no_more(anew: bool) -> None:
+    site = Site()
+    site.deaf.add("web1")
+    await site.starts("web1")
+    await site.pass_time(TRIES)
+    assert len(list(site.arrivals.notes())) == 1
+    if anew:
+        site.cache["web1"] = site.now  # its own start has refreshed all
+    site.deaf.clear()
+    await site.starts("web1")
+    await site.arrivals.step()
+    assert list(site.arrivals.notes()) == []
 
-    scene(play)
 
-
-def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
     monkeypatch.setattr(arrivals, "MOST", 2)
-
-    async def play(site: Site) -> None:
-        await site.starts("web1", "web2", "web3")
-        assert site.asked == [("web1", "web2")]
-
-    scene(play)
+    await site.starts("web1", "web2", "web3")
+    assert site.asked == [("web1", "web2")]
 
 
-def test_what_cannot_be_published_is_told_with_its_reason() -> None:
-    async def play(site: Site) -> None:
-        site.error = "salt-master did not take the job"
-        await site.starts("web1")
-        await site.pass_time(5)
-        assert [site.error in note for note in site.arrivals.notes()] == [True]
-        site.error = ""
-        site.deaf.add("web2")
-        await site.starts("web2")
-        assert ["did not refresh" in note for note in site.arrivals.notes()] == [True]
-
-    scene(play)
+@in_a_loop
+async def test_what_cannot_be_published_is_told_with_its_reason() -> None:
+    site = Site()
+    site.error = "salt-master did not take the job"
+    await site.starts("web1")
+    await site.pass_time(5)
+    assert [site.error in note for note in site.arrivals.notes()] == [True]
+    site.error = ""
+    site.deaf.add("web2")
+    await site.starts("web2")
+    assert ["did not refresh" in note for note in site.arrivals.notes()] == [True]
 
 
 def test_when_grains_were_cached_wherever_a_release_of_salt_keeps_them(

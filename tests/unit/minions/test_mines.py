@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from saltext_ha.minions.arrivals import AT_ONCE, TOLD, TRIES, grains_cache, mine
 from saltext_ha.minions.mines import EVERY, GRACE, LASTING, Mines
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 NOW = 1_700_000_000.0
 AHEAD = 5000.0
@@ -129,184 +129,161 @@ class Site:
             await master.mines.step()
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Callable[[Callable[[Site], Awaitable[None]]], None]:
-    def run(play: Callable[[Site], Awaitable[None]]) -> None:
-        async def played() -> None:
-            await play(Site(tmp_path))
-
-        asyncio.run(played())
-
-    return run
-
-
-Scene = Callable[[Callable[[Site], Awaitable[None]]], None]
-
-
 @pytest.mark.parametrize("of_3008", [True, False], ids=["3008", "3006"])
-def test_one_whose_mine_is_older_here_is_named_until_it_is_refreshed(
-    scene: Scene, of_3008: bool
+@in_a_loop
+async def test_one_whose_mine_is_older_here_is_named_until_it_is_refreshed(
+    tmp_path: Path, of_3008: bool
 ) -> None:
-    async def play(site: Site) -> None:
-        site.m1.mined("web1", ago=3600, of_3008=of_3008)
-        site.m2.mined("web1", ago=20, of_3008=of_3008)
-        await site.m1.comes("web1")
-        assert site.m1.counts() == (0, 1)
+    site = Site(tmp_path)
+    site.m1.mined("web1", ago=3600, of_3008=of_3008)
+    site.m2.mined("web1", ago=20, of_3008=of_3008)
+    await site.m1.comes("web1")
+    assert site.m1.counts() == (0, 1)
+    await site.later()
+    assert site.m1.counts() == (1, 0)
+    assert site.m1.notes() == [
+        "1 minion came here and its mine is older here than on the master that it left: "
+        "web1 (m2: 30 s old, here: 3610 s)"
+    ]
+    site.m1.mined("web1", of_3008=of_3008)
+    await site.later(EVERY)
+    assert (site.m1.counts(), site.m1.notes()) == ((0, 0), [])
+
+
+@in_a_loop
+async def test_one_that_is_missing_here_is_older_and_one_that_nobody_has_is_not(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path)
+    site.m3.mined("web1", ago=20)
+    await site.m1.comes("web1", "bare")
+    await site.later()
+    assert site.m1.counts() == (1, 0)
+    assert "web1 (m3: 30 s old, here: none)" in site.m1.notes()[0]
+
+
+@in_a_loop
+async def test_those_that_have_refreshed_are_not_asked_about(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=1)
+    await site.m1.comes("web1")
+    site.now += 2
+    site.m1.mined("web1")
+    await site.later()
+    assert site.m1.counts() == (0, 0)
+    assert site.m2.questions == []
+
+
+@in_a_loop
+async def test_a_few_seconds_do_not_count(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m1.mined("web1", ago=14)
+    site.m2.mined("web1", ago=10)
+    await site.m1.comes("web1")
+    await site.later()
+    assert (site.m1.counts(), site.m2.questions) == ((0, 0), [["web1"]])
+
+
+@in_a_loop
+async def test_what_is_written_elsewhere_after_it_came_does_not_count(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m1.mined("hot", ago=3600)
+    site.m1.mined("gone", ago=3600)
+    site.m2.mined("gone", ago=20)
+    await site.m1.comes("hot", "gone")
+    site.now += GRACE
+    site.m2.mined("hot")
+    await site.later(0)
+    assert site.m1.counts() == (1, 0)
+    assert "gone" in site.m1.notes()[0]
+    site.m2.mined("gone")
+    await site.later(EVERY)
+    assert site.m1.counts() == (0, 0)
+
+
+@in_a_loop
+async def test_minions_are_looked_at_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    for name in ("fresh", "old"):
+        site.m1.mined(name, ago=7200)
+        site.m2.mined(name, ago=20)
+    await site.m1.comes("fresh", "old")
+    site.m1.back = 3600.0
+    site.now += 2
+    site.m1.mined("fresh")
+    await site.later()
+    assert site.m1.counts() == (1, 0)
+    assert "old (m2: 32 s old" in site.m1.notes()[0]
+
+
+@in_a_loop
+async def test_a_mine_from_before_the_clock_was_set_back_is_as_good_as_none(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m1.mined("web1", ago=1800)
+    site.m2.mined("web1", ago=20)
+    site.m1.back = 3600.0
+    await site.m1.comes("web1")
+    await site.later()
+    assert "web1 (m2: 30 s old, here: none)" in site.m1.notes()[0]
+    answer = await site.m1.mines.for_peers()["mine_ages"](PEER, {"ids": ["web1"]})
+    assert answer == {"ages": {}}
+
+
+@in_a_loop
+async def test_one_that_is_asked_to_refresh_anyway_has_time(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=20)
+    site.m1.busy.add("web1")
+    await site.m1.comes("web1")
+    await site.later(TOLD + 1)
+    assert (site.m1.counts(), site.m2.questions) == ((0, 1), [])
+
+
+@in_a_loop
+async def test_one_that_was_asked_late_has_time_from_then_on(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=20)
+    site.m1.busy.add("web1")
+    await site.m1.comes("web1")
+    await site.later()
+    site.m1.busy.clear()
+    await site.later(GRACE - 1)
+    assert site.m1.counts() == (0, 1)
+    await site.later(1)
+    assert site.m1.counts() == (1, 0)
+
+
+@in_a_loop
+async def test_what_nobody_can_answer_is_not_looked_at_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m3.up = False
+    looked: list[str] = []
+    written = site.m1.mines._written
+
+    def noted(ids: Iterable[str]) -> dict[str, float]:
+        looked.extend(names := list(ids))
+        return written(names)
+
+    site.m1.mines._written = noted
+    await site.m1.comes("bare")
+    for _ in range(4):
         await site.later()
-        assert site.m1.counts() == (1, 0)
-        assert site.m1.notes() == [
-            "1 minion came here and its mine is older here than on the master that it left: "
-            "web1 (m2: 30 s old, here: 3610 s)"
-        ]
-        site.m1.mined("web1", of_3008=of_3008)
-        await site.later(EVERY)
-        assert (site.m1.counts(), site.m1.notes()) == ((0, 0), [])
-
-    scene(play)
+    assert (looked, site.m1.counts()) == (["bare"], (0, 1))
+    site.m3.up = True
+    await site.later()
+    assert (looked, site.m1.counts()) == (["bare"] * 2, (0, 0))
 
 
-def test_one_that_is_missing_here_is_older_and_one_that_nobody_has_is_not(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m3.mined("web1", ago=20)
-        await site.m1.comes("web1", "bare")
-        await site.later()
-        assert site.m1.counts() == (1, 0)
-        assert "web1 (m3: 30 s old, here: none)" in site.m1.notes()[0]
-
-    scene(play)
-
-
-def test_those_that_have_refreshed_are_not_asked_about(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=1)
-        await site.m1.comes("web1")
-        site.now += 2
-        site.m1.mined("web1")
-        await site.later()
-        assert site.m1.counts() == (0, 0)
-        assert site.m2.questions == []
-
-    scene(play)
-
-
-def test_a_few_seconds_do_not_count(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m1.mined("web1", ago=14)
-        site.m2.mined("web1", ago=10)
-        await site.m1.comes("web1")
-        await site.later()
-        assert (site.m1.counts(), site.m2.questions) == ((0, 0), [["web1"]])
-
-    scene(play)
-
-
-def test_what_is_written_elsewhere_after_it_came_does_not_count(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m1.mined("hot", ago=3600)
-        site.m1.mined("gone", ago=3600)
-        site.m2.mined("gone", ago=20)
-        await site.m1.comes("hot", "gone")
-        site.now += GRACE
-        site.m2.mined("hot")
-        await site.later(0)
-        assert site.m1.counts() == (1, 0)
-        assert "gone" in site.m1.notes()[0]
-        site.m2.mined("gone")
-        await site.later(EVERY)
-        assert site.m1.counts() == (0, 0)
-
-    scene(play)
-
-
-def test_minions_are_looked_at_though_the_clock_was_set_back(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        for name in ("fresh", "old"):
-            site.m1.mined(name, ago=7200)
-            site.m2.mined(name, ago=20)
-        await site.m1.comes("fresh", "old")
-        site.m1.back = 3600.0
-        site.now += 2
-        site.m1.mined("fresh")
-        await site.later()
-        assert site.m1.counts() == (1, 0)
-        assert "old (m2: 32 s old" in site.m1.notes()[0]
-
-    scene(play)
-
-
-def test_a_mine_from_before_the_clock_was_set_back_is_as_good_as_none(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m1.mined("web1", ago=1800)
-        site.m2.mined("web1", ago=20)
-        site.m1.back = 3600.0
-        await site.m1.comes("web1")
-        await site.later()
-        assert "web1 (m2: 30 s old, here: none)" in site.m1.notes()[0]
-        answer = await site.m1.mines.for_peers()["mine_ages"](PEER, {"ids": ["web1"]})
-        assert answer == {"ages": {}}
-
-    scene(play)
-
-
-def test_one_that_is_asked_to_refresh_anyway_has_time(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=20)
-        site.m1.busy.add("web1")
-        await site.m1.comes("web1")
-        await site.later(TOLD + 1)
-        assert (site.m1.counts(), site.m2.questions) == ((0, 1), [])
-
-    scene(play)
-
-
-def test_one_that_was_asked_late_has_time_from_then_on(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=20)
-        site.m1.busy.add("web1")
-        await site.m1.comes("web1")
-        await site.later()
-        site.m1.busy.clear()
-        await site.later(GRACE - 1)
-        assert site.m1.counts() == (0, 1)
-        await site.later(1)
-        assert site.m1.counts() == (1, 0)
-
-    scene(play)
-
-
-def test_what_nobody_can_answer_is_not_looked_at_again(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m3.up = False
-        looked: list[str] = []
-        written = site.m1.mines._written
-
-        def noted(ids: Iterable[str]) -> dict[str, float]:
-            looked.extend(names := list(ids))
-            return written(names)
-
-        site.m1.mines._written = noted
-        await site.m1.comes("bare")
-        for _ in range(4):
-            await site.later()
-        assert (looked, site.m1.counts()) == (["bare"], (0, 1))
-        site.m3.up = True
-        await site.later()
-        assert (looked, site.m1.counts()) == (["bare"] * 2, (0, 0))
-
-    scene(play)
-
-
-def test_one_that_is_older_is_named_for_longer(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1")
-        await site.later()
-        await site.later(TOLD + 1)
-        assert site.m1.counts() == (1, 0)
-        await site.later(LASTING)
-        assert site.m1.counts() == (0, 0)
-
-    scene(play)
+@in_a_loop
+async def test_one_that_is_older_is_named_for_longer(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    await site.later()
+    await site.later(TOLD + 1)
+    assert site.m1.counts() == (1, 0)
+    await site.later(LASTING)
+    assert site.m1.counts() == (0, 0)
 
 
 def test_a_cache_that_cannot_be_read_is_none_without_mines(tmp_path: Path) -> None:
@@ -317,24 +294,28 @@ def test_a_cache_that_cannot_be_read_is_none_without_mines(tmp_path: Path) -> No
     assert grains_cache(opts)(["web1"]) == {"web1": 0.0}, "the minion is asked"
 
 
-def test_a_peer_whose_cache_cannot_be_read_is_asked_again(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        def broken(ids: Iterable[str]) -> dict[str, float]:
-            raise StoreError("the cache of minions cannot be read")
+@in_a_loop
+async def test_a_peer_whose_cache_cannot_be_read_is_asked_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
 
-        whole, site.m2.mines._written = site.m2.mines._written, broken
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1")
-        await site.later()
-        assert site.m1.counts() == (0, 1), "it is not known"
-        site.m2.mines._written = whole
-        await site.later(EVERY)
-        assert site.m1.counts() == (1, 0)
+    def broken(ids: Iterable[str]) -> dict[str, float]:
+        raise StoreError("the cache of minions cannot be read")
 
-    scene(play)
+    whole, site.m2.mines._written = site.m2.mines._written, broken
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    await site.later()
+    assert site.m1.counts() == (0, 1), "it is not known"
+    site.m2.mines._written = whole
+    await site.later(EVERY)
+    assert site.m1.counts() == (1, 0)
 
 
-def test_a_cache_that_hangs_is_unread(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_a_cache_that_hangs_is_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
     monkeypatch.setattr(mines, "ANSWERING", 0.05)
     over = threading.Event()
 
@@ -342,93 +323,87 @@ def test_a_cache_that_hangs_is_unread(scene: Scene, monkeypatch: pytest.MonkeyPa
         over.wait(20)
         return {}
 
-    async def play(site: Site) -> None:
-        site.m2.mines._written = hangs
-        ask = site.m2.mines.for_peers()["mine_ages"]
-        first = asyncio.ensure_future(ask(PEER, {"ids": ["web1"]}))
-        await asyncio.sleep(0)
-        assert "hangs" in (await ask(PEER, {"ids": ["web1"]}))["unread"]
-        over.set()
-        assert await first == {"ages": {}}
-
-    scene(play)
+    site.m2.mines._written = hangs
+    ask = site.m2.mines.for_peers()["mine_ages"]
+    first = asyncio.ensure_future(ask(PEER, {"ids": ["web1"]}))
+    await asyncio.sleep(0)
+    assert "hangs" in (await ask(PEER, {"ids": ["web1"]}))["unread"]
+    over.set()
+    assert await first == {"ages": {}}
 
 
-def test_it_is_asked_anew_a_few_times(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1")
-        for _ in range(5):
-            await site.later()
-        assert (site.m1.asked, site.m1.counts()) == ([("web1",)] * TRIES, (1, 0))
-        site.m1.refreshes = True
-        await site.m1.comes("web1")
-        assert site.m1.notes() == []
+@in_a_loop
+async def test_it_is_asked_anew_a_few_times(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    for _ in range(5):
         await site.later()
-        await site.later()
-        assert (len(site.m1.asked), site.m1.counts()) == (TRIES + 1, (0, 0))
-
-    scene(play)
-
-
-def test_what_cannot_be_published_is_no_error(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m1.unpublished = True
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1")
-        await site.later()
-        assert site.m1.counts() == (1, 0)
-
-    scene(play)
+    assert (site.m1.asked, site.m1.counts()) == ([("web1",)] * TRIES, (1, 0))
+    site.m1.refreshes = True
+    await site.m1.comes("web1")
+    assert site.m1.notes() == []
+    await site.later()
+    await site.later()
+    assert (len(site.m1.asked), site.m1.counts()) == (TRIES + 1, (0, 0))
 
 
-def test_peers_that_are_down_are_not_asked_and_what_they_have_is_unknown(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.up = None
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1", "bare")
-        await site.later()
-        assert (site.m1.counts(), site.m1.notes()) == ((0, 2), [])
-        assert (site.m2.questions, len(site.m3.questions)) == ([], 1)
-        site.m2.up = True
-        await site.later()
-        assert site.m1.counts() == (1, 0)
-        assert len(site.m3.questions) == 1, "it has answered"
-
-    scene(play)
+@in_a_loop
+async def test_what_cannot_be_published_is_no_error(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m1.unpublished = True
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    await site.later()
+    assert site.m1.counts() == (1, 0)
 
 
-def test_a_peer_that_does_not_answer_in_time_is_asked_again(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.hangs = True
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1")
-        await site.later()
-        assert site.m1.counts() == (0, 1)
-        site.m2.hangs = False
-        await site.later()
-        assert site.m1.counts() == (1, 0)
-
-    scene(play)
-
-
-def test_an_older_peer_is_asked_once_and_after_it_was_upgraded(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+@in_a_loop
+async def test_peers_that_are_down_are_not_asked_and_what_they_have_is_unknown(
+    tmp_path: Path,
 ) -> None:
-    async def play(site: Site) -> None:
-        site.m2.old = True
-        site.m2.mined("web1", ago=20)
-        await site.m1.comes("web1")
-        for _ in range(5):
-            await site.later()
-        assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
-        site.m2.up = False
-        await site.later()
-        site.m2.up, site.m2.old = True, False
-        await site.later()
-        assert site.m1.counts() == (1, 0)
+    site = Site(tmp_path)
+    site.m2.up = None
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1", "bare")
+    await site.later()
+    assert (site.m1.counts(), site.m1.notes()) == ((0, 2), [])
+    assert (site.m2.questions, len(site.m3.questions)) == ([], 1)
+    site.m2.up = True
+    await site.later()
+    assert site.m1.counts() == (1, 0)
+    assert len(site.m3.questions) == 1, "it has answered"
 
-    scene(play)
+
+@in_a_loop
+async def test_a_peer_that_does_not_answer_in_time_is_asked_again(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.hangs = True
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    await site.later()
+    assert site.m1.counts() == (0, 1)
+    site.m2.hangs = False
+    await site.later()
+    assert site.m1.counts() == (1, 0)
+
+
+@in_a_loop
+async def test_an_older_peer_is_asked_once_and_after_it_was_upgraded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path)
+    site.m2.old = True
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    for _ in range(5):
+        await site.later()
+    assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
+    site.m2.up = False
+    await site.later()
+    site.m2.up, site.m2.old = True, False
+    await site.later()
+    assert site.m1.counts() == (1, 0)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
@@ -446,107 +421,100 @@ def test_an_older_peer_is_asked_once_and_after_it_was_upgraded(
     ],
     ids=str,
 )
-def test_an_answer_without_sense_is_none(scene: Scene, answer: dict[str, Any]) -> None:
-    async def play(site: Site) -> None:
-        site.m2.says = answer
-        await site.m1.comes("web1")
-        await site.later()
-        await site.later()
-        assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
-
-    scene(play)
+@in_a_loop
+async def test_an_answer_without_sense_is_none(tmp_path: Path, answer: dict[str, Any]) -> None:
+    site = Site(tmp_path)
+    site.m2.says = answer
+    await site.m1.comes("web1")
+    await site.later()
+    await site.later()
+    assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
 
 
 @pytest.mark.parametrize(
     "payload", [{}, {"ids": "web1"}, {"ids": [1]}, {"ids": ["web1"] * 501}], ids=len
 )
-def test_a_question_without_sense_is_refused(scene: Scene, payload: dict[str, Any]) -> None:
-    async def play(site: Site) -> None:
-        with pytest.raises(InvalidRecord):
-            await site.m1.mines.for_peers()["mine_ages"](PEER, payload)
-
-    scene(play)
-
-
-def test_a_peer_is_told_ages_of_minions_and_of_no_other_files(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=20)
-        site.m2.mined("early", ago=-20)
-        outside = site.root / "m2" / "mine" / ".." / "other.p"
-        outside.write_text("")
-        ids = ["web1", "early", "none", "../other", "", "a/b", "\x00"]
-        answer = await site.m2.mines.for_peers()["mine_ages"](PEER, {"ids": ids})
-        assert answer == {"ages": {"web1": 20.0, "early": 0.0}}
-
-    scene(play)
+@in_a_loop
+async def test_a_question_without_sense_is_refused(tmp_path: Path, payload: dict[str, Any]) -> None:
+    site = Site(tmp_path)
+    with pytest.raises(InvalidRecord):
+        await site.m1.mines.for_peers()["mine_ages"](PEER, payload)
 
 
-def test_thousands(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        ids = [f"web{n}" for n in range(1200)]
-        site.m1.refreshes = True
-        for minion_id in ids:
-            site.m2.mined(minion_id, ago=20)
-        await site.m1.comes(*ids)
-        await site.later()
-        assert [*map(len, site.m2.questions)] == [500, 500, 200]
-        assert site.m1.counts() == (1200, 0)
-        (note,) = site.m1.notes()
-        assert note.startswith("1200 minions came here and their mine is older here than on the ")
-        assert note.count("here: none") == 3
-        assert note.endswith(" …")
-        assert [*map(len, site.m1.asked)] == [AT_ONCE]
-        await site.later()
-        assert site.m1.counts() == (1200 - AT_ONCE, 0)
-
-    scene(play)
+@in_a_loop
+async def test_a_peer_is_told_ages_of_minions_and_of_no_other_files(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=20)
+    site.m2.mined("early", ago=-20)
+    outside = site.root / "m2" / "mine" / ".." / "other.p"
+    outside.write_text("")
+    ids = ["web1", "early", "none", "../other", "", "a/b", "\x00"]
+    answer = await site.m2.mines.for_peers()["mine_ages"](PEER, {"ids": ids})
+    assert answer == {"ages": {"web1": 20.0, "early": 0.0}}
 
 
-def test_there_are_never_too_many(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_thousands(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    ids = [f"web{n}" for n in range(1200)]
+    site.m1.refreshes = True
+    for minion_id in ids:
+        site.m2.mined(minion_id, ago=20)
+    await site.m1.comes(*ids)
+    await site.later()
+    assert [*map(len, site.m2.questions)] == [500, 500, 200]
+    assert site.m1.counts() == (1200, 0)
+    (note,) = site.m1.notes()
+    assert note.startswith("1200 minions came here and their mine is older here than on the ")
+    assert note.count("here: none") == 3
+    assert note.endswith(" …")
+    assert [*map(len, site.m1.asked)] == [AT_ONCE]
+    await site.later()
+    assert site.m1.counts() == (1200 - AT_ONCE, 0)
+
+
+@in_a_loop
+async def test_there_are_never_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path)
     monkeypatch.setattr(mines, "MOST", 2)
-
-    async def play(site: Site) -> None:
-        await site.m1.comes("web1", "web2", "web3", "web1")
-        assert site.m1.counts() == (0, 2)
-
-    scene(play)
+    await site.m1.comes("web1", "web2", "web3", "web1")
+    assert site.m1.counts() == (0, 2)
 
 
-def test_one_that_comes_anew_while_it_is_looked_at(scene: Scene) -> None:
-    async def play(site: Site) -> None:
-        site.m2.mined("web1", ago=20)
+@in_a_loop
+async def test_one_that_comes_anew_while_it_is_looked_at(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    real = site.m2.call
+
+    async def call(*args: Any) -> dict[str, Any]:
         await site.m1.comes("web1")
-        real = site.m2.call
+        return await real(*args)
 
-        async def call(*args: Any) -> dict[str, Any]:
-            await site.m1.comes("web1")
-            return await real(*args)
-
-        site.m2.call = call  # type: ignore[method-assign]
-        await site.later()
-        assert site.m1.counts() == (0, 1)
-
-    scene(play)
+    site.m2.call = call  # type: ignore[method-assign]
+    await site.later()
+    assert site.m1.counts() == (0, 1)
 
 
-def test_nothing_is_done_while_nobody_comes(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_nothing_is_done_while_nobody_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
     monkeypatch.setattr(mines, "EVERY", 0.01)
+    steps: list[Iterable[str]] = []
 
-    async def play(site: Site) -> None:
-        steps: list[Iterable[str]] = []
+    async def step() -> None:
+        steps.append("")
 
-        async def step() -> None:
-            steps.append("")
-
-        site.m1.mines.step = step  # type: ignore[method-assign]
-        running = asyncio.ensure_future(site.m1.mines.run())
-        await asyncio.sleep(0.05)
-        assert steps == []
-        await site.m1.comes("web1")
-        await until(lambda: bool(steps), "it looks")
-        running.cancel()
-
-    scene(play)
+    site.m1.mines.step = step  # type: ignore[method-assign]
+    running = asyncio.ensure_future(site.m1.mines.run())
+    await asyncio.sleep(0.05)
+    assert steps == []
+    await site.m1.comes("web1")
+    await until(lambda: bool(steps), "it looks")
+    running.cancel()
 
 
 @pytest.mark.parametrize(

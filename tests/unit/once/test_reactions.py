@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
 from tests.leader import Leader
-from tests.loop import until
+from tests.loop import in_a_loop, until
 
 
 class Switch:
@@ -111,22 +112,21 @@ class Master:
         return self.reactions.told()[name]
 
 
-def scene(play: Callable[..., Awaitable[None]], *names: str) -> None:
-    async def run() -> None:
-        masters = [Master(name) for name in names]
-        for one in masters:
-            for other in masters:
-                if one is not other:
-                    one.links[other.name] = Client(one.name, other)
-        tasks = [asyncio.ensure_future(each.reactions.run()) for each in masters]
-        try:
-            await play(*masters)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def playing(*names: str) -> AsyncIterator[list[Master]]:
+    """Masters of these names that reach each other, and hand events over."""
+    masters = [Master(name) for name in names]
+    for one in masters:
+        for other in masters:
+            if one is not other:
+                one.links[other.name] = Client(one.name, other)
+    tasks = [asyncio.ensure_future(each.reactions.run()) for each in masters]
+    try:
+        yield masters
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def lead(leader: Master, *masters: Master) -> None:
@@ -136,10 +136,11 @@ async def lead(leader: Master, *masters: Master) -> None:
     await until(lambda: not any(each.switch.wanted for each in masters if each is not leader))
 
 
-def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
+@in_a_loop
+async def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         monkeypatch.setattr(reactions, "TURN", 60.0)
         for number in range(500):
@@ -150,14 +151,12 @@ def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
         assert m1.told("taken") == 500
         assert max(m2.links["m1"].sent) == reactions.BATCH
 
-    scene(play, "m1", "m2")
-
 
 @pytest.mark.parametrize("first", ["m1", "m2"])
-def test_what_both_hear_counts_once(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_what_both_hear_counts_once(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reactions, "GRACE", 60.0)  # the leader's own copy ends it at once
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m1.minions.add("web1")
         here, there = (m1, m2) if first == "m1" else (m2, m1)
@@ -169,15 +168,13 @@ def test_what_both_hear_counts_once(first: str, monkeypatch: pytest.MonkeyPatch)
         assert m1.reacted == ["same"] * 3
         assert (m1.told("same"), m1.told("twice")) == (3, 0)
 
-    scene(play, "m1", "m2")
 
-
-def test_the_leaders_own_copy_that_comes_too_late_is_counted(
+@in_a_loop
+async def test_the_leaders_own_copy_that_comes_too_late_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reactions, "GRACE", 0.1)
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m1.minions.add("web1")
         m2.hears("late")
@@ -186,11 +183,10 @@ def test_the_leaders_own_copy_that_comes_too_late_is_counted(
         await until(lambda: m1.told("twice") == 1)
         assert m1.reacted == ["late"] * 2
 
-    scene(play, "m1", "m2")
 
-
-def test_without_a_leader_events_are_kept_until_one_of_three_leads() -> None:
-    async def play(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_without_a_leader_events_are_kept_until_one_of_three_leads() -> None:
+    async with playing("m1", "m2", "m3") as (m1, m2, m3):
         for number in range(20):
             m2.hears(number)
             m3.hears(number)
@@ -201,11 +197,10 @@ def test_without_a_leader_events_are_kept_until_one_of_three_leads() -> None:
         assert sorted(m2.reacted, key=str) == sorted([*range(20), "only m3"], key=str)
         assert m1.reacted == m3.reacted == []
 
-    scene(play, "m1", "m2", "m3")
 
-
-def test_what_was_on_its_way_for_long_is_compared_by_when_it_was_heard() -> None:
-    async def play(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_what_was_on_its_way_for_long_is_compared_by_when_it_was_heard() -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         at = time.monotonic() - WINDOW + 10
         m1.reactions.heard("x", {"n": 1}, at, True)
@@ -213,11 +208,10 @@ def test_what_was_on_its_way_for_long_is_compared_by_when_it_was_heard() -> None
         await until(lambda: m2.told("handed") == 1)
         assert (m1.told("same"), m1.reacted) == (1, [])
 
-    scene(play, "m1", "m2")
 
-
-def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
-    async def play(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
+    async with playing("m1", "m2", "m3") as (m1, m2, m3):
         await lead(m1, m1, m2, m3)
         m3.links["m1"].cut = True
         m1.hears("e")
@@ -228,11 +222,10 @@ def test_what_the_last_leader_took_is_not_reacted_to_again() -> None:
         await until(lambda: m3.told("waiting") == 0)
         assert (m1.reacted, m2.reacted) == (["e"], [])
 
-    scene(play, "m1", "m2", "m3")
 
-
-def test_what_one_that_led_took_is_not_handed_over_when_it_hears_it_later() -> None:
-    async def play(m1: Master, m2: Master, m3: Master) -> None:
+@in_a_loop
+async def test_what_one_that_led_took_is_not_handed_over_when_it_hears_it_later() -> None:
+    async with playing("m1", "m2", "m3") as (m1, m2, m3):
         await lead(m1, m1, m2, m3)
         m2.hears("e")
         await until(lambda: m2.told("handed") == 1)
@@ -242,15 +235,13 @@ def test_what_one_that_led_took_is_not_handed_over_when_it_hears_it_later() -> N
         await until(lambda: m1.told("handed") == 1)
         assert (m1.reacted, m3.reacted) == (["e"], ["next"])
 
-    scene(play, "m1", "m2", "m3")
 
-
-def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_next_leader(
+@in_a_loop
+async def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_next_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reactions, "GRACE", 1.0)
-
-    async def play(m1: Master, m2: Master, m3: Master) -> None:
+    async with playing("m1", "m2", "m3") as (m1, m2, m3):
         await lead(m1, m1, m2, m3)
         m1.minions.add("web1")
         m3.hears("e")
@@ -259,11 +250,10 @@ def test_what_waits_for_the_copy_of_one_that_leads_no_more_goes_to_the_next_lead
         await until(lambda: m3.told("handed") == 1)
         assert (m1.reacted, m2.reacted) == ([], ["e"])
 
-    scene(play, "m1", "m2", "m3")
 
-
-def test_nobody_waits_for_the_answer_of_one_that_leads_no_more() -> None:
-    async def play(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_nobody_waits_for_the_answer_of_one_that_leads_no_more() -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m2.links["m1"].answers.clear()
         m2.hears("e")
@@ -272,11 +262,10 @@ def test_nobody_waits_for_the_answer_of_one_that_leads_no_more() -> None:
         await lead(m2, m2)
         await until(lambda: m2.reacted == ["e"])
 
-    scene(play, "m1", "m2")
 
-
-def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
-    async def play(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
+    async with playing("m1", "m2") as (m1, m2):
         fired: list[Mapping[str, Any]] = []
         m1.reactions._fire = lambda tag, data: fired.append(data)
         await lead(m1, m1, m2)
@@ -285,11 +274,12 @@ def test_only_an_event_of_an_engine_is_marked_as_one_by_the_leader() -> None:
         await until(lambda: len(fired) == 3)
         assert [m1.proofs.is_ours("x", data) for data in fired] == [True, False, False]
 
-    scene(play, "m1", "m2")
 
-
-def test_an_answer_that_is_lost_makes_no_second_reaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_an_answer_that_is_lost_makes_no_second_reaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m2.links["m1"].loses_answers = True
         m2.hears("e")
@@ -301,28 +291,26 @@ def test_an_answer_that_is_lost_makes_no_second_reaction(monkeypatch: pytest.Mon
             m2.hears(name)
             await until(lambda number=number: m2.told("handed") == number)
 
-    scene(play, "m1", "m2")
 
-
-def test_large_events_are_handed_over_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_large_events_are_handed_over_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reactions, "BATCH_BYTES", 1000)
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         for number in range(10):
             m2.hears(f"{number}" * 600)
         await lead(m1, m1, m2)
         await until(lambda: m2.told("handed") == 10)
         assert m2.links["m1"].sent == [2] * 5
 
-    scene(play, "m1", "m2")
 
-
-def test_what_is_dropped_while_it_is_handed_over_takes_nothing_else_along(
+@in_a_loop
+async def test_what_is_dropped_while_it_is_handed_over_takes_nothing_else_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reactions, "MOST", 3)
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         way = m2.links["m1"]
         way.answers.clear()
         for number in range(3):
@@ -335,11 +323,10 @@ def test_what_is_dropped_while_it_is_handed_over_takes_nothing_else_along(
         way.answers.set()
         await until(lambda: m1.reacted == [0, 1, 2, 3])
 
-    scene(play, "m1", "m2")
 
-
-def test_a_reactor_that_does_not_answer_is_given_nothing() -> None:
-    async def play(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_a_reactor_that_does_not_answer_is_given_nothing() -> None:
+    async with playing("m1", "m2") as (m1, m2):
         m1.switch.broken = True
         m1.leader.follows = m2.leader.follows = "m1"
         m2.hears("e")
@@ -349,16 +336,14 @@ def test_a_reactor_that_does_not_answer_is_given_nothing() -> None:
         m1.switch.broken = False
         await until(lambda: sorted(m1.reacted) == ["e", "f"])
 
-    scene(play, "m1", "m2")
 
-
-def test_there_are_never_too_many_and_dropped_ones_are_counted(
+@in_a_loop
+async def test_there_are_never_too_many_and_dropped_ones_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reactions, "MOST", 5)
     monkeypatch.setattr(reactions, "LARGEST", 1000)
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         m2.hears("x" * 1001)
         await until(lambda: m2.told("dropped") == 1)
         for number in range(8):
@@ -369,35 +354,32 @@ def test_there_are_never_too_many_and_dropped_ones_are_counted(
         await lead(m1, m1, m2)
         await until(lambda: m1.reacted == [3, 4, 5, 6, 7])
 
-    scene(play, "m1", "m2")
-
 
 @pytest.mark.parametrize(("age", "told"), [(reactions.QUIET - 10, []), (reactions.QUIET, ["x"])])
-def test_what_waits_for_a_leader_for_long_is_told(age: float, told: list[str]) -> None:
-    async def play(m1: Master) -> None:
+@in_a_loop
+async def test_what_waits_for_a_leader_for_long_is_told(age: float, told: list[str]) -> None:
+    async with playing("m1") as (m1,):
         m1.reactions.heard("x", {"n": 1}, time.monotonic() - age, False)
         await until(lambda: m1.reactions._why)
         assert [*m1.reactions.notes()] == [
             "reactor: 1 events wait for a leader: nobody yet" for _ in told
         ]
 
-    scene(play, "m1")
 
-
-def test_why_the_leader_takes_nothing_is_told() -> None:
-    async def play(m1: Master, m2: Master) -> None:
+@in_a_loop
+async def test_why_the_leader_takes_nothing_is_told() -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m2.links["m1"].cut = True
         m2.reactions.heard("x", {"n": 1}, time.monotonic() - reactions.QUIET, False)
         await until(lambda: "".join(m2.reactions.notes()).endswith("wait for a leader: cut"))
 
-    scene(play, "m1", "m2")
 
-
-def test_what_has_waited_for_too_long_is_dropped_which_is_logged_once(
+@in_a_loop
+async def test_what_has_waited_for_too_long_is_dropped_which_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def play(m1: Master) -> None:
+    async with playing("m1") as (m1,):
         for number in range(3):
             m1.reactions.heard("x", {"n": number}, time.monotonic() - reactions.KEPT - 1, False)
         m1.hears("young")
@@ -405,8 +387,6 @@ def test_what_has_waited_for_too_long_is_dropped_which_is_logged_once(
         assert m1.told("waiting") == 1
         await lead(m1, m1)
         await until(lambda: m1.reacted == ["young"])
-
-    scene(play, "m1")
     assert len([each for each in caplog.messages if "an event is dropped" in each]) == 1
 
 
@@ -417,7 +397,8 @@ def nested(depth: int) -> dict[str, Any]:
     return data
 
 
-def test_what_cannot_be_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_what_cannot_be_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither at the master that hears it, nor at the leader."""
 
     def pack(data: Mapping[str, Any]) -> bytes:
@@ -425,8 +406,7 @@ def test_what_cannot_be_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -
 
     packed = events.pack
     monkeypatch.setattr(events, "pack", pack)
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m2.hears(nested(5_000))
         m2.hears("unreadable")
@@ -435,15 +415,13 @@ def test_what_cannot_be_read_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -
         assert m1.reacted == ["good"]
         assert (m1.told("dropped"), m2.told("dropped")) == (1, 1)
 
-    scene(play, "m1", "m2")
 
-
-def test_large_events_wait_for_the_event_loop_within_limits(
+@in_a_loop
+async def test_large_events_wait_for_the_event_loop_within_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reactions, "MOST_BYTES", 10_000)
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (_, m2):
         for number in range(20):  # the loop does nothing meanwhile
             m2.hears(f"{number}" * 1000)
         assert m2.told("dropped") > 10, "they are not even kept for it"
@@ -453,13 +431,11 @@ def test_large_events_wait_for_the_event_loop_within_limits(
         m2.hears("next")
         await until(lambda: m2.told("waiting") + m2.told("dropped") == 21)
 
-    scene(play, "m1", "m2")
 
-
-def test_what_no_reactor_of_the_leader_is_for_is_not_fired_there() -> None:
+@in_a_loop
+async def test_what_no_reactor_of_the_leader_is_for_is_not_fired_there() -> None:
     """Its reactors are others; or a member that turned would like to speak on its bus."""
-
-    async def play(m1: Master, m2: Master) -> None:
+    async with playing("m1", "m2") as (m1, m2):
         await lead(m1, m1, m2)
         m2.hears("bad", tag="salt/key")
         m2.hears("good")
@@ -467,5 +443,3 @@ def test_what_no_reactor_of_the_leader_is_for_is_not_fired_there() -> None:
         assert m1.reacted == ["good"]
         assert m1.told("dropped") == 1
         assert any("dropped" in note for note in m1.reactions.notes())
-
-    scene(play, "m1", "m2")
