@@ -27,20 +27,22 @@ def locks_since(began: float, clock: Callable[[], float], since: float = 0.0) ->
 
 
 @pytest.mark.parametrize("shift", [3600, 0, -3600])
-def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: float) -> None:
+@in_a_loop
+async def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shift: float) -> None:
     now = 1000.0
     locks = locks_since(now, lambda: now, time.time() + shift)
     wish = Wish("backup", "alice", "")
-    assert not asyncio.run(locks.hold(wish))["held"]
+    assert not (await locks.hold(wish))["held"]
     now += TTL - 1
-    assert "none for 1 s" in asyncio.run(locks.hold(wish))["why"]
+    assert "none for 1 s" in (await locks.hold(wish))["why"]
     now += 2
-    assert asyncio.run(locks.hold(wish))["held"]
+    assert (await locks.hold(wish))["held"]
 
 
-def test_who_has_led_for_long_gives_the_first_lock_at_once() -> None:
+@in_a_loop
+async def test_who_has_led_for_long_gives_the_first_lock_at_once() -> None:
     locks = locks_since(1000.0 - 3600, lambda: 1000.0)
-    assert asyncio.run(locks.hold(Wish("backup", "alice", "")))["held"]
+    assert (await locks.hold(Wish("backup", "alice", "")))["held"]
 
 
 @in_a_loop
@@ -74,49 +76,53 @@ def test_a_lock_of_the_last_leader_is_taken_over_by_its_holder_only_while_the_le
     assert asyncio.run(locks.hold(mine))["why"] == GONE
 
 
-def test_a_lock_that_is_prolonged_is_held_since_it_was_given_and_ends_a_while_after() -> None:
+@in_a_loop
+async def test_a_lock_that_is_prolonged_is_held_since_it_was_given_and_ends_a_while_after() -> None:
     now = 1000.0
     locks = locks_since(0.0, lambda: now)
-    mine = Wish("backup", "alice", asyncio.run(locks.hold(WISH))["token"])
+    mine = Wish("backup", "alice", (await locks.hold(WISH))["token"])
     for _ in range(3):
         now += TTL - 1
-        assert asyncio.run(locks.hold(mine))["token"] == mine.token
-    why = asyncio.run(locks.hold(Wish("backup", "bob")))["why"]
+        assert (await locks.hold(mine))["token"] == mine.token
+    why = (await locks.hold(Wish("backup", "bob")))["why"]
     assert why == f"alice has it, for {3 * (TTL - 1):.0f} s"
     now += TTL
-    assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
+    assert (await locks.hold(Wish("backup", "bob")))["held"]
 
 
-def test_only_its_holder_gives_a_lock_back() -> None:
+@in_a_loop
+async def test_only_its_holder_gives_a_lock_back() -> None:
     locks = locks_since(0.0, lambda: 1000.0)
-    token = asyncio.run(locks.hold(Wish("backup", "alice")))["token"]
-    asyncio.run(locks.release(Wish("backup", "bob", "b" * 32)))
-    asyncio.run(locks.release(Wish("backup", "bob")))
-    assert not asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
-    asyncio.run(locks.release(Wish("backup", "alice", token)))
-    assert asyncio.run(locks.hold(Wish("backup", "bob")))["held"]
+    token = (await locks.hold(Wish("backup", "alice")))["token"]
+    await locks.release(Wish("backup", "bob", "b" * 32))
+    await locks.release(Wish("backup", "bob"))
+    assert not (await locks.hold(Wish("backup", "bob")))["held"]
+    await locks.release(Wish("backup", "alice", token))
+    assert (await locks.hold(Wish("backup", "bob")))["held"]
 
 
-def test_a_master_that_does_not_lead_gives_none_and_takes_none_back() -> None:
+@in_a_loop
+async def test_a_master_that_does_not_lead_gives_none_and_takes_none_back() -> None:
     leader = Leader("m1", "m1", began=0.0)
     locks = GroupLocks("m1", {}, leader, clock=lambda: 1000.0)
-    told = {"name": "backup", "by": "alice", "token": asyncio.run(locks.hold(WISH))["token"]}
+    told = {"name": "backup", "by": "alice", "token": (await locks.hold(WISH))["token"]}
     for other, why in (("m2", ""), ("", "nobody yet")):
         leader.follows = other
         for answer in locks.for_peers().values():
             with pytest.raises(HaError, match="this master does not lead"):
-                asyncio.run(answer(Peer("m3", "https://x:1", "", ""), told))
+                await answer(Peer("m3", "https://x:1", "", ""), told)
         with pytest.raises(HaError, match=f"nobody leads{why and ': '}{why}$"):
-            asyncio.run(locks.hold(WISH))
+            await locks.hold(WISH)
 
 
-def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_a_loop
+async def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks_module, "MOST", 2)
     locks = locks_since(0.0, lambda: 1000.0)
-    answers = [asyncio.run(locks.hold(Wish(name, "alice"))) for name in "abc"]
+    answers = [await locks.hold(Wish(name, "alice")) for name in "abc"]
     assert [answer["held"] for answer in answers] == [True, True, False]
     again = Wish("a", "alice", answers[0]["token"])
-    assert asyncio.run(locks.hold(again))["held"], "one that is held is prolonged"
+    assert (await locks.hold(again))["held"], "one that is held is prolonged"
 
 
 @pytest.mark.parametrize(

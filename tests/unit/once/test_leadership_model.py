@@ -718,7 +718,8 @@ async def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
     assert not leader.standing.leads
 
 
-def test_what_could_not_be_given_back_is_given_back_when_etcd_answers() -> None:
+@in_a_loop
+async def test_what_could_not_be_given_back_is_given_back_when_etcd_answers() -> None:
     """Without a quorum its lease does not end, and begins anew after that."""
     now = 0.0
     key: list[KeyHolder] = []
@@ -741,14 +742,14 @@ def test_what_could_not_be_given_back_is_given_back_when_etcd_answers() -> None:
     client.grant.side_effect = [("1", 8), ("2", 8)]
     leader = etcd_master(client, lambda: now)
     away = False
-    asyncio.run(leader._look())
+    await leader._look()
     assert leader.standing.leads
     now, away = 9.0, True
     for _ in range(2):
         with pytest.raises(EtcdError):
-            asyncio.run(leader._look())
+            await leader._look()
     away = False
-    assert asyncio.run(leader._look()) == ""
+    assert await leader._look() == ""
     assert (leader._lease, leader.standing.leads) == ("2", True)
 
 
