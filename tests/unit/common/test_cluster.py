@@ -19,6 +19,7 @@ from saltext_ha.membership import handover
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.hints import Hint, read_hint
 from tests.keys import public_key
+from tests.unit.config import options
 
 pytestmark = pytest.mark.core
 
@@ -28,15 +29,7 @@ SALT_3008 = {"cluster_id", "cluster_isolated_filesystem"}
 HAS_CLUSTERS = "cluster_id" in salt.config.DEFAULT_MASTER_OPTS
 MAY_BE_ISOLATED = "cluster_isolated_filesystem" in salt.config.DEFAULT_MASTER_OPTS
 
-OPTS = {
-    "conf_file": "/etc/salt/master",
-    "id": "m1_master",
-    "interface": "10.0.0.1",
-    "pki_dir": "/etc/salt/pki/master",
-    "sock_dir": "/var/run/salt/master",
-    "cluster_id": "prod",
-    "cluster_pki_dir": "/srv/cluster",
-}
+OPTS = {**options.OPTS, "cluster_id": "prod", "cluster_pki_dir": "/srv/cluster"}
 ISOLATED = {**OPTS, "cluster_isolated_filesystem": True}
 
 

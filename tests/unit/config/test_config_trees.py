@@ -10,16 +10,9 @@ import pytest
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config.mapping import parse
 from saltext_ha.config.trees import Tree
+from tests.unit.config.options import OPTS
 
 pytestmark = pytest.mark.core
-
-OPTS = {
-    "conf_file": "/etc/salt/master",
-    "id": "m1_master",
-    "interface": "10.0.0.1",
-    "pki_dir": "/etc/salt/pki/master",
-    "sock_dir": "/var/run/salt/master",
-}
 
 
 def read(trees: Any, **ha: Any) -> tuple[Tree, ...]:
