@@ -22,6 +22,7 @@ from saltext_ha.minion.watchdog.journal import RecordedMove
 from saltext_ha.minion.watchdog.look import AddressBook
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 from saltext_ha.minion.watchdog.report import MAX_ADDRESSES, report
+from tests.unit.clock import Clock
 from tests.unit.minion.watched import M1, M2, M3, QUICK, Salt, turns, without_pauses
 
 pytestmark = pytest.mark.core
@@ -163,16 +164,16 @@ def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
     salt = Salt(monkeypatch)
     salt.here, salt.closed = M2, {M1: AuthRefusal("no", final)}
     watch = salt.watch(tmp_path, WatchdogSettings(**{**vars(QUICK), "failback": True}))
-    clock = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
     for _ in range(30):
-        clock[0] += watch.turn()
+        clock.now += watch.turn()
     assert (salt.here, set(salt.asked)) == (M2, {M1})
     assert DISCONNECTED not in salt.tags()
     assert FAILBACK not in salt.tags()
     salt.closed = {}
     for _ in range(30):
-        clock[0] += watch.turn() + 1  # the move itself takes time, by this clock
+        clock.now += watch.turn() + 1  # the move itself takes time, by this clock
     assert salt.here == M1
 
 
@@ -387,16 +388,16 @@ def test_who_may_wait_for_the_name_service_is_not_restarted(
     begun: list[dict[str, Any]],
     seconds: float | None,
 ) -> None:
-    clock = [1000.0]
+    clock = Clock()
 
     def resolve(host: str) -> frozenset[str]:
         if seconds is None:
             raise OSError("Temporary failure in name resolution")
-        clock[0] += seconds
+        clock.now += seconds
         return frozenset({host})
 
     monkeypatch.setattr(binding, "resolve", resolve)
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", clock)
     salt = Stuck(monkeypatch)
     salt.here = ""
     watch = salt.watch(tmp_path)
@@ -428,14 +429,14 @@ def test_who_pauses_between_two_rounds_is_not_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: list[dict[str, Any]]
 ) -> None:
     """All have refused it once, as they were too busy: in ten seconds Salt tries them again."""
-    clock = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    clock = Clock(0.0)
+    monkeypatch.setattr(time, "monotonic", clock)
     salt = Stuck(monkeypatch, auth_timeout=5, acceptance_wait_time=10)
-    without_pauses(monkeypatch, lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    without_pauses(monkeypatch, clock.passes)
     pause = 10 + 5 + 5
     busy = TcpLinks(frozenset({(M2, 4506)}))
     quiet = TcpLinks(frozenset())
-    salt.site.looker.links = lambda: quiet if clock[0] % (pause + 5) < pause else busy
+    salt.site.looker.links = lambda: quiet if clock.now % (pause + 5) < pause else busy
     watch = salt.watch(tmp_path)
     watch._rescue(run.MinionMove(M1, M2, "no answer"))
     assert begun == []

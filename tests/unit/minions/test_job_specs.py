@@ -30,6 +30,7 @@ from saltext_ha.minions.publishing import new_jids
 from saltext_ha.minions.returns import Returns
 from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, MemoryBudget
 from saltext_ha.transport import wire
+from tests.unit.clock import Clock
 
 pytestmark = pytest.mark.core
 
@@ -176,8 +177,8 @@ def event(jid: str, minion_id: str, value: Any = True, **more: Any) -> tuple[str
 
 
 def test_only_what_is_expected_is_kept_and_only_for_a_while() -> None:
-    now = [0.0]
-    returns = Returns(lambda: now[0])
+    clock = Clock(0.0)
+    returns = Returns(clock)
     came: list[int] = []
     returns.arrived = lambda: came.append(1)
     returns(*event("1", "web1"))
@@ -191,7 +192,7 @@ def test_only_what_is_expected_is_kept_and_only_for_a_while() -> None:
     assert (returns.count("1"), returns.count("3"), len(came)) == (1, 0, 2)
     returns(*event("1", "web1", None))
     assert returns.of("1")["web1"].value is True  # the first one counts
-    now[0] = 11
+    clock.now = 11
     returns.expect(["4"], 10)
     assert returns.count("1") == 0
 
@@ -212,8 +213,8 @@ def test_a_job_whose_time_is_not_over_makes_no_room_for_younger_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_JOBS", 3)
-    now = [0.0]
-    returns = Returns(lambda: now[0])
+    clock = Clock(0.0)
+    returns = Returns(clock)
     returns.expect(["long"], 310, str)
     returns.expect(["short"], 10, str)
     returns(*event("long", "web1", "done"))
@@ -221,7 +222,7 @@ def test_a_job_whose_time_is_not_over_makes_no_room_for_younger_ones(
         returns.expect(["3", "4"], 10)
     returns.expect(["3"], 10)
     returns.expect(["3", "long"], 10)  # those are known
-    now[0] = 11  # the time of the others is over
+    clock.now = 11  # the time of the others is over
     returns.expect(["5", "6"], 10)
     returns(*event("long", "web2", "done"))
     assert set(returns.of("long")) == {"web1", "web2"}
@@ -229,16 +230,16 @@ def test_a_job_whose_time_is_not_over_makes_no_room_for_younger_ones(
 
 def test_a_job_that_is_over_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_JOBS", 2)
-    now = [0.0]
+    clock = Clock(0.0)
     room = MemoryBudget()
-    returns = Returns(lambda: now[0], room)
+    returns = Returns(clock, room)
     for number in range(10):
         returns.expect([str(number)], 300, str)
         returns(*event(str(number), "web1", "done"))
         returns.over([str(number), "never heard of"], 5)
         assert returns.count(str(number)) == 1, "who asks again is answered again"
     assert [returns.count(str(number)) for number in range(7, 10)] == [0, 1, 1]
-    now[0] = 6
+    clock.now = 6
     returns.forget_old()
     assert room.held == 0
 
@@ -271,9 +272,9 @@ def test_only_whom_it_was_for_has_returned_it() -> None:
 
 
 def test_what_is_kept_of_minions_is_bounded_in_all() -> None:
-    now = [1000.0]
-    room = MemoryBudget(lambda: now[0])
-    returns = Returns(lambda: now[0], room)
+    clock = Clock()
+    room = MemoryBudget(clock)
+    returns = Returns(clock, room)
     returns.expect(["1", "2"], 10, str)
     for number in range(50):
         returns(*event("1", f"web{number}", "x" * 1_000_000))
@@ -283,11 +284,11 @@ def test_what_is_kept_of_minions_is_bounded_in_all() -> None:
     room.suit(10_000)  # more minions, more room
     returns(*event("2", "db1", "x" * 1_000_000))
     assert returns.count("2") == 1
-    now[0] += 11
+    clock.now += 11
     returns.forget_old()
     assert (room.held, returns.count("1")) == (0, 0)
     assert room.note()
-    now[0] += TOLD
+    clock.now += TOLD
     assert not room.note()
 
 

@@ -24,23 +24,11 @@ from saltext_ha.minions.locator import (
     reached_by,
 )
 from saltext_ha.minions.presence import FRESH, Presence, Sight
+from tests.unit.clock import Clock
 
 pytestmark = pytest.mark.core
 
 JID = "20260131031245123456"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from saltext_ha.minions.returns import Returns
+from tests.unit.clock import Clock
 
 pytestmark = pytest.mark.core
 
@@ -12,13 +13,13 @@ JID, LATER = "20260131031245123456", "20260131031245123457"
 
 
 def test_who_expects_a_job_again_extends_the_time() -> None:
-    now = [0.0]
-    returns = Returns(lambda: now[0])
+    clock = Clock(0.0)
+    returns = Returns(clock)
     returns.expect([JID], 10)
-    now[0] = 8
+    clock.now = 8
     returns.expect([JID], 10)  # it had to wait for its turn
     returns.expect([JID], 1)
-    now[0] = 15
+    clock.now = 15
     returns.expect([LATER], 10)
     returns(f"salt/job/{JID}/ret/web1", {"id": "web1", "return": True})
     assert set(returns.of(JID)) == {"web1"}

@@ -7,18 +7,7 @@ import math
 import pytest
 
 from saltext_ha.reconciler.work_queue import RETRY, SETTLE, Task, WorkQueue
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.unit.clock import Clock
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from saltext_ha.modules import ha as module
 from saltext_ha.salt_bus import proof
 from saltext_ha.salt_bus.proof import GOOD_FOR, KEY_BYTES, KEY_FILE, Proofs
+from tests.unit.clock import Clock
 
 pytestmark = pytest.mark.core
 
@@ -20,21 +21,9 @@ TAG = "salt/ha/key/accepted"
 DATA = {"id": "web1", "act": "accepted", "before": None, "count": 3, "ids": ["a", "ü"]}
 
 
-class Now:
-    at = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.at
-
-
 @pytest.fixture
-def now() -> Now:
-    return Now()
-
-
-@pytest.fixture
-def proofs(now: Now) -> Proofs:
-    return Proofs(b"k" * 32, now)
+def proofs(clock: Clock) -> Proofs:
+    return Proofs(b"k" * 32, clock)
 
 
 def travelled(data: dict[str, Any]) -> dict[str, Any]:
@@ -74,16 +63,16 @@ def test_what_is_changed_is_not(proofs: Proofs, change: dict[Any, Any]) -> None:
     assert not proofs.is_ours(TAG, {**travelled(proofs.mark(TAG, DATA)), **change})
 
 
-def test_nor_under_another_tag_or_key_or_later(proofs: Proofs, now: Now) -> None:
+def test_nor_under_another_tag_or_key_or_later(proofs: Proofs, clock: Clock) -> None:
     sent = travelled(proofs.mark(TAG, DATA))
     assert not proofs.is_ours("salt/ha/key/deleted", sent)
-    assert not Proofs(b"x" * 32, now).is_ours(TAG, sent)
+    assert not Proofs(b"x" * 32, clock).is_ours(TAG, sent)
     for nothing in (None, [], "text", {}, DATA):
         assert not proofs.is_ours(TAG, nothing)
     assert not proofs.is_ours(None, sent)
-    now.at += GOOD_FOR - 1
+    clock.now += GOOD_FOR - 1
     assert proofs.is_ours(TAG, sent)
-    now.at += 2
+    clock.now += 2
     assert not proofs.is_ours(TAG, sent)
 
 
