@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -34,3 +35,11 @@ async def until(condition: Callable[[], object], what: str = "", deadline: float
         await asyncio.wait_for(look(), deadline)
     except asyncio.TimeoutError:
         raise AssertionError(f"not within {deadline:g} s{what and f': {what}'}") from None
+
+
+async def becomes(read: Callable[[], Awaitable[object]], wanted: object) -> None:
+    """Wait until *read* returns what is *wanted*, for a minute."""
+    end = time.monotonic() + 60
+    while (found := await read()) != wanted:
+        assert time.monotonic() < end, f"{found} is not {wanted}"
+        await asyncio.sleep(0.05)

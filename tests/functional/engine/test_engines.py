@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, delete, join, level, met, places, run, there
 from tests.keys import LOOK_ALIKES, public_key
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -64,14 +64,6 @@ def known_keys(engine: Engine, minion_id: str) -> int:
 
 def decisions(engine: Engine) -> Decisions:
     return Decisions(engine.parts.group, engine.parts.core)
-
-
-async def becomes(read: Callable[[], Awaitable[Any]], wanted: Any) -> None:
-    """Wait until *read* returns what is *wanted*."""
-    end = time.monotonic() + 60
-    while (found := await read()) != wanted:
-        assert time.monotonic() < end, f"{found} is not {wanted}"
-        await asyncio.sleep(0.05)
 
 
 async def notes(engine: Engine, name: str) -> str:

@@ -9,6 +9,7 @@ import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
 from tests.engines import delete, places, run, there
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 
 
 @contextmanager
@@ -185,14 +186,15 @@ async def waits_for_a_peer(place: Place) -> bool:
         return engine.parts.core.mode.lost
 
 
-def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_lost_replica_is_still_lost_at_the_next_start(tmp_path: Path) -> None:
     place, away = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, away)
     plant(place.pki_dir, ["web1"])
 
-    assert asyncio.run(waits_for_a_peer(place))
+    assert await waits_for_a_peer(place)
     # Nothing was heard from a peer yet: what the key folder shows is no news now, either.
-    assert asyncio.run(waits_for_a_peer(place))
+    assert await waits_for_a_peer(place)
 
 
 @in_a_loop
@@ -218,27 +220,24 @@ async def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
         assert "m2.json" in str((await engine.made.status.status({}))["notes"])
 
 
-def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_replica_that_was_rebuilt_is_not_rebuilt_again(tmp_path: Path) -> None:
     place, peer = Place(tmp_path, "m1"), Place(tmp_path, "m2")
     befriend(place, peer)
     plant(place.pki_dir, ["web1"])
-
-    async def rebuild() -> None:
-        async with Engine(place) as engine, Engine(peer) as other:
-            await engine.meets(other)
-            while engine.parts.core.mode.lost:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(rebuild(), 60))
-    assert not asyncio.run(waits_for_a_peer(place))
+    async with Engine(place) as engine, Engine(peer) as other:
+        await engine.meets(other)
+        await until(lambda: not engine.parts.core.mode.lost, "it was rebuilt")
+    assert not await waits_for_a_peer(place)
 
 
-def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path) -> None:
+@in_a_loop
+async def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path: Path) -> None:
     place, peer = Place(tmp_path, "m1"), Place(tmp_path, "m2")
 
-    assert not asyncio.run(waits_for_a_peer(place))
+    assert not await waits_for_a_peer(place)
     befriend(place, peer)
-    assert not asyncio.run(waits_for_a_peer(place))
+    assert not await waits_for_a_peer(place)
 
 
 @pytest.fixture
@@ -379,7 +378,10 @@ async def test_while_it_writes_down_an_answer_the_next_is_made(
             await until(lambda: there(place) == there(source), "all are there")
 
 
-def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_path: Path) -> None:
+@in_a_loop
+async def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path, "m1")
     plant(place.pki_dir, ["web1", "web2"])
 
@@ -387,15 +389,11 @@ def test_what_was_done_while_the_disk_was_full_is_found_when_there_is_room(tmp_p
         core = engine.parts.core
         return await core.run(lambda: [i for i, stored in core.replica.placed() if stored.slot])
 
-    async def delete_on_a_full_disk() -> None:
-        async with Engine(place) as engine:
-            assert await recorded(engine) == ["web1", "web2"]
-            with full_disk():
-                await delete(engine, "web1")
-                assert await recorded(engine) == ["web1", "web2"], "it could be written after all"
-                assert "cannot be written" in engine.parts.core.problem
-            await engine.settle()  # nothing else changes in the folders
-            while await recorded(engine) != ["web2"]:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(delete_on_a_full_disk(), 30))
+    async with Engine(place) as engine:
+        assert await recorded(engine) == ["web1", "web2"]
+        with full_disk():
+            await delete(engine, "web1")
+            assert await recorded(engine) == ["web1", "web2"], "it could be written after all"
+            assert "cannot be written" in engine.parts.core.problem
+        await engine.settle()  # nothing else changes in the folders
+        await becomes(partial(recorded, engine), ["web2"])

@@ -14,6 +14,7 @@ from saltext_ha.membership import admission
 from saltext_ha.membership.invites import Invites, name_of
 from saltext_ha.membership.token import decode
 from tests import runner
+from tests.loop import in_a_loop, until
 from tests.peers import Master
 
 pytestmark = pytest.mark.core
@@ -67,23 +68,19 @@ def test_one_that_was_used_is_no_longer_withdrawn(place: Place) -> None:
     assert "ha.remove_peer" in late["notes"][0]
 
 
-def test_the_engine_removes_a_token_that_has_expired(
+@in_a_loop
+async def test_the_engine_removes_a_token_that_has_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "PURGE", 0.02)
     m1 = Master(tmp_path, "m1")
     invites = Invites(m1.state_dir)
     path = invites.lay_down(name_of(invites.create(b"k" * 32, "prod", 1, False).id), "ha1.x")
-
-    async def main() -> None:
-        tidying = asyncio.ensure_future(m1.admission(m1.membership).tidy())
-        while path.exists():
-            await asyncio.sleep(0.01)
-        tidying.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await tidying
-
-    asyncio.run(asyncio.wait_for(main(), 20))
+    tidying = asyncio.ensure_future(m1.admission(m1.membership).tidy())
+    await until(lambda: not path.exists(), "it is removed")
+    tidying.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await tidying
 
 
 @pytest.mark.parametrize(

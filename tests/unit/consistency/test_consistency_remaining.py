@@ -12,7 +12,7 @@ from saltext_ha.commands import consistency_watch
 from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.consistency.remaining import without
 from saltext_ha.consistency.result import answer, of_differences
-from tests.loop import in_a_loop
+from tests.loop import in_a_loop, until
 
 GONE = {"unknown": "timed out"}
 
@@ -105,20 +105,15 @@ async def test_who_comes_or_comes_back_is_compared_soon(
         # m3 is there, and cannot be compared: it is not asked again and again.
         return same("m1", "m2", "m3", **dict.fromkeys({*down, "m3"}, "no answer"))
 
-    async def made(number: int) -> None:
-        while len(checks) < number:
-            await asyncio.sleep(0.01)
-
     task = asyncio.ensure_future(watch.run(check))
     for number, now in enumerate(({"m1"}, {"m1", "m2"}, {"m1", "m2", "m3"}), 1):
         up.clear()
         up.update(now)
-        await asyncio.wait_for(made(number), 30)
+        await until(lambda number=number: len(checks) >= number)
         assert checks[-1] == now
     up.discard("m2")
-    while watch._asked != {"m1", "m3"}:
-        await asyncio.sleep(0.01)
+    await until(lambda: watch._asked == {"m1", "m3"})
     assert len(checks) == 3
     up.add("m2")
-    await asyncio.wait_for(made(4), 30)
+    await until(lambda: len(checks) >= 4)
     task.cancel()
