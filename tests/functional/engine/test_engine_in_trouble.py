@@ -14,8 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from saltext_ha.runners import ha as runner
 from saltext_ha.transport.trust import Trust
 from tests.engines import QUICK, wrong
 from tests.forked import ForkedEngine
+from tests.pages import page
 from tests.processes import Master
 
 SOON = 60.0
@@ -77,17 +76,6 @@ def engine(root: Path) -> Iterator[LoggingEngine]:
     with LoggingEngine(place) as engine:
         wait_for(lambda: page(place, "/ready")[0] == 200, SOON, "it is ready")
         yield engine
-
-
-def page(place: Place, path: str) -> tuple[int, str]:
-    assert place.config.status
-    try:
-        with urllib.request.urlopen(f"{place.config.status.url}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as exc:
-        return exc.code, exc.read().decode()
-    except OSError as exc:
-        return 0, str(exc)
 
 
 def status(place: Place) -> dict[str, Any]:

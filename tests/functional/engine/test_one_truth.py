@@ -22,8 +22,8 @@ from saltext_ha.web import pages, snapshot
 from tests.browser import Browser, Page
 from tests.engines import met, run, running
 from tests.functional.comparing import place
-from tests.functional.web.test_status_page import API, DOWN, UP, eventually, get, scraped
 from tests.loop import in_a_loop, until
+from tests.pages import API, DOWN, UP, eventually, get, scraped, url_of
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
 
@@ -134,8 +134,7 @@ async def test_all_say_the_same(tmp_path: Path) -> None:
         for engine in (one, two):
             engine.parts.health.state = UP
         await until(lambda: all(e.parts.health.ready()[0] for e in (one, two)), "ready")
-        assert m1.config.status
-        page = await browser.open(m1.config.status.url + "/")
+        page = await browser.open(url_of(m1, "/"))
         # Nobody has compared them.
         await surfaces(one, page, "unknown", 2, "not compared")
         assert (await run(m1, "check_consistency"))["status"] == "same"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from lab.engines import free_port
 from lab.key_folders import public_keys
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
+from tests.pages import page
 from tests.processes import ACCEPTED, PENDING, SOON, Group, Master
 
 KEYS = dict(zip(("web0", "web1"), public_keys(3), strict=False))
@@ -60,10 +59,7 @@ def test_status_answers_from_what_is_known(group: Group) -> None:
         assert own["busy"] > 0
         assert rows(m1)["m2"]["busy"] > 0
         assert status["tolerates"] == 0, "m2 could not take over"
-        page = m2.place.config.status
-        assert page is not None
-        with urllib.request.urlopen(f"{page.url}/status.json", timeout=SOON) as answer:
-            shown = json.load(answer)
+        shown = json.loads(page(m2.place, "/status.json", SOON)[1])
         assert shown["state"] == "degraded"
         assert BUSY in next(row["note"] for row in shown["masters"] if row["self"])
     group.comes_to({(ACCEPTED, minion_id): key for minion_id, key in KEYS.items()})
@@ -78,8 +74,6 @@ HANGS = "cannot be looked at: the file system does not respond"
 def test_a_state_folder_that_hangs_is_said_and_holds_up_nobody(group: Group) -> None:
     """The state folder lies in pki_dir by default, and hangs with it."""
     m1, m2 = group.masters
-    page = m2.place.config.status
-    assert page is not None
     with m2.failing("WAIT state.look"):
 
         def said() -> bool:
@@ -96,11 +90,11 @@ def test_a_state_folder_that_hangs_is_said_and_holds_up_nobody(group: Group) -> 
             assert rows_of_m2["m1"]["state"] == "running", "m1 still counts"
         with pytest.raises(HaError, match="cannot be written: the file system does not respond"):
             m2.engine.control("remove_peer", {"name": "m1"})
-        with urllib.request.urlopen(f"{page.url}/status.json", timeout=SOON) as answer:
-            assert json.load(answer)["state"] == "degraded"
-        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
-            urllib.request.urlopen(f"{page.url}/ready", timeout=SOON)
-        assert HANGS in refused.value.read().decode()
+        code, text = page(m2.place, "/status.json", SOON)
+        assert (code, json.loads(text)["state"]) == (200, "degraded")
+        code, why = page(m2.place, "/ready", SOON)
+        assert code == 503
+        assert HANGS in why
     wait_for(m2.is_fine, SOON, "m2 goes on")
     m1.accept("web1")
     group.comes_to({(ACCEPTED, minion_id): key for minion_id, key in KEYS.items()})

@@ -25,10 +25,10 @@ from tests.engines import met, run
 from tests.functional.comparing import place
 from tests.keys import public_key
 from tests.loop import in_a_loop, until
+from tests.pages import UP, url_of
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
 
-UP = Health(True, True, 0, 0.0, "")
 Scene = Callable[[Page, list[Engine]], Awaitable[None]]
 
 
@@ -48,12 +48,10 @@ def show(places: list[Place], scene: Scene, well: bool = True, **look: Any) -> N
                 engine.parts.health.state = UP
             if well:
                 assert (await run(places[0], "check_consistency"))["status"] == "same"
-            status = places[0].config.status
-            assert status
-            page = await browser.open(status.url + "/", **look)
+            page = await browser.open(url_of(places[0], "/"), **look)
             await scene(page, engines)
             assert page.errors == []
-            assert all(url.startswith(status.url) for url in page.requested)
+            assert all(url.startswith(url_of(places[0], "")) for url in page.requested)
 
     asyncio.run(play())
 
@@ -295,8 +293,7 @@ async def test_opened_with_the_token_in_its_url(
     key_folders.plant(m1.pki_dir, ["web1"])
 
     async with Browser(tmp_path) as browser, met(m1):
-        assert m1.config.status
-        url = m1.config.status.url.replace("//", f"//ops:{token.read_text()}@") + "/"
+        url = url_of(m1, "/").replace("//", f"//ops:{token.read_text()}@", 1)
         page = await browser.open(url)
         await page.until("document.querySelector('[data-master=m1]')")
         await page.until("document.querySelector('#hits').innerText.includes('web1')")

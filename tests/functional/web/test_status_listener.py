@@ -28,6 +28,7 @@ from saltext_ha.web.listener import StatusListener
 from tests.certificates import self_signed
 from tests.engines import running
 from tests.loop import in_a_loop, until
+from tests.pages import url_of
 from tests.peers import silent
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
@@ -43,9 +44,8 @@ def place(root: Path, name: str = "m1", **status: Any) -> Place:
 
 async def get(place: Place, path: str, **more: Any) -> tuple[int, str]:
     """Status and text of ``GET path``."""
-    assert place.config.status
-    url = place.config.status.url
-    async with aiohttp.ClientSession() as session, session.get(url + path, **more) as answer:
+    url = url_of(place, path)
+    async with aiohttp.ClientSession() as session, session.get(url, **more) as answer:
         return answer.status, await answer.text()
 
 
@@ -74,8 +74,7 @@ async def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None
         status, reason = await get(m1, "/ready")
         assert status == 503
         assert "drained" in reason
-        assert m1.config.status
-        url = f"{m1.config.status.url}/ready"
+        url = url_of(m1, "/ready")
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.headers["Retry-After"] == "5"
         assert (await get(m1, "/nothing"))[0] == 404
@@ -145,10 +144,9 @@ async def test_nothing_can_be_changed(tmp_path: Path) -> None:
     m1 = place(tmp_path)
     async with running(m1) as (engine,), aiohttp.ClientSession() as session:
         await served(engine)
-        assert m1.config.status
         for path in ("/", "/ready", "/status", "/v1/push"):
             for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-                url = m1.config.status.url + path
+                url = url_of(m1, path)
                 async with session.request(method, url, data=b"x" * 100) as answer:
                     assert (method, answer.status) == (method, 405)
 
@@ -285,9 +283,8 @@ async def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path)
     m1 = place(tmp_path)
     async with running(m1) as (engine,), aiohttp.ClientSession() as session:
         await served(engine)
-        assert m1.config.status
         for path in ("/", "/page.js", "/status.json", "/nothing"):
-            async with session.get(m1.config.status.url + path) as answer:
+            async with session.get(url_of(m1, path)) as answer:
                 told = answer.headers
             assert "default-src 'none'" in told["Content-Security-Policy"], path
             assert "unsafe" not in told["Content-Security-Policy"], path

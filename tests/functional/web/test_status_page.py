@@ -16,53 +16,25 @@ from typing import Any
 
 import aiohttp
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from lab import key_folders
 from lab.engines import Place, befriend, free_port
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import HaError
-from saltext_ha.common.hysteresis import Health
 from saltext_ha.web import pages, snapshot
 from tests.engines import met, run, running
 from tests.forked import ForkedEngine
 from tests.functional.comparing import place
 from tests.loop import in_a_loop, until
+from tests.pages import API, DOWN, UP, eventually, get, scraped, url_of
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
-
-UP = Health(True, True, 0, 0.0, "")
-DOWN = Health(False, True, 0, 0.0, "request port: timed out")
-API = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
 
 
 def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> Place:
     """A master with a status page and, it says, a salt-api; nobody asks whether it serves."""
     ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": peer_timeout}
     return place(root, name, ha, **API, **options)
-
-
-async def get(place: Place, path: str) -> Any:
-    """The JSON at *path*, or its text."""
-    assert place.config.status
-    url = place.config.status.url + path
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        assert answer.status == 200, await answer.text()
-        return await (answer.json() if "json" in answer.content_type else answer.text())
-
-
-async def eventually(place: Place, path: str, is_it: Any, what: str) -> Any:
-    """The JSON at *path* as soon as *is_it* says so."""
-    end = time.monotonic() + 20
-    while True:
-        try:
-            found = await get(place, path)
-            if is_it(found):
-                return found
-        except aiohttp.ClientConnectionError:
-            found = "nothing listens"
-        assert time.monotonic() < end, f"not within 20 s: {what}; last: {found}"
-        await asyncio.sleep(0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -221,16 +193,6 @@ async def test_a_comparison_that_is_too_old_counts_no_more(tmp_path: Path) -> No
         assert (shown["status"], shown["stale"]) == ("unknown", drift["stale"])
 
 
-async def scraped(place: Place) -> dict[tuple[str, ...], float]:
-    """(name, label values in the order of the labels' names…) → value."""
-    text = await get(place, "/metrics")
-    return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
 @in_a_loop
 async def test_metrics(tmp_path: Path) -> None:
     m1, m2, m3 = (watched(tmp_path, name) for name in ("m1", "m2", "m3"))
@@ -283,8 +245,7 @@ async def test_without_prometheus_client_it_says_what_to_install(
 
     async with running(m1), aiohttp.ClientSession() as session:
         await eventually(m1, "/live", bool, "it listens")
-        assert m1.config.status
-        async with session.get(m1.config.status.url + "/metrics") as answer:
+        async with session.get(url_of(m1, "/metrics")) as answer:
             assert answer.status == 501
             assert "salt-pip install prometheus_client" in await answer.text()
 
@@ -331,8 +292,7 @@ async def test_the_description_is_valid_and_has_every_refusal(tmp_path: Path) ->
                 (m1, "?x=1", {}),
                 (m2, "", {}),
             ):
-                assert asked.config.status
-                url = asked.config.status.url + path + query
+                url = url_of(asked, path + query)
                 async with session.get(url, headers=headers) as answer:
                     assert str(answer.status) in known, (path, answer.status)
 
@@ -372,8 +332,7 @@ async def test_a_peer_that_hangs_makes_it_old_but_not_slow(
         assert time.monotonic() - began < 5
         # What is old is said to be.
         monkeypatch.setattr(pages, "GOOD_FOR", 0.0)
-        assert m1.config.status
-        url, age, end = m1.config.status.url + "/status.json", 0, time.monotonic() + 20
+        url, age, end = url_of(m1, "/status.json"), 0, time.monotonic() + 20
         async with aiohttp.ClientSession() as session:
             while not age:
                 assert time.monotonic() < end
@@ -445,10 +404,9 @@ def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
 
                 # Where no new one comes, nothing is said instead of what was.
                 monkeypatch.setattr(one.made.status, "status", hang)
-                assert m1.config.status
                 async with aiohttp.ClientSession() as session:
                     for path in ("/status.json", "/metrics", "/api/saltstack/status"):
-                        async with session.get(m1.config.status.url + path) as answer:
+                        async with session.get(url_of(m1, path)) as answer:
                             assert answer.status == 503
                             assert "is too old" in await answer.text()
             finally:
@@ -467,8 +425,7 @@ async def test_who_follows_is_told_and_too_many_are_not(
     m1 = watched(tmp_path, "m1")
     async with running(m1) as (engine,), aiohttp.ClientSession() as session:
         await eventually(m1, "/live", bool, "it listens")
-        assert m1.config.status
-        url = m1.config.status.url + "/events"
+        url = url_of(m1, "/events")
         async with session.get(url) as one, session.get(url) as _:
             assert one.content_type == "text/event-stream"
             assert "default-src 'none'" in one.headers["Content-Security-Policy"]
@@ -504,7 +461,7 @@ async def test_who_follows_is_told_when_nothing_is_known(
             raise HaError("the disk is full")
 
         monkeypatch.setattr(engine.made.status, "status", fail)
-        async with session.get(m1.config.status.url + "/events") as stream:
+        async with session.get(url_of(m1, "/events")) as stream:
             told = [await asyncio.wait_for(stream.content.readline(), 10) for _ in range(2)]
             assert told == [b"event: trouble\n", b'data: "the disk is full"\n']
             monkeypatch.undo()
@@ -559,10 +516,9 @@ async def test_where_minions_hang(tmp_path: Path) -> None:
 
     async with running(m1) as (engine,), aiohttp.ClientSession() as session:
         await eventually(m1, "/live", bool, "it listens")
-        assert m1.config.status
-        async with session.head(m1.config.status.url + "/events") as answer:
+        async with session.head(url_of(m1, "/events")) as answer:
             assert (answer.status, answer.content_type) == (200, "text/event-stream")
-        url = m1.config.status.url + "/minions.json"
+        url = url_of(m1, "/minions.json")
         assert (await get(m1, "/minions.json"))["total"] == 0
         engine.made.pages._minions = minions
         found = await asyncio.gather(
