@@ -363,7 +363,7 @@ def answers(folder: Path) -> Iterator[Door]:
 
         async def occasion(name: str) -> None:
             link = service.parts.links[engine.peer.name]
-            link.up = True
+            link.line.up = True
             if name == "exchange":
                 await link.exchange()
             elif name == "pull":

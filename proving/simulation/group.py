@@ -13,6 +13,7 @@ from proving.simulation.kernel import Kernel, Process, Worker
 from proving.simulation.keys import AT, Keys, node
 from proving.simulation.network import REGIONS, Conditions, Network, Payload, Traffic
 from proving.simulation.replica import MemoryReplica, Pool
+from proving.simulation.stage import Client
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import PeerError
 from saltext_ha.config.mapping import HaConfig
@@ -21,9 +22,13 @@ from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, messages
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import RepairLeases
+from saltext_ha.sync.rounds import Rounds
+from saltext_ha.sync.sending import Sender
 from saltext_ha.sync.vouching import Vouching
+from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.peer import Peer
 
 T = TypeVar("T")
@@ -158,19 +163,20 @@ class Master:
         self._process(self.links[peer.name].run())
 
     def _link(self, peer: Master) -> Link:
+        core, vouching, counters = cast(Core, self.core), cast(Vouching, Trustful()), Counters()
+        settings = self.group.settings
+        description = Peer(peer.name, f"https://{peer.name}.example.com:4530", CERTIFICATE, "")
+        client = cast(PeerClient, Client(self, description, settings.timeout))
+        line = Line(client, lambda tag, data: None, settings.interval)
+        sender = Sender(line, peer.name, core, vouching, counters)
+        rounds = Rounds(line, sender, core, vouching, self.leases, counters)
         return Link(
-            Peer(peer.name, f"https://{peer.name}.example.com:4530", CERTIFICATE, ""),
-            cast(Any, self),  # the identity is what the stage's client takes for the caller
-            cast(Core, self.core),
-            leases=self.leases,
-            vouching=cast(Vouching, Trustful()),
-            counters=Counters(),
+            line,
+            sender,
+            rounds,
             greeting=self._describe,
             met=self._met,
-            announce=lambda tag, data: None,
             mistrusted=self._mistrusted,
-            interval=self.group.settings.interval,
-            timeout=self.group.settings.timeout,
         )
 
     async def _later(self, seconds: float, link: Link) -> None:

@@ -1,6 +1,6 @@
 """
-Runs :class:`saltext_ha.sync.link.Link`, unchanged, in simulated time and on the simulated network:
-it replaces ``time``, ``asyncio``, ``random``, ``ahead`` and ``PeerClient`` in its module.
+Runs :class:`saltext_ha.sync.link.Link` and its parts, unchanged, in simulated time: it replaces
+``time``, ``asyncio``, ``random`` and ``ahead`` in their modules, and ``PeerClient``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proving.simulation.kernel import Event, Kernel, Process, Resume, suspend
 from proving.simulation.network import Host, Network
 from saltext_ha.common.ahead import END
 from saltext_ha.keystore import minion_key
-from saltext_ha.sync import link
+from saltext_ha.sync import line, link, rounds, sending
 from saltext_ha.transport.peer import Peer
 
 KEEPALIVE = 60.0  # as in saltext_ha.transport.client
@@ -30,6 +30,7 @@ class Client:
     bytes_sent = bytes_received = 0  # the network counts them
 
     def __init__(self, caller: Any, peer: Peer, timeout: float) -> None:
+        self.peer = peer
         self._caller: Host = caller
         self._network: Network = caller.network
         self._kernel: Kernel = caller.kernel
@@ -128,9 +129,10 @@ def on(kernel: Kernel, source: random.Random) -> Iterator[None]:
     # Whether a text is an RSA key is checked once, not by each of fifty masters.
     check = functools.lru_cache(maxsize=50_000)(minion_key.check)
     with (
-        patch.multiple(
-            link, time=clock, asyncio=names, random=source, PeerClient=Client, ahead=ahead
-        ),
+        patch.multiple(link, time=clock, asyncio=names),
+        patch.multiple(line, time=clock),
+        patch.multiple(sending, time=clock),
+        patch.multiple(rounds, time=clock, random=source, ahead=ahead),
         patch.object(minion_key, "check", check),
     ):
         yield

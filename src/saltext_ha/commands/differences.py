@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from functools import partial
 from typing import Any
 
 from saltext_ha.commands import key_pages
@@ -98,7 +97,7 @@ class Differences:
         for name, link in list(self._group.links.items()):
             try:
                 buckets = await antientropy.differing_buckets(
-                    core.replica.records, RECORDS, link.call
+                    core.replica.records, RECORDS, link.line
                 )
                 async for answer in self._compared(link, buckets):
                     learn(messages.read_records(answer.get("records"))[0])
@@ -131,16 +130,14 @@ class Differences:
 
     def _compared(self, link: Link, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
         """What a peer answers about *buckets*."""
-        core = self._core
-        in_parts = link.info.get("parts") is True
-        limit = messages.Limit()
-        return antientropy.Comparison(
-            core.replica, core.run, partial(link.call, timeout=SLOW), limit, in_parts=in_parts
-        ).answers(buckets)
+        core, peer = self._core, link.line.within(SLOW)
+        in_parts = link.line.info.get("parts") is True
+        comparison = antientropy.Comparison(core.replica, core.run, peer, in_parts=in_parts)
+        return comparison.answers(buckets)
 
     def _one_denied(self, name: str) -> bool:
         """Whether the store of master *name* keeps one denied key per id, as files do."""
         if name == self._group.name:
             return self._core.keeper.store.one_denied
         link = self._group.links.get(name)
-        return bool(link.info.get("one_denied", True)) if link else True
+        return bool(link.line.info.get("one_denied", True)) if link else True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from saltext_ha.common.batches import batches
@@ -90,15 +89,12 @@ class KeySection:
 
     async def differing_ids(self, link: Link) -> set[str]:
         """Ids whose place in the store differs between this master and a peer."""
-        core = self._core
-        buckets = await antientropy.differing_buckets(
-            core.replica.placements, PLACEMENTS, link.call
-        )
+        core, peer = self._core, link.line.within(SLOW)
+        buckets = await antientropy.differing_buckets(core.replica.placements, PLACEMENTS, peer)
         ids: set[str] = set()
-        call = partial(link.call, timeout=SLOW)
         for group in batches(buckets, MAX_SHOWN):
             theirs: set[tuple[str, str, bytes]] = set()
-            async for answer in antientropy.placed_there(group, call):
+            async for answer in antientropy.placed_there(group, peer):
                 theirs |= _placed(answer)
             ours = _placed(await core.run(answers.answer_placed, core.replica, {"buckets": group}))
             ids |= {entry[0] for entry in ours ^ theirs}

@@ -76,7 +76,8 @@ class Members:
         rows = []
         for name, peer in sorted(self._group.peers.items()):
             link = self._group.links.get(name)
-            seen = None if not link or link.seen is None else round(time.monotonic() - link.seen, 1)
+            at = link.line.seen if link else None
+            seen = None if at is None else round(time.monotonic() - at, 1)
             rows.append(
                 {
                     "name": name,

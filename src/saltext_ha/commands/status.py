@@ -127,7 +127,8 @@ class Status:
             if link is None:
                 masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
                 continue
-            seen = None if link.seen is None else round(time.monotonic() - link.seen, 1)
+            at = link.line.seen
+            seen = None if at is None else round(time.monotonic() - at, 1)
             problem = "; ".join(filter(None, (errors.get(name), self._remark(link, answer))))
             masters.append(self._row(name, answer, seen, behind.get(name), problem))
         self._apis.recall(masters)
@@ -148,14 +149,14 @@ class Status:
         """
         config, known = self._config, link.peer.name
         if answer is None:
-            if time.monotonic() - (link.seen or link.since) < LONG:
+            if time.monotonic() - (link.line.seen or link.line.since) < LONG:
                 return ""
             return (
                 "not reached for long: if it has another address now, salt-ha invite there "
                 f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
                 "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
-        name, caller = answer.get("name"), link.info.get("caller", config.name)
+        name, caller = answer.get("name"), link.line.info.get("caller", config.name)
         if name != known:
             return f"it calls itself {name}: {RENAMED.format(known, 'there')}"
         if caller != config.name:
@@ -220,8 +221,8 @@ class Status:
         if answer.get("root") == own["root"] and answer.get("placements") == own["placements"]:
             return 0
         try:
-            records = await antientropy.differing_buckets(replica.records, RECORDS, link.call)
-            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, link.call)
+            records = await antientropy.differing_buckets(replica.records, RECORDS, link.line)
+            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, link.line)
         except HaError:
             return None
         # In a conflict every master keeps what it has; the status shows conflicts by themselves.

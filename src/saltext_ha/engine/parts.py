@@ -47,13 +47,17 @@ from saltext_ha.salt_bus.proof import Proofs
 from saltext_ha.salt_bus.reactor import Reactor
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.rebuilding import Rebuilding
 from saltext_ha.sync.repair_leases import RepairLeases
 from saltext_ha.sync.retention import Retention
+from saltext_ha.sync.rounds import Rounds
+from saltext_ha.sync.sending import Sender
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport import identity as identities
+from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
@@ -190,20 +194,13 @@ class Parts:
         self.admission = self._admission()
 
     def _link(self, peer: Peer, identity: Identity) -> Link:
-        return Link(
-            peer,
-            identity,
-            self.core,
-            leases=self.leases,
-            counters=self.counters,
-            greeting=self.hello.greet,
-            vouching=self.vouching,
-            announce=self.announce,
-            met=self._met,
-            mistrusted=self.renewal.reconcile,
-            interval=self.config.sync_interval,
-            timeout=self.config.peer_timeout,
-        )
+        config, core, vouching, counters = self.config, self.core, self.vouching, self.counters
+        client = PeerClient(identity, peer, config.peer_timeout)
+        line = Line(client, self.announce, config.sync_interval)
+        sender = Sender(line, peer.name, core, vouching, counters)
+        rounds = Rounds(line, sender, core, vouching, self.leases, counters)
+        greet, reconcile = self.hello.greet, self.renewal.reconcile
+        return Link(line, sender, rounds, greeting=greet, met=self._met, mistrusted=reconcile)
 
     async def _met(self, link: Link) -> None:
         await self.shared_store.check(link)
@@ -223,7 +220,7 @@ class Parts:
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             preview=functools.partial(key_pages.offer, self.core, opts),
             secret=secret,
-            seen=lambda name: self.links[name].ago() if name in self.links else None,
+            seen=lambda name: self.links[name].line.ago() if name in self.links else None,
         )
 
     def _build_looks(self) -> None:

@@ -177,7 +177,7 @@ class Jobs:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
         except PeerRefused as exc:
             # Only when it refuses: it may have been upgraded since its hello.
-            older = spec.what == CMD and link and link.info.get("commands") is not True
+            older = spec.what == CMD and link and link.line.info.get("commands") is not True
             return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))

@@ -30,7 +30,8 @@ from saltext_ha.replication.digest import (
 )
 from saltext_ha.replication.record import Record
 from saltext_ha.sync.answers import Position, digests_in_parts, position
-from saltext_ha.sync.messages import BYTES_PER_MESSAGE, Limit, read_records
+from saltext_ha.sync.line import Asking
+from saltext_ha.sync.messages import BYTES_PER_MESSAGE, read_records
 from saltext_ha.sync.repair_leases import SHARED
 from saltext_ha.transport import wire
 
@@ -38,7 +39,6 @@ RECORDS_PER_MESSAGE = 2000
 LARGE_BUCKET = 128
 """Ids in a bucket; with 100 000 keys it has two."""
 
-Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 Run = Callable[..., Awaitable[Any]]
 
 
@@ -57,13 +57,13 @@ class Exchanged:
     left: bool = False
 
 
-async def differing_branches(tree: DigestTree, name: str, call: Call) -> dict[int, bytes]:
+async def differing_branches(tree: DigestTree, name: str, peer: Asking) -> dict[int, bytes]:
     """
     The branches in which *tree* differs from the peer's tree *name* → the peer's short digests.
 
-    :raises PeerError: as *call*. :raises InvalidRecord: the answer makes no sense.
+    :raises PeerError: *peer* cannot be asked. :raises InvalidRecord: its answer makes no sense.
     """
-    answer = await call("digest", {"tree": name, "root": tree.root})
+    answer = await peer.call("digest", {"tree": name, "root": tree.root})
     if answer.get("same"):
         return {}
     try:
@@ -75,7 +75,11 @@ async def differing_branches(tree: DigestTree, name: str, call: Call) -> dict[in
 
 
 async def differing_below(
-    tree: DigestTree, name: str, branches: Sequence[int], call: Call, done: Exchanged | None = None
+    tree: DigestTree,
+    name: str,
+    branches: Sequence[int],
+    peer: Asking,
+    done: Exchanged | None = None,
 ) -> list[int]:
     """
     The buckets below *branches* in which *tree* differs; raises as :func:`differing_branches`.
@@ -84,7 +88,7 @@ async def differing_below(
         ``done.left`` says so.
     """
     shared = done is not None
-    answer = await call("branches", {"tree": name, "branches": branches, SHARED: shared})
+    answer = await peer.call("branches", {"tree": name, "branches": branches, SHARED: shared})
     try:
         children = dict(zip(branches, answer["children"], strict=True))
         if done is not None and None in children.values():
@@ -99,10 +103,10 @@ async def differing_below(
         raise InvalidRecord(f"digests make no sense: {exc!r}") from None
 
 
-async def differing_buckets(tree: DigestTree, name: str, call: Call) -> list[int]:
+async def differing_buckets(tree: DigestTree, name: str, peer: Asking) -> list[int]:
     """The buckets in which *tree* differs from the peer's; raises as :func:`differing_branches`."""
-    branches = list(await differing_branches(tree, name, call))
-    return await differing_below(tree, name, branches, call) if branches else []
+    branches = list(await differing_branches(tree, name, peer))
+    return await differing_below(tree, name, branches, peer) if branches else []
 
 
 class Asked(NamedTuple):
@@ -175,16 +179,15 @@ class Comparison:
         self,
         replica: Replica,
         run: Run,
-        call: Call,
-        limit: Limit,
+        peer: Asking,
         *,
         in_parts: bool,
         more: dict[str, Any] | None = None,
     ) -> None:
         self._replica = replica
         self._run = run
-        self._call = call
-        self._limit = limit
+        self._peer = peer
+        self._limit = peer.limit
         self._in_parts = in_parts
         self._more = more or {}
 
@@ -192,7 +195,8 @@ class Comparison:
         """
         The peer's answers about *buckets*, in as many messages as needed.
 
-        :raises PeerError: as the call. :raises InvalidRecord: an answer makes no sense.
+        :raises PeerError: the peer cannot be asked.
+        :raises InvalidRecord: an answer makes no sense.
         """
         left = sorted(buckets)
         refused: MessageTooLarge | None = None
@@ -219,7 +223,7 @@ class Comparison:
     async def _divided(self, bucket: int, parts: int) -> AsyncIterator[dict[str, Any]]:
         salt = secrets.token_bytes(SALT)
         division = {"salt": salt, "parts": parts}
-        answer = await self._call("parts", {"bucket": bucket, **division})
+        answer = await self._peer.call_large("parts", {"bucket": bucket, **division})
         ours = await self._run(digests_in_parts, self._replica, bucket, salt, parts)
         try:
             left = differing(ours, answer["digests"])
@@ -243,7 +247,7 @@ class Comparison:
         after: Position | None = None
         while True:
             where = {} if after is None else {"after": list(after)}
-            answer = await self._call("compare", {**asked, **self._more, **where})
+            answer = await self._peer.call_large("compare", {**asked, **self._more, **where})
             yield answer
             before, after = after, position(answer.get("next"))
             if after is None:
@@ -252,11 +256,11 @@ class Comparison:
                 raise InvalidRecord("an answer ends where it began")
 
 
-async def placed_there(buckets: Sequence[int], call: Call) -> AsyncIterator[dict[str, Any]]:
+async def placed_there(buckets: Sequence[int], peer: Asking) -> AsyncIterator[dict[str, Any]]:
     """The peer's answers about what its key store shows in *buckets*; raises as the above."""
     after: list[Any] = [-1, ""]
     while True:
-        answer = await call("placed", {"buckets": list(buckets), "after": after})
+        answer = await peer.call_large("placed", {"buckets": list(buckets), "after": after})
         yield answer
         where = answer.get("next")
         if where is None:

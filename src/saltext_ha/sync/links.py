@@ -59,8 +59,9 @@ class Links(Mapping[str, Link]):
         if seen == self._seen:
             return
         peers = dict(self._pins.peers())
+        renewed = self._seen is not None and self._seen[1] is not identity
         for name, link in list(self._links.items()):
-            if peers.get(name) != link.peer or link.identity is not identity:
+            if renewed or peers.get(name) != link.peer:
                 del self._links[name]
                 await link.close()
                 self._tasks.cancel(_task(name))

@@ -62,7 +62,7 @@ class Rebuilding:
             if not up:
                 self._problem = ""  # the status says so of each peer
                 return
-            if any(link.up is None or not link.tried for link in links):
+            if any(link.up is None or not link.line.tried for link in links):
                 return  # it may know more
         now, names = time.monotonic(), frozenset(link.peer.name for link in up)
         if names == self._asked and now < self._again:

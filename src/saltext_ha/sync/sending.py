@@ -1,21 +1,25 @@
-"""Sends records to a peer, in messages that it takes, and notes what it refuses."""
+"""Sends records to a peer, the most urgent first, and notes what it refuses."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import time
+from collections.abc import Iterable, Sequence
 
+from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import MessageTooLarge, PeerRefused
 from saltext_ha.reconciler.core import Core
-from saltext_ha.replication.record import Record
+from saltext_ha.replication.record import DELETED, REJECTED, Record
 from saltext_ha.sync import messages
 from saltext_ha.sync.codec import to_wire
-from saltext_ha.sync.messages import Limit
+from saltext_ha.sync.line import Asking
+from saltext_ha.sync.outbox import Outbox
 from saltext_ha.sync.vouching import Vouching, nodes_of
 
 log = logging.getLogger(__name__)
 
+MAX_OUTBOX = 50_000
+MAX_DOWN = 5_000  # decisions that are kept for a peer that is down
 # Refused parts of one message: enough to find one refused record among thousands.
 MAX_REFUSALS = 32
 
@@ -25,26 +29,50 @@ class Sender:
     The way of records to one peer.
 
     :param name: the peer's.
-    :param ask: asks the peer, and waits long enough for a large message.
+    :param vouching: shared by all links of this master. :param counters: shared, too.
+    :ivar outbox: the records that wait for :meth:`flush`.
     """
 
     def __init__(
-        self,
-        name: str,
-        core: Core,
-        vouching: Vouching,
-        ask: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]],
+        self, peer: Asking, name: str, core: Core, vouching: Vouching, counters: Counters
     ) -> None:
-        self._name, self._core, self._vouching, self._ask = name, core, vouching, ask
-        self.limit = Limit()
+        self._peer, self._name, self._core = peer, name, core
+        self._vouching, self._counters = vouching, counters
+        self.outbox = Outbox()
+        self._again: list[Record] = []
+        """Refused revocations, to be pushed again."""
         self.trouble = ""
         """Why the peer refuses something, though it is up; empty if it takes everything."""
         self._refusals: list[str] = []
         """Refusals in this round, and of pushes since the last round."""
 
-    def begin_anew(self) -> None:
-        """The peer may be of another release now, and take larger messages."""
-        self.limit = Limit()
+    def put(self, records: Iterable[Record], down: bool) -> None:
+        """
+        Let *records*, which changed, wait for :meth:`flush`. If the peer is *down*, only decisions
+        wait. Anti-entropy finds the rest.
+        """
+        self.outbox.put(records, time.monotonic())
+        if down:
+            self.outbox.forget_knocks()
+        self.outbox.trim(MAX_DOWN if down else MAX_OUTBOX)
+
+    def put_again(self) -> None:
+        """Let revocations that the peer refused wait for :meth:`flush`, too."""
+        self.outbox.put(self._again, time.monotonic())
+        self._again.clear()
+
+    async def flush(self) -> None:
+        """Push the most urgent message of the outbox; records that do not arrive stay there."""
+        waiting = self.outbox.first()
+        most = self._peer.limit.most
+        some = next(messages.packed((record for record, _ in waiting), most), [])
+        refused = await self.send(some)
+        self.outbox.arrived(some)
+        self._again += [record for record in refused if record.state in (DELETED, REJECTED)]
+        if len(refused) < len(some):
+            # The peer answers when its key store has the records.
+            since = min(since for _, since in waiting[: len(some)])
+            self._counters.arrived(self._name, time.monotonic() - since)
 
     async def send(self, records: Sequence[Record]) -> list[Record]:
         """
@@ -58,14 +86,14 @@ class Sender:
         left = [list(records)] if records else []
         while left:
             group = left.pop()
-            some = next(messages.packed(group, self.limit.most))
+            some = next(messages.packed(group, self._peer.limit.most))
             if rest := group[len(some) :]:
                 left.append(rest)
             try:
                 await self._push(some)
             except PeerRefused as exc:
                 half = len(some) // 2
-                if half and isinstance(exc, MessageTooLarge) and self.limit.halve():
+                if half and isinstance(exc, MessageTooLarge) and self._peer.limit.halve():
                     left.append(some)
                 elif half and refusals < MAX_REFUSALS:
                     refusals += 1
@@ -81,7 +109,7 @@ class Sender:
         """:raises PeerError: the peer refuses the message, or does not answer."""
         message = [to_wire(record) for record in records]
         vouched = self._vouching.of(nodes_of(message))
-        answer = await self._ask("push", {"records": message, "vouched": vouched})
+        answer = await self._peer.call_large("push", {"records": message, "vouched": vouched})
         self._vouching.refused(self._name, answer.get("refused"))
         await self._core.dropped_elsewhere(messages.read_dropped(answer.get("dropped", [])))
 

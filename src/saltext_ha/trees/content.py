@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError
+from saltext_ha.sync.line import Asking
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -22,10 +23,7 @@ MOST = 4 << 20
 MOST_WANTED = 4096
 # Most bytes in a message of one entry of a manifest or of a list of paths, beside its texts.
 ROW = 32
-TIMEOUT = 60.0
 
-Call = Callable[[str, dict[str, Any], float], Awaitable[dict[str, Any]]]
-"""Asks one peer: method, payload, seconds."""
 Progress = Callable[[int, int], None]
 """Takes the number of files that are there, and of those that will be there."""
 
@@ -110,9 +108,9 @@ def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
     return parts
 
 
-async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: bytes) -> Manifest:
+async def fetch_manifest(peer: Asking, store: TreeStore, version: bytes, base: bytes) -> Manifest:
     """
-    Fetch the manifest of *version* from a peer: its differences from *base*, if both have that.
+    Fetch the manifest of *version* from *peer*: its differences from *base*, if both have that.
 
     :raises HaError: the peer lacks the version, or sends a manifest of another one.
     """
@@ -120,7 +118,7 @@ async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: byt
     after, first = "", True
     ask = {"tree": store.tree.name, "version": version, "base": base}
     while True:
-        answer = await call("tree_manifest", {**ask, "after": after}, TIMEOUT)
+        answer = await peer.call_large("tree_manifest", {**ask, "after": after})
         rows = wire.rows(answer.get("rows"), "manifest", str, str, int, int, bytes)
         if first and answer.get("base") is True:
             known = await asyncio.to_thread(store.manifest, base)
@@ -149,7 +147,7 @@ async def fetch_manifest(call: Call, store: TreeStore, version: bytes, base: byt
 
 
 async def fetch_files(
-    calls: Mapping[str, Call],
+    peers: Mapping[str, Asking],
     tree: str,
     staging: Staging,
     progress: Progress,
@@ -158,18 +156,18 @@ async def fetch_files(
     """
     Fetch all missing files, each from the first peer that has it and answers.
 
-    :param calls: peer → how to ask it; peers are asked in this order.
+    :param peers: by name; they are asked in this order.
     :param tree: its name. :param refused: takes the name of a peer that sent nonsense.
     :raises HaError: no peer has some of the files; says which were asked, and why not.
     """
     left = dict.fromkeys(staging.missing)
     of = len(left)
     troubles: dict[str, str] = {}
-    for name, call in calls.items():
+    for name, peer in peers.items():
         while left:
             progress(of - len(left), of)
             try:
-                got = await _fetch_some(call, tree, staging, left)
+                got = await _fetch_some(peer, tree, staging, left)
             except PeerError as exc:
                 troubles[name] = str(exc)
                 break
@@ -187,7 +185,7 @@ async def fetch_files(
         raise HaError(f"{len(left)} files could not be fetched, {path} among them: {why}")
 
 
-async def _fetch_some(call: Call, tree: str, staging: Staging, left: dict[bytes, None]) -> bool:
+async def _fetch_some(peer: Asking, tree: str, staging: Staging, left: dict[bytes, None]) -> bool:
     """Fetch as much of the files *left* as fits into a message; returns whether anything came."""
     wanted: list[list[Any]] = []
     room = MOST
@@ -197,7 +195,7 @@ async def _fetch_some(call: Call, tree: str, staging: Staging, left: dict[bytes,
         room -= min(PART, staging.size(digest) - have)
         if room <= 0 or len(wanted) == MOST_WANTED:
             break
-    answer = await call("tree_parts", {"tree": tree, "wanted": wanted}, TIMEOUT)
+    answer = await peer.call_large("tree_parts", {"tree": tree, "wanted": wanted})
     parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
     return await asyncio.to_thread(_take, staging, left, dict(map(tuple, wanted)), parts)
 

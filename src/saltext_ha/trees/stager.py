@@ -12,12 +12,13 @@ from typing import Any
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
+from saltext_ha.sync.line import Asking
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
-from saltext_ha.trees.content import Call, Content
+from saltext_ha.trees.content import Content
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
@@ -180,12 +181,12 @@ class Stager:
     async def _fetch(
         self, store: TreeStore, version: bytes, first: str, progress: content.Progress
     ) -> None:
-        calls = self._calls(first)
-        manifest = await self._manifest(calls, store, version)
+        peers = self._asked(first)
+        manifest = await self._manifest(peers, store, version)
         staging = await asyncio.to_thread(
             store.begin, version, manifest, self.in_use(store.tree.name)
         )
-        await content.fetch_files(calls, store.tree.name, staging, progress, self.refuse)
+        await content.fetch_files(peers, store.tree.name, staging, progress, self.refuse)
         await asyncio.to_thread(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
@@ -200,20 +201,20 @@ class Stager:
                     await asyncio.to_thread(store.clear_staging)
                 raise
 
-    def _calls(self, first: str) -> dict[str, Call]:
+    def _asked(self, first: str) -> dict[str, Asking]:
         links = sorted(self._links.items(), key=lambda item: item[0] != first)
-        return {name: link.call for name, link in links if link.up or name == first}
+        return {name: link.line for name, link in links if link.up or name == first}
 
     async def _manifest(
-        self, calls: Mapping[str, Call], store: TreeStore, version: bytes
+        self, peers: Mapping[str, Asking], store: TreeStore, version: bytes
     ) -> Manifest:
         here = await asyncio.to_thread(store.manifest, version)
         if here is not None:
             return here
         base, why = store.live()[1] or b"", []
-        for name, call in calls.items():
+        for name, peer in peers.items():
             try:
-                return await content.fetch_manifest(call, store, version, base)
+                return await content.fetch_manifest(peer, store, version, base)
             except InvalidRecord as exc:
                 why.append(f"{name}: {exc}")
                 self.refuse(name)

@@ -20,7 +20,7 @@ from saltext_ha.consistency import digests, sections
 from saltext_ha.replication.placement import Stored
 from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.sync.group import Group
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.links import Links
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.client import call_once
@@ -61,7 +61,7 @@ async def test_details_are_asked_for_only_where_something_differs(
 ) -> None:
     asked: list[str] = []
     taken: list[str] = []
-    call, take = Link.call, consistency_check._facts
+    call, take = Line.call, consistency_check._facts
 
     def once(name: str, mine: Any) -> Any:
         taken.append(mine.config.name)
@@ -69,7 +69,7 @@ async def test_details_are_asked_for_only_where_something_differs(
 
     monkeypatch.setattr(consistency_check, "_facts", once)
 
-    async def noted(self: Link, method: str, *arguments: Any) -> Any:
+    async def noted(self: Line, method: str, *arguments: Any) -> Any:
         asked.append(method)
         return await call(self, method, *arguments)
 
@@ -81,7 +81,7 @@ async def test_details_are_asked_for_only_where_something_differs(
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", open_mode=True)
 
     async with met(one, two):
-        monkeypatch.setattr(Link, "call", noted)
+        monkeypatch.setattr(Line, "call", noted)
         assert await questions(one, "versions") == ["clock", "consistency"]
         assert await questions(one, "clock") == [*["clock"] * 3, "consistency"]
         taken.clear()

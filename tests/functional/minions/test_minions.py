@@ -628,7 +628,7 @@ async def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
     async with world(tmp_path, **minions) as there:
         theirs = there.engines["m2"]
         link = there.engines["m1"].link(there.engines["m2"])
-        assert link.info["commands"] is True
+        assert link.line.info["commands"] is True
         older = {
             key: value for key, value in theirs.parts.hello.describe().items() if key != "commands"
         }
@@ -641,8 +641,8 @@ async def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
 
         monkeypatch.setattr(theirs.parts.hello, "describe", lambda: older)
         monkeypatch.setattr(theirs.made.jobs.here, "run", refuses)
-        while "commands" in link.info:  # a greeting from before may be under way
-            link.up = None
+        while "commands" in link.line.info:  # a greeting from before may be under way
+            link.line.up = None
             await link.exchange()
         ran = await run(m1(there), "cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
         assert (ran["returned"], ran["retcode"]) == ({"fo1": []}, 2)
@@ -907,7 +907,7 @@ async def test_a_master_that_is_down_is_not_tried_every_second(
         ours = there.engines["m1"].made.jobs
         known, unknown = await ours.counts({"m2": jid, "m1": jid})
         assert (known.keys(), unknown) == ({"m1", "m2"}, {})
-        link.up, link.error = False, "refused the connection"
+        link.line.up, link.line.error = False, "refused the connection"
         monkeypatch.setattr(link, "call", None)
         assert await ours.counts({"m2": jid}) == ({}, {"m2": "refused the connection"})
         monkeypatch.undo()

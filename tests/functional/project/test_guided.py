@@ -36,7 +36,7 @@ BROKEN = {
     "strangers": "saltext_ha.membership.admission.make_peer",
     "control": "saltext_ha.sync.group.table",
     "status": "saltext_ha.web.pages.callers",
-    "answers": "saltext_ha.sync.link.antientropy.differing_branches",
+    "answers": "saltext_ha.sync.rounds.antientropy.differing_branches",
 }
 
 

@@ -18,10 +18,10 @@ from saltext_ha.replication.record import ACCEPTED, REJECTED, Dot, Record, Value
 from saltext_ha.replication.vouching import MOST_WRITES
 from saltext_ha.sync import answers, antientropy, messages
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.antientropy import Call, Comparison
+from saltext_ha.sync.antientropy import Comparison
 from saltext_ha.sync.codec import to_wire
-from saltext_ha.sync.messages import Limit
 from saltext_ha.transport.wire import MAX_BODY, pack, unpack
+from tests.asking import Answering
 from tests.crafted import crafted
 from tests.keys import public_key
 
@@ -62,17 +62,18 @@ ANSWERS = {
 }
 
 
-class Peer:
+class Peer(Answering):
     """A replica at the other end of a wire whose bytes are counted."""
 
     def __init__(self, replica: Replica) -> None:
+        super().__init__(self._answer)
         self.replica = replica
         self.bytes = 0
         self.largest = 0
         self.takes = MAX_BODY
         self.calls: list[str] = []
 
-    async def call(self, name: str, payload: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, name: str, payload: dict[str, Any]) -> dict[str, Any]:
         question = pack(payload)
         if len(question) > self.takes:
             raise MessageTooLarge(f"the body has more than {self.takes} bytes")
@@ -87,8 +88,8 @@ async def here(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def comparison(ours: Replica, peer: Peer, limit: Limit | None = None) -> Comparison:
-    return Comparison(ours, here, peer.call, limit or Limit(), in_parts=True)
+def comparison(ours: Replica, peer: Peer) -> Comparison:
+    return Comparison(ours, here, peer, in_parts=True)
 
 
 def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
@@ -97,7 +98,7 @@ def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
     async def round_trip() -> tuple[set[str], set[str]]:
         came: set[str] = set()
         went: set[str] = set()
-        buckets = await antientropy.differing_buckets(ours.records, RECORDS, peer.call)
+        buckets = await antientropy.differing_buckets(ours.records, RECORDS, peer)
         async for answer in comparison(ours, peer).answers(buckets):
             records, reasons = messages.read_records(answer["records"])
             assert reasons == []
@@ -190,7 +191,7 @@ def test_placements_that_differ_are_found_by_the_same_walk(ours: Replica, peer: 
         peer.replica.set_applied("minion5", Applied(Stored(REJECTED, KEY)))
 
     async def look() -> tuple[list[int], list[Any]]:
-        found = await antientropy.differing_buckets(ours.placements, PLACEMENTS, peer.call)
+        found = await antientropy.differing_buckets(ours.placements, PLACEMENTS, peer)
         return found, (await peer.call("placed", {"buckets": found}))["placed"]
 
     buckets, placed = asyncio.run(look())
@@ -239,14 +240,14 @@ def test_nobody_knows_beforehand_how_ids_are_divided(ours: Replica, peer: Peer) 
     learn(ours, [record for i in crafted(500) for record in peer.replica.get(i).values()])
     put(peer.replica, crafted(500)[0], state=REJECTED)
     salts: set[bytes] = set()
-    ask = peer.call
+    answer = peer.answer
 
     async def listening(name: str, payload: dict[str, Any]) -> dict[str, Any]:
         if name == "parts":
             salts.add(payload["salt"])
-        return await ask(name, payload)
+        return await answer(name, payload)
 
-    peer.call = listening  # type: ignore[method-assign]
+    peer.answer = listening
     for _ in range(2):
         asyncio.run(gather(comparison(ours, peer).answers([bucket_of(crafted(500)[0])])))
     assert len(salts) == 2
@@ -295,7 +296,7 @@ def test_of_a_peer_that_knows_no_parts_one_bucket_only_is_out_of_reach(
     came: set[str] = set()
 
     async def ask() -> None:
-        old = Comparison(ours, here, peer.call, Limit(), in_parts=False)
+        old = Comparison(ours, here, peer, in_parts=False)
         async for answer in old.answers(range(BUCKETS)):
             records, _ = messages.read_records(answer["records"])
             came.update(record.minion_id for record in records)
@@ -313,7 +314,7 @@ def test_what_a_store_shows_comes_in_pages(
     monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 10_000)
     buckets = [*range(2000), bucket_of(crafted(1)[0])]
     whole = answers.answer_placed(peer.replica, {"buckets": buckets})["placed"]
-    pages = asyncio.run(gather(antientropy.placed_there(buckets, peer.call)))
+    pages = asyncio.run(gather(antientropy.placed_there(buckets, peer)))
     assert len(pages) > 10
     assert [entry for page in pages for entry in page["placed"]] == whole
     assert peer.largest < 20_000
@@ -372,12 +373,13 @@ def test_a_question_that_makes_no_sense_is_refused(few: Replica, name: str, junk
 def test_digests_that_make_no_sense_are_refused(few: Replica, junk: Any) -> None:
     peer = Peer(Replica(None))
 
-    def lying(about: str) -> Call:
-        async def call(name: str, payload: dict[str, Any]) -> dict[str, Any]:
-            answer = await peer.call(name, payload)
+    def lying(about: str) -> Answering:
+        @Answering
+        async def liar(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+            answer = await peer.answer(name, payload)
             return {**answer, "children": junk} if name == about else answer
 
-        return call
+        return liar
 
     for about in ("digest", "branches"):
         with pytest.raises(InvalidRecord, match="make no sense"):

@@ -107,7 +107,7 @@ async def test_a_peer_that_takes_small_messages_is_not_down(
                 await m1.notice(minion_id)  # the push was lost: it is compared
             await until(lambda: bool(questions), "being compared")
             await delete(m1, "web1")
-            await until(m1.link(m2)._outbox.has_decisions, "to be told")
+            await until(m1.link(m2)._sender.outbox.has_decisions, "to be told")
             del said[:]
             go_on.set()
             await until(lambda: there(two) == {"web2"}, "deleted", 60)

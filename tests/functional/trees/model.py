@@ -44,6 +44,7 @@ from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import TreeStore
 from saltext_ha.trees.trees import Trees
+from tests.asking import Answering
 from tests.disk_steps import Crash, Files, read, watched
 from tests.unit.replication.model import Fuse, MemoryStore
 
@@ -198,10 +199,12 @@ class Engine:
             raise Crash
 
 
-class Way:
-    """From one master to another: a link, as far as trees use it."""
+class Way(Answering):
+    """From one master to another: a link and its line, as far as trees use them."""
 
     def __init__(self, engine: Engine, name: str) -> None:
+        super().__init__(self.call)
+        self.line = self
         self._engine, self._name = engine, name
         self.up: bool | None = None
         self.error = "not met yet"

@@ -16,10 +16,11 @@ from saltext_ha.config.trees import Tree
 from saltext_ha.transport import wire
 from saltext_ha.trees import content
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.content import PART, Call, Content
+from saltext_ha.trees.content import PART, Content
 from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
 from saltext_ha.trees.source import take
 from saltext_ha.trees.store import TreeStore
+from tests.asking import Answering
 from tests.loop import in_a_loop
 
 Answer = Callable[[dict[str, Any]], Any]
@@ -48,23 +49,28 @@ def holding(folder: Path, files: dict[str, bytes]) -> tuple[TreeStore, bytes, Ma
     return store, version, manifest
 
 
-def call_of(store: TreeStore, **bent: Callable[[dict[str, Any]], Awaitable[Any] | Any]) -> Call:
-    """How that master is asked; of some methods something else is answered."""
+def peer_of(
+    store: TreeStore, **bent: Callable[[dict[str, Any]], Awaitable[Any] | Any]
+) -> Answering:
+    """That master as a peer; of some methods something else is answered."""
     handlers = Content({"states": store}).for_peers()
 
-    async def call(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+    @Answering
+    async def peer(method: str, payload: dict[str, Any]) -> dict[str, Any]:
         answer = dict(await handlers[method](None, payload))  # type: ignore[arg-type]
         return bent[method](answer) if method in bent else answer  # type: ignore[no-any-return]
 
-    return call
+    return peer
 
 
-async def fetch(store: TreeStore, version: bytes, manifest: Manifest, **calls: Call) -> list[str]:
+async def fetch(
+    store: TreeStore, version: bytes, manifest: Manifest, **peers: Answering
+) -> list[str]:
     """Who was refused."""
     refused: list[str] = []
     staging = store.begin(version, manifest)
     await content.fetch_files(
-        calls, store.tree.name, staging, lambda done, of: None, refused.append
+        peers, store.tree.name, staging, lambda done, of: None, refused.append
     )
     store.finish(version, staging)
     return refused
@@ -100,12 +106,12 @@ async def test_what_is_not_that_file_is_refused_and_the_next_is_asked(
     files = {"a": SMALL, "folder/b": LARGE}
     there, version, manifest = holding(tmp_path / "m1", files)
     store = store_in(tmp_path / "m2")
-    liar = call_of(there, tree_parts=parts(bend))
+    liar = peer_of(there, tree_parts=parts(bend))
     with pytest.raises(HaError, match=words):
         await fetch(store, version, manifest, liar=liar)
     assert store.versions() == []
     assert outside(tmp_path / "m2") == {".live.ha"}
-    refused = await fetch(store, version, manifest, liar=liar, honest=call_of(there))
+    refused = await fetch(store, version, manifest, liar=liar, honest=peer_of(there))
     assert refused == ([] if words == "does not have all" else ["liar"])
     path = store.path_of(version)
     assert {name: (path / name).read_bytes() for name in files} == files
@@ -118,16 +124,17 @@ async def test_a_large_file_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     store = store_in(tmp_path / "m2")
     asked: list[int] = []
 
-    def watched(cut: bool) -> Call:
-        honest = call_of(there)
+    def watched(cut: bool) -> Answering:
+        honest = peer_of(there)
 
-        async def call(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+        @Answering
+        async def peer(method: str, payload: dict[str, Any]) -> dict[str, Any]:
             asked.append(payload["wanted"][0][1])
             if cut and len(asked) == 3:
                 raise PeerUnreachable("hung up")
-            return await honest(method, payload, timeout)
+            return await honest.answer(method, payload)
 
-        return call
+        return peer
 
     with pytest.raises(HaError, match="hung up"):
         await fetch(store, version, manifest, m1=watched(cut=True))
@@ -154,7 +161,7 @@ async def test_a_file_is_never_held_whole(tmp_path: Path) -> None:
     store = store_in(tmp_path / "m2")
     tracemalloc.start()
     try:
-        await fetch(store, version, manifest, m1=call_of(there))
+        await fetch(store, version, manifest, m1=peer_of(there))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -166,7 +173,7 @@ async def test_a_file_is_never_held_whole(tmp_path: Path) -> None:
 async def test_only_what_differs_of_a_manifest_is_sent(tmp_path: Path) -> None:
     there, first, manifest = holding(tmp_path / "m1", {f"{n}": b"%d" % n for n in range(100)})
     store = store_in(tmp_path / "m2")
-    await fetch(store, first, manifest, m1=call_of(there))
+    await fetch(store, first, manifest, m1=peer_of(there))
     changed = dict(manifest)
     del changed["7"]
     changed["new"] = Node(FILE, 0o644, 6, hashlib.sha256(SMALL).digest())
@@ -176,8 +183,8 @@ async def test_only_what_differs_of_a_manifest_is_sent(tmp_path: Path) -> None:
     assert staging.settle(changed["new"].what)
     there.finish(second, staging)
     sent: list[int] = []
-    call = call_of(there, tree_manifest=lambda answer: sent.append(len(answer["rows"])) or answer)
-    assert await content.fetch_manifest(call, store, second, first) == changed
+    peer = peer_of(there, tree_manifest=lambda answer: sent.append(len(answer["rows"])) or answer)
+    assert await content.fetch_manifest(peer, store, second, first) == changed
     assert sent == [1]
 
 
@@ -200,7 +207,7 @@ async def test_a_manifest_that_is_not_that_of_the_version(tmp_path: Path, bend: 
     there, version, _ = holding(tmp_path / "m1", {"a": SMALL, "b": SMALL})
     store = store_in(tmp_path / "m2")
     with pytest.raises(InvalidRecord):
-        await content.fetch_manifest(call_of(there, tree_manifest=bend), store, version, b"")
+        await content.fetch_manifest(peer_of(there, tree_manifest=bend), store, version, b"")
     assert outside(tmp_path / "m2") == set()
 
 
@@ -209,7 +216,7 @@ async def test_a_version_that_is_not_there(tmp_path: Path) -> None:
     there, _, _ = holding(tmp_path / "m1", {"a": SMALL})
     store = store_in(tmp_path / "m2")
     with pytest.raises(HaError, match="not here"):
-        await content.fetch_manifest(call_of(there), store, bytes(32), b"")
+        await content.fetch_manifest(peer_of(there), store, bytes(32), b"")
 
 
 @in_a_loop
@@ -227,8 +234,9 @@ async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Pat
     there.finish(version, staging)
     sizes: list[int] = []
 
-    async def watched(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
-        answer = await call_of(there)(method, payload, timeout)
+    @Answering
+    async def watched(method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        answer = await peer_of(there).answer(method, payload)
         sizes.append(len(wire.pack(answer)))
         return answer
 
@@ -266,18 +274,20 @@ async def test_a_manifest_that_lost_more_paths_than_fit_into_a_message(
     bases = {noted(store, stay | gone) for store in (there, here)}
     changed = stay | {"new": Node(FILE, 0o644, 0, empty)}
     version, pages = noted(there, changed), 0
-    call = call_of(there)
+    peer = peer_of(there)
 
-    async def older(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
-        answer = await call(method, payload, timeout)
+    @Answering
+    async def older(method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        answer = await peer.answer(method, payload)
         if payload["after"] and payload["base"]:
             answer |= {"base": True, "rows": answer["rows"][-1:], "more": False}
         return answer
 
-    async def counted(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+    @Answering
+    async def counted(method: str, payload: dict[str, Any]) -> dict[str, Any]:
         nonlocal pages
         pages += 1
-        return await (call if theirs == "this release" else older)(method, payload, timeout)
+        return await (peer if theirs == "this release" else older).answer(method, payload)
 
     assert await content.fetch_manifest(counted, here, version, bases.pop()) == changed
     assert pages > 2
@@ -291,8 +301,8 @@ async def test_a_later_page_goes_on_without_a_base_that_the_first_left_out(tmp_p
     base = {f"b{n:05}{'x' * 240}": Node(FILE, 0o644, 0, empty) for n in range(17_000)}
     stay = {f"a{n}": Node(FILE, 0o644, 0, empty) for n in range(10)}
     before, after = noted(there, base | stay), noted(there, stay)
-    page = await call_of(there)(
-        "tree_manifest", {"tree": "states", "version": after, "base": before, "after": "a1"}, 1.0
+    page = await peer_of(there).answer(
+        "tree_manifest", {"tree": "states", "version": after, "base": before, "after": "a1"}
     )
     assert [row[0] for row in page["rows"]] == sorted(stay)[2:]
 
@@ -303,7 +313,8 @@ async def test_a_manifest_with_more_entries_than_a_tree_may_have(tmp_path: Path)
     store = store_in(tmp_path / "m2")
     asked = 0
 
-    async def endless(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
+    @Answering
+    async def endless(method: str, payload: dict[str, Any]) -> dict[str, Any]:
         nonlocal asked
         asked += 1
         row = [FILE, 0o644, 1, bytes(32)]

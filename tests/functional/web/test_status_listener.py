@@ -101,7 +101,7 @@ async def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> No
             assert all(link.up is not None for link in parts.links.values())
             assert parts.links["m3"].up is False
             # Once is enough: a peer that goes is no reason to stop serving.
-            parts.links["m2"].up = None
+            parts.links["m2"].line.up = None
             assert parts.health.ready() == (True, "")
 
 

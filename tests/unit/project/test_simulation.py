@@ -17,7 +17,7 @@ from proving.simulation.network import Conditions
 from proving.simulation.replica import MemoryReplica, Pool
 from proving.simulation.scenarios import Case, Outcome
 from saltext_ha.replication import digest, record
-from saltext_ha.sync import antientropy, link, sending
+from saltext_ha.sync import antientropy, sending
 from saltext_ha.sync.codec import from_wire, to_wire
 from saltext_ha.sync.link import Link
 
@@ -84,7 +84,7 @@ def test_without_anti_entropy_a_partition_does_not_heal(
 
     monkeypatch.setattr(scenarios, "LIMIT", 120.0)
     monkeypatch.setattr(antientropy, "differing", nothing)
-    monkeypatch.setattr(link, "MAX_DOWN", 0)  # nothing is kept for those that cannot be reached
+    monkeypatch.setattr(sending, "MAX_DOWN", 0)  # nothing is kept for those that cannot be reached
     with pytest.raises(AssertionError, match="still behind"):
         SMALL["partition"](case)
 

@@ -13,9 +13,10 @@ from proving.simulation.network import Conditions
 from proving.simulation.scenarios import Case
 from saltext_ha.replication.digest import FANOUT, bucket_of
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.sync import link
-from saltext_ha.sync.link import PUT_OFF, Link
+from saltext_ha.sync import rounds
+from saltext_ha.sync.link import Link
 from saltext_ha.sync.repair_leases import EXPECTED, HELD, MANY, SHARED, RepairLeases
+from saltext_ha.sync.rounds import PUT_OFF
 
 BUCKET = bucket_of("web1")
 BRANCH = BUCKET // FANOUT
@@ -118,7 +119,7 @@ def test_what_is_being_pushed_is_not_asked_for_as_well(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(RepairLeases, "expects_more", lambda self, now: False)
         assert patient < 0.8 * bytes_of_two_bursts()
-    monkeypatch.setattr(link, "MANY", 10**9)  # as if nothing were to be sent
+    monkeypatch.setattr(rounds, "MANY", 10**9)  # as if nothing were to be sent
     assert patient < 0.8 * bytes_of_two_bursts()
 
 

@@ -1,0 +1,176 @@
+"""Rounds of anti-entropy with one peer, while others repair too, and pushes are on their way."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+from saltext_ha.common.ahead import ahead
+from saltext_ha.common.batches import batches
+from saltext_ha.common.counters import Counters
+from saltext_ha.common.errors import PeerRefused
+from saltext_ha.reconciler.core import Core
+from saltext_ha.sync import antientropy, messages
+from saltext_ha.sync.answers import RECORDS
+from saltext_ha.sync.antientropy import Answer, Comparison, Exchanged
+from saltext_ha.sync.line import Line
+from saltext_ha.sync.repair_leases import MANY, SHARED, RepairLeases
+from saltext_ha.sync.sending import Sender
+from saltext_ha.sync.vouching import Vouching
+
+# Branches, of 256, that one peer repairs in one go, while others may repair the rest.
+BRANCHES = 128
+# While hundreds of records are being pushed, repairs wait for so many seconds at most.
+PUT_OFF = 30.0
+
+
+class Rounds:
+    """
+    The rounds with one peer, one at a time.
+
+    :param vouching: shared by all links of this master. :param leases: shared, too.
+    :param counters: shared, too; counts exchanged bytes.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        sender: Sender,
+        core: Core,
+        vouching: Vouching,
+        leases: RepairLeases,
+        counters: Counters,
+    ) -> None:
+        self._line, self._sender, self._core = line, sender, core
+        self._vouching, self._leases, self._counters = vouching, leases, counters
+        self._name = line.peer.name
+        self._put_off_until = float("-inf")
+
+    async def begin(self, vouched: Any) -> None:
+        """Take in what the peer vouches for, as it says when it is met; rounds follow."""
+        vouches = self._vouching.read(vouched)
+        self._vouching.disowned(await self._core.meet(vouches, self._name))
+
+    async def make(self, shared: bool) -> Exchanged:
+        """
+        Make one round.
+
+        :param shared: leave out branches that are being repaired with another peer, and note what
+            the peer refuses.
+        :raises PeerError: the peer cannot be asked; or, unless *shared*, refuses a part.
+        :raises InvalidRecord: it answers nonsense.
+        """
+        client = self._line.client
+        sent, received = client.bytes_sent, client.bytes_received
+        try:
+            done = await self._compare(shared)
+        finally:
+            self._counters.exchanged(
+                self._name, client.bytes_sent - sent, client.bytes_received - received
+            )
+        self._sender.end_round()
+        return done
+
+    async def _compare(self, shared: bool) -> Exchanged:
+        done = Exchanged()
+        self._sender.put_again()
+        tree = self._core.replica.records
+        theirs = await antientropy.differing_branches(tree, RECORDS, self._line)
+        if shared and theirs and self._is_on_its_way():
+            done.left = True
+            return done
+        self._put_off_until = time.monotonic() + PUT_OFF
+        if not theirs:
+            return done
+        if not shared:
+            await self._repair(list(theirs), shared, done)
+            return done
+        # A master that lacks much asks all its peers at once, and they all ask it: with a random
+        # order they do not begin with the same branches.
+        order = list(theirs)
+        random.shuffle(order)
+        for branches in batches(order, BRANCHES):
+            differing = [branch for branch in branches if tree.short(branch) != theirs[branch]]
+            claimed = self._leases.take(differing, self._name, time.monotonic())
+            done.left |= len(claimed) < len(differing)
+            try:
+                if claimed:
+                    await self._repair(claimed, shared, done)
+            except PeerRefused as exc:
+                # The peer refused these branches, and is up: go on with the rest.
+                self._sender.note_refusal(str(exc))
+            finally:
+                self._leases.free(claimed, self._name)
+        return done
+
+    def _is_on_its_way(self) -> bool:
+        """Whether pushes, from here or to here, bring many of the differing records."""
+        now = time.monotonic()
+        pushed = len(self._sender.outbox) >= MANY or self._leases.expects_more(now)
+        return pushed and now < self._put_off_until
+
+    async def _repair(self, branches: list[int], shared: bool, done: Exchanged) -> None:
+        core, line = self._core, self._line
+        buckets = await antientropy.differing_below(
+            core.replica.records, RECORDS, branches, line, done if shared else None
+        )
+        groups = await core.run(antientropy.portions, buckets, core.replica)
+        random.shuffle(groups)
+        in_parts = line.info.get("parts") is True
+        comparison = Comparison(
+            core.replica, core.run, line, in_parts=in_parts, more={SHARED: shared}
+        )
+        # While we record one answer, and write its key files, the peer makes the next one.
+        coming = ahead(self._answers(comparison, groups, shared))
+        async with contextlib.aclosing(coming) as answers:
+            async for answer in answers:
+                try:
+                    await self._take(answer, done)
+                except PeerRefused as exc:
+                    self._refused(exc, shared)
+
+    async def _answers(
+        self, comparison: Comparison, groups: Iterable[list[int]], shared: bool
+    ) -> AsyncGenerator[Answer, None]:
+        """
+        The peer's answers about *groups* of buckets; in a *shared* round, without refused groups.
+
+        :raises PeerRefused: the peer refuses a group, unless *shared*.
+        """
+        for group in groups:
+            try:
+                async for answer in comparison.answers(group):
+                    yield antientropy.read_answer(answer)
+            except PeerRefused as exc:
+                self._refused(exc, shared)
+
+    def _refused(self, exc: PeerRefused, shared: bool) -> None:
+        """The peer refused a part of a round; the caller of a whole round must be told."""
+        if not shared:
+            raise exc
+        self._sender.note_refusal(str(exc))
+
+    async def _take(self, answer: Answer, done: Exchanged) -> None:
+        """Take in the peer's answer, and send the records that the peer wants."""
+        core = self._core
+        records, reasons, vouched, want = answer
+        if records:
+            vouched = self._vouching.read(vouched, records)
+            merged = await core.learn(records, self._name, vouched=vouched)
+            reasons += merged.refused
+            self._vouching.disowned(merged.disowned)
+            done.learned += merged.learned
+            if merged.dropped:
+                rows = messages.rows_of_dropped(merged.dropped)
+                await self._line.call("dropped", {"dropped": rows})
+        self._vouching.note(self._name, reasons)
+        mine = await core.run(antientropy.wanted, core.replica, want)
+        await self._sender.send(mine)
+        done.received += len(records)
+        done.sent += len(mine)
+        done.refused += len(reasons)
+        if self._sender.outbox:
+            await self._sender.flush()  # a revocation must not wait for a long first exchange

@@ -1,0 +1,157 @@
+"""The line to one peer notes whether the peer is up, and says so when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, cast
+
+import pytest
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
+from saltext_ha.sync.group import SLOW
+from saltext_ha.sync.line import LARGE, MAX_BACKOFF, MAX_REASONS, Line
+from saltext_ha.sync.messages import BYTES_PER_MESSAGE
+from saltext_ha.transport.client import PeerClient
+from saltext_ha.transport.peer import Peer
+
+INTERVAL = 3.0
+
+
+class Client:
+    """Answers nothing, or fails as it is told."""
+
+    peer = Peer("m2", "https://10.0.0.2:4530", "", "")
+
+    def __init__(self) -> None:
+        self.fails: HaError | None = None
+        self.waited: list[float | None] = []
+
+    async def call(
+        self, method: str, payload: dict[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
+        self.waited.append(timeout)
+        if self.fails:
+            raise self.fails
+        return {}
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def announced() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def line(client: Client, announced: list[str]) -> Line:
+    made = cast(PeerClient, client)
+    return Line(made, lambda tag, data: announced.append(tag), INTERVAL)
+
+
+def call(line: Line) -> None:
+    asyncio.run(line.call("digest", {}))
+
+
+def fail(line: Line, client: Client, why: str = "timed out") -> None:
+    client.fails = PeerUnreachable(why)
+    with pytest.raises(PeerUnreachable):
+        call(line)
+    client.fails = None
+
+
+def test_a_peer_is_up_after_a_whole_round_not_after_one_answer(
+    line: Line, announced: list[str]
+) -> None:
+    call(line)
+    assert (line.up, line.tried, line.seen is None) == (None, False, False)
+    line.works()
+    line.works()
+    assert (line.up, line.tried, line.error, announced) == (True, True, "", ["peer/up"])
+
+
+def test_a_call_without_an_answer_says_that_the_peer_is_down(
+    line: Line, client: Client, announced: list[str]
+) -> None:
+    line.works()
+    fail(line, client)
+    fail(line, client)
+    assert (line.up, line.error, announced) == (False, "timed out", ["peer/up", "peer/down"])
+    client.fails = None
+    line.works()
+    assert (line.up, line.error, announced[2:]) == (True, "", ["peer/up"])
+
+
+def test_a_peer_that_refuses_is_up(line: Line, client: Client) -> None:
+    line.works()
+    client.fails = PeerRefused("not now")
+    with pytest.raises(PeerRefused):
+        call(line)
+    assert line.up
+
+
+def test_nonsense_is_named_with_the_address(line: Line) -> None:
+    line.failed(InvalidRecord("digests make no sense"))
+    assert line.error == "10.0.0.2:4530 answers nonsense: digests make no sense"
+
+
+def test_a_peer_that_is_down_is_tried_less_and_less_often(line: Line, client: Client) -> None:
+    pauses = []
+    for _ in range(6):
+        line.up = None
+        fail(line, client)
+        fail(line, client)  # of the same try
+        pauses.append(line.pause)
+    assert pauses == [6.0, 12.0, 24.0, *[MAX_BACKOFF] * 3]
+    line.works()
+    assert line.pause == INTERVAL
+
+
+def test_each_reason_is_logged_once(
+    line: Line, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        for number in range(2 * MAX_REASONS):
+            fail(line, client, f"reason {number}")
+    assert len(caplog.messages) == MAX_REASONS
+    assert caplog.messages[0] == "ha peer down: name=m2 reason=reason 0"
+
+
+def test_a_peer_that_calls_is_tried_once_if_it_was_down(line: Line, client: Client) -> None:
+    line.works()
+    assert not line.called(), "it is up"
+    fail(line, client)
+    assert line.called()
+    assert not line.called(), "within the interval"
+
+
+def test_a_peer_that_called_lately_is_there_though_it_does_not_answer(
+    line: Line, client: Client
+) -> None:
+    fail(line, client)
+    assert line.ago() is None
+    line.called()
+    assert line.ago() is not None
+
+
+def test_only_large_questions_wait_longer(line: Line, client: Client) -> None:
+    async def ask() -> None:
+        for asking in (line, line.within(SLOW)):
+            await asking.call("digest", {})
+            await asking.call_large("compare", {})
+
+    asyncio.run(ask())
+    assert client.waited == [None, LARGE, None, SLOW]
+
+
+def test_a_peer_that_is_met_may_take_larger_messages_again(line: Line) -> None:
+    hurried = line.within(SLOW)
+    assert line.limit.halve()
+    assert hurried.limit.most == BYTES_PER_MESSAGE == 2 * line.limit.most
+    line.met({"version": "2.0"})
+    assert line.limit.most == BYTES_PER_MESSAGE
+    assert line.info == {"version": "2.0"}
