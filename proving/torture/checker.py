@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -21,6 +22,9 @@ from proving.torture.world import World
 from saltext_ha.common.errors import HaError
 
 ROTATED = 10.0
+TRACEBACK = re.compile(r"^.*Traceback \(most recent.*(?:\n[ \t].*)*(?:\n.*)?", re.MULTILINE)
+# An error that came of another has two tracebacks.
+SHOWN = 3
 ABOUT_KEYS = ("key/", "conflict", "held")
 IDLE = 0.5
 """Seconds within which an engine would do any remaining work: it looks every 0.1 s."""
@@ -112,11 +116,18 @@ def check(world: World, seed: int) -> list[str]:
 
 def _failed_parts(world: World) -> list[str]:
     """Whatever happens, no part of an engine ends with an unexpected exception."""
-    return [
-        f"{name}: its log has a traceback"
-        for name, member in world.members.items()
-        if member.log.exists() and "Traceback (most" in member.log.read_text(errors="replace")
-    ]
+    flaws = []
+    for name, member in world.members.items():
+        text = member.log.read_text(errors="replace") if member.log.exists() else ""
+        if found := tracebacks(text):
+            shown = "\n".join(found[:SHOWN])
+            flaws.append(f"{name}: its log has a traceback ({len(found)} in all):\n{shown}")
+    return flaws
+
+
+def tracebacks(log: str) -> list[str]:
+    """The tracebacks in *log*, each up to and with the line that names the error."""
+    return TRACEBACK.findall(log)
 
 
 def _revoked_really(world: World) -> list[str]:

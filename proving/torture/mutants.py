@@ -21,7 +21,7 @@ from saltext_ha.once.same_event import Occurrence, Occurrences
 from saltext_ha.reconciler import merging, provenance
 from saltext_ha.reconciler.observer import LocalChange, Observer, Sighting, contexts
 from saltext_ha.reconciler.reconcile import Reconciler
-from saltext_ha.reconciler.work_queue import Task
+from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.dropped import Dropped
 from saltext_ha.replica.history import Receipt

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from saltext_ha.commands.cmd import Commands
 from saltext_ha.commands.consistency_check import ConsistencyCheck, OwnFacts
+from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.decisions import Decisions
 from saltext_ha.commands.deploy import Deploy
 from saltext_ha.commands.differences import Differences
@@ -33,21 +34,60 @@ from saltext_ha.commands.status import Status
 from saltext_ha.commands.summary import Summary
 from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.where import Where
+from saltext_ha.common.tasks import Ending
+from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.parts import Parts
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.renewal import Renewal
 from saltext_ha.minions.arrivals import Arrivals, grains_cache, mine_cache
 from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.job_specs import MINE, REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.mines import Mines
 from saltext_ha.minions.own_jobs import OwnJobs
+from saltext_ha.minions.presence import Presence
+from saltext_ha.once.leader import Leader
+from saltext_ha.once.locks import Locks
+from saltext_ha.once.reactions import Reactions
+from saltext_ha.once.runs import Runs
+from saltext_ha.reconciler.core import Core
+from saltext_ha.salt_bus.events import EventBus
+from saltext_ha.salt_bus.intake import MemoryBudget
+from saltext_ha.sync.group import Group
+from saltext_ha.sync.hello import Hello
+from saltext_ha.sync.links import Links
 from saltext_ha.sync.server import SyncServer
+from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.trust import Trust
+from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.trees import Trees
 from saltext_ha.web.own import Own
 from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
 
 T = TypeVar("T")
+Notes = Callable[[], Iterable[str]]
+"""Further notes for operators."""
+
+
+@runtime_checkable
+class AnswersOperators(Protocol):
+    """A part with commands of the control socket."""
+
+    def commands(self) -> Mapping[str, Command]: ...
+
+
+@runtime_checkable
+class AnswersPeers(Protocol):
+    """A part with methods that peers call."""
+
+    def for_peers(self) -> Mapping[str, Handler]: ...
+
+
+Answers = AnswersOperators | AnswersPeers
 
 
 class Answering(NamedTuple):
@@ -68,63 +108,46 @@ class Answering(NamedTuple):
     status: Status
 
 
+class OfMinions(NamedTuple):
+    """The parts that ask minions, and say which are connected here."""
+
+    bound: Bound
+    where: Where
+    reachability: Reachability
+    cmd: Commands
+    past_jobs: PastJobs
+
+
+class Comparing(NamedTuple):
+    """The parts that compare masters."""
+
+    own_facts: OwnFacts
+    checking: ConsistencyCheck
+    differences: Differences
+    lint: Lint
+
+
 def make(parts: Parts) -> Answering:
     """Make the parts that answer for the engine of *parts*; in the event loop."""
-    opts, config = parts.opts, parts.config
-    core, trust, group = parts.core, parts.trust, parts.group
-    health, membership = parts.health, parts.membership
+    opts, config, core, group = parts.opts, parts.config, parts.core, parts.group
     own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
+    caches = opts.get("minion_data_cache", True)
+    arrivals = _arrivals(opts, own_jobs, parts.bus, parts.noted) if caches else None
+    mines = _mines(opts, own_jobs, arrivals, parts.links, parts.bus, parts.noted)
     jobs = Jobs(group, own_jobs, parts.presence.hot)
-    arrivals = _arrivals(parts, own_jobs) if opts.get("minion_data_cache", True) else None
-    mines = _mines(parts, own_jobs, arrivals)
-    bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
+    minions = _minions(group, core, opts, jobs, parts.presence, parts.room)
+    tree_states = TreeStates(group, parts.stager, opts)
+    comparing = _comparing(group, core, opts, config, tree_states, parts.watch)
     summary = Summary(
         opts,
         core,
         parts.hello,
-        health,
-        bound=bound.count,
+        parts.health,
+        bound=minions.bound.count,
         mines=mines.told if arrivals else lambda: None,
         notes=parts.all_notes,
         timeout=config.peer_timeout,
     )
-    keys = KeySection(group, core)
-    own_facts = OwnFacts(opts, config, keys)
-    tree_states = TreeStates(group, parts.stager, opts)
-    checking = ConsistencyCheck(
-        group, config, core, own_facts, keys, tree_states.explain, parts.watch.note
-    )
-    deploy = Deploy(
-        group,
-        parts.trees,
-        parts.stager,
-        tree_states,
-        config.state_dir / "trees",
-        parts.ending.check,
-    )
-    drain = Drain(group, jobs, bound, health, config.address)
-    where = Where(core, jobs, bound)
-    lint = Lint(group, opts)
-    members = Members(
-        group,
-        config,
-        core,
-        membership=membership,
-        renewal=parts.renewal,
-        vouching=parts.vouching,
-        hello=parts.hello,
-    )
-    remove_peer = RemovePeer(
-        group,
-        core,
-        trust,
-        membership,
-        by_secret=config.secret is not None,
-        notes=parts.notes,
-    )
-    endpoints = Endpoints(group, core, opts, config.address)
-    proxy = ProxyConfig(group, opts, config)
-    safe = FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker)
     status = Status(
         group,
         config,
@@ -135,96 +158,211 @@ def make(parts: Parts) -> Answering:
         refusals=parts.refusals,
         leader=parts.leader,
     )
-    restart_masters = RestartMasters(group, config.restart, config.state_dir / "restart")
-    past_jobs = PastJobs(group, jobs, JobCache(opts))
-    leader = LeaderCommand(group, parts.leader, parts.runs, parts.reactions)
-    server = SyncServer(
-        core, parts.links, parts.hello, parts.vouching, parts.leases, membership.moved
+    members = _members(
+        group,
+        core,
+        config,
+        parts.trust,
+        membership=parts.membership,
+        renewal=parts.renewal,
+        vouching=parts.vouching,
+        hello=parts.hello,
+        notes=parts.notes,
     )
-    commands = (
+    answering: tuple[Answers, ...] = (
         status,
-        Keys(group, core),
-        checking,
-        Differences(group, core, keys),
-        lint,
-        Decisions(group, core),
-        members,
-        remove_peer,
+        summary,
+        *_keys(group, core, config.name),
+        *comparing,
+        *members,
         Rewrite(group, core, parts.vouching),
-        HistoryCommand(core, config.name),
-        bound,
-        Reachability(jobs, bound),
-        where,
-        Commands(jobs, where),
-        drain,
-        MinionConfig(core, endpoints),
-        safe,
-        proxy,
-        deploy,
-        restart_masters,
-        leader,
-        Once(parts.leader, parts.runs),
-        LockCommand(config.name, parts.leader, parts.locks),
-        past_jobs,
-    )
-    reactions = (parts.reactions,) if parts.reactions else ()
-    for_peers = (
-        server,
+        own_jobs,
+        mines,
+        *minions,
+        *_failover(
+            group,
+            core,
+            opts,
+            config,
+            jobs=jobs,
+            bound=minions.bound,
+            checking=comparing.checking,
+            summary=summary,
+            health=parts.health,
+        ),
+        _deploy(group, config, parts.trees, parts.stager, tree_states, parts.ending),
         parts.trees,
         parts.stager,
+        *_once(group, parts.leader, parts.runs, parts.locks, parts.reactions),
+        SyncServer(
+            core, parts.links, parts.hello, parts.vouching, parts.leases, parts.membership.moved
+        ),
         parts.retention,
         parts.shared_store,
         group,
-        summary,
-        lint,
-        members,
-        remove_peer,
-        own_facts,
-        own_jobs,
-        mines,
-        bound,
-        drain,
-        endpoints,
-        safe,
-        proxy,
-        restart_masters,
-        parts.leader,
-        parts.runs,
-        parts.locks,
-        leader,
-        past_jobs,
-        *reactions,
     )
-    own = Own(
-        config.name,
-        config.group,
-        core.mode,
-        health,
+    pages = Pages(
+        Snapshots(config.name, status, core, parts.failovers, config.peer_timeout),
+        parts.health,
+        minions.bound.minions,
+        _own(parts),
+    )
+    return Answering(
+        _together(each.commands() for each in answering if isinstance(each, AnswersOperators)),
+        _together(
+            [
+                parts.membership.handlers(),
+                *(each.for_peers() for each in answering if isinstance(each, AnswersPeers)),
+            ]
+        ),
+        pages,
+        jobs,
+        arrivals,
+        mines,
+        minions.bound,
+        comparing.checking,
+        summary,
+        status,
+    )
+
+
+def _minions(
+    group: Group,
+    core: Core,
+    opts: Mapping[str, Any],
+    jobs: Jobs,
+    presence: Presence,
+    room: MemoryBudget,
+) -> OfMinions:
+    bound = Bound(group, jobs, core, opts, presence=presence, room=room)
+    where = Where(core, jobs, bound)
+    return OfMinions(
+        bound,
+        where,
+        Reachability(jobs, bound),
+        Commands(jobs, where),
+        PastJobs(group, jobs, JobCache(opts)),
+    )
+
+
+def _comparing(
+    group: Group,
+    core: Core,
+    opts: Mapping[str, Any],
+    config: HaConfig,
+    tree_states: TreeStates,
+    watch: ConsistencyWatch,
+) -> Comparing:
+    keys = KeySection(group, core)
+    own_facts = OwnFacts(opts, config, keys)
+    return Comparing(
+        own_facts,
+        ConsistencyCheck(group, config, core, own_facts, keys, tree_states.explain, watch.note),
+        Differences(group, core, keys),
+        Lint(group, opts),
+    )
+
+
+def _keys(group: Group, core: Core, name: str) -> tuple[Keys, Decisions, HistoryCommand]:
+    return Keys(group, core), Decisions(group, core), HistoryCommand(core, name)
+
+
+def _members(
+    group: Group,
+    core: Core,
+    config: HaConfig,
+    trust: Trust,
+    *,
+    membership: Membership,
+    renewal: Renewal,
+    vouching: Vouching,
+    hello: Hello,
+    notes: dict[str, str],
+) -> tuple[Members, RemovePeer]:
+    members = Members(
+        group,
+        config,
+        core,
+        membership=membership,
+        renewal=renewal,
+        vouching=vouching,
+        hello=hello,
+    )
+    by_secret = config.secret is not None
+    return members, RemovePeer(group, core, trust, membership, by_secret=by_secret, notes=notes)
+
+
+def _failover(
+    group: Group,
+    core: Core,
+    opts: Mapping[str, Any],
+    config: HaConfig,
+    *,
+    jobs: Jobs,
+    bound: Bound,
+    checking: ConsistencyCheck,
+    summary: Summary,
+    health: Watcher,
+) -> tuple[Endpoints, MinionConfig, Drain, FailoverSafe, ProxyConfig, RestartMasters]:
+    """The parts that move minions to other masters, or say whether they could move."""
+    endpoints = Endpoints(group, core, opts, config.address)
+    return (
+        endpoints,
+        MinionConfig(core, endpoints),
+        Drain(group, jobs, bound, health, config.address),
+        FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker),
+        ProxyConfig(group, opts, config),
+        RestartMasters(group, config.restart, config.state_dir / "restart"),
+    )
+
+
+def _deploy(
+    group: Group,
+    config: HaConfig,
+    trees: Trees,
+    stager: Stager,
+    tree_states: TreeStates,
+    ending: Ending,
+) -> Deploy:
+    return Deploy(group, trees, stager, tree_states, config.state_dir / "trees", ending.check)
+
+
+def _once(
+    group: Group, leader: Leader, runs: Runs, locks: Locks, reactions: Reactions | None
+) -> tuple[Answers, ...]:
+    """The parts that do on one master what must not be done twice."""
+    return (
+        leader,
+        runs,
+        locks,
+        LeaderCommand(group, leader, runs, reactions),
+        Once(leader, runs),
+        LockCommand(group.name, leader, locks),
+        *([reactions] if reactions else []),
+    )
+
+
+def _own(parts: Parts) -> Own:
+    """What the status page says of this master alone."""
+    return Own(
+        parts.config.name,
+        parts.config.group,
+        parts.core.mode,
+        parts.health,
         lambda: parts.identity,
         parts.counters,
         parts.failovers,
         lambda: parts.refusals.counts,
     )
-    snapshots = Snapshots(config.name, status, core, parts.failovers, config.peer_timeout)
-    return Answering(
-        _together(each.commands() for each in commands),
-        _together([membership.handlers(), *(each.for_peers() for each in for_peers)]),
-        Pages(snapshots, health, bound.minions, own),
-        jobs,
-        arrivals,
-        mines,
-        bound,
-        checking,
-        summary,
-        status,
-    )
 
 
-def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals:
+def _arrivals(
+    opts: Mapping[str, Any], jobs: OwnJobs, bus: EventBus, noted: list[Notes]
+) -> Arrivals:
     """For a master that caches grains, pillar and mine of minions."""
-    arrivals = Arrivals(_refresh(jobs), grains_cache(parts.opts))
-    parts.bus.add(arrivals)
-    parts.noted.append(arrivals.notes)
+    arrivals = Arrivals(_refresh(jobs), grains_cache(opts))
+    bus.add(arrivals)
+    noted.append(arrivals.notes)
     return arrivals
 
 
@@ -238,17 +376,24 @@ def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
     return refresh
 
 
-def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
+def _mines(
+    opts: Mapping[str, Any],
+    jobs: OwnJobs,
+    arrivals: Arrivals | None,
+    links: Links,
+    bus: EventBus,
+    noted: list[Notes],
+) -> Mines:
     """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
-        parts.links,
-        mine_cache(parts.opts),
+        links,
+        mine_cache(opts),
         busy=arrivals.asks if arrivals else lambda _: False,
         publish=_refresh(jobs),
     )
     if arrivals:
-        parts.bus.add(mines)
-        parts.noted.append(mines.notes)
+        bus.add(mines)
+        noted.append(mines.notes)
     return mines
 
 

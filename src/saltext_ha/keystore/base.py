@@ -71,6 +71,8 @@ class KeyStore(Protocol):
 
         Ids that are gone are named, too. The first call names all ids, except those recalled. This
         may run in another thread than the other methods.
+
+        :raises UnlistedStore: the store cannot be listed.
         """
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import salt.cache
 from salt.exceptions import SaltCacheError, SaltDeserializationError
 
-from saltext_ha.common.errors import InvalidRecord, StoreError
+from saltext_ha.common.errors import InvalidRecord, StoreError, UnlistedStore
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore import minion_key, signature
 from saltext_ha.keystore.base import Change, Content, Outcome
@@ -59,7 +59,9 @@ class CacheStore:
             with self._lock:
                 found = self._everything()
         except FAILURES as exc:
-            raise StoreError(f"keys.cache_driver {self._driver}: cannot be listed: {exc}") from exc
+            raise UnlistedStore(
+                f"keys.cache_driver {self._driver}: cannot be listed: {exc}"
+            ) from exc
         return self._seen.changed(found)
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from saltext_ha.common.errors import StoreError
+from saltext_ha.common.errors import StoreError, UnlistedStore
 from saltext_ha.keystore import minion_key, reading, signature, writing
 from saltext_ha.keystore.applying import Applying
 from saltext_ha.keystore.base import Change, Content, Outcome
@@ -216,7 +216,7 @@ class FileStore:
             return
         except OSError as exc:
             self._times = {}  # touched() must report the same change again
-            raise StoreError(f"{folder}: cannot be listed: {exc}") from exc
+            raise UnlistedStore(f"{folder}: cannot be listed: {exc}") from exc
 
 
 def _is_open(folder: str) -> bool:

@@ -45,7 +45,7 @@ class Move(NamedTuple):
         return self.change.minion_id
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Applier:
     """Brings one key store in line with one replica."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from saltext_ha.reconciler.reconcile import Reconciler
-from saltext_ha.reconciler.work_queue import Task
+from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
@@ -75,7 +75,7 @@ class Claims:
 
         receipt = Receipt(owner, self._writer.clock())
         ids = list(self._replica.ids())
-        self._reconciler.reconcile(Task(ids, blind=True, revise=sifted, receipt=receipt))
+        self._reconciler.reconcile(Task.rewrite(ids, sifted, receipt=receipt))
         with self._replica.transaction():
             self._replica.nodes.unsee({node: highs[node] for node in false if node in highs})
         return reasons

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.complaints import Complaint
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, UnlistedStore
 from saltext_ha.reconciler import work_queue
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.reconciler.keeper import Keeper
@@ -48,6 +48,10 @@ class Core:
             lambda problem: log.error("ha store: %s", problem),
             lambda: log.info("ha store: usable again"),
         )
+        self._unlisted = ""
+        """Why the store could not be listed; empty once a pass has listed it again."""
+        self._list_at = math.inf
+        """When to try the listing again, if no regular pass does before."""
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._passes = 0
@@ -119,7 +123,7 @@ class Core:
         try:
             await self.run(self.replica.index)
         except HaError as exc:
-            self._note(str(exc))
+            self._note(exc)
 
     async def scan(self) -> float:
         """
@@ -139,9 +143,10 @@ class Core:
     async def _pass(self) -> float:
         try:
             ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
+            self._unlisted, self._list_at = "", math.inf
             portions = await self.run(self.keeper.weigh, ids)
         except HaError as exc:
-            self._note(str(exc))
+            self._note(exc)
             return 0.0
         for portion in portions or [[]]:
             await self.work(self.keeper.observe, portion)
@@ -168,7 +173,7 @@ class Core:
         try:
             merged = await self.run(partial(self.keeper.learn, records, sender, vouched=vouched))
         except HaError as exc:
-            self._note(str(exc))
+            self._note(exc)
             raise
         self._follow(merged.records)
         if merged.learned or merged.disowned:
@@ -224,7 +229,7 @@ class Core:
         try:
             found = await self.run(look, *arguments)
         except HaError as exc:
-            self._note(str(exc))
+            self._note(exc)
             if asked:
                 raise
             return []
@@ -235,9 +240,9 @@ class Core:
                 changed, left = await self.run(self._apply_some, left)
                 self._follow(changed)
         except HaError as exc:
-            self._note(str(exc))
+            self._note(exc)
         else:
-            self._note("")
+            self._note(None)
         return found
 
     def _apply_some(self, left: Sequence[str] | None) -> tuple[list[Record], Sequence[str]]:
@@ -257,7 +262,15 @@ class Core:
             self.keeper.work.wake()
         return changed, left
 
-    def _note(self, problem: str) -> None:
+    def _note(self, error: HaError | None) -> None:
+        """
+        Note *error*; None: some work has succeeded. That tells nothing about a store that could not
+        be listed.
+        """
+        if isinstance(error, UnlistedStore):
+            self._unlisted = str(error)
+            self._list_at = time.monotonic() + work_queue.RETRY
+        problem = str(error) if error else self._unlisted
         self._complaint.note(problem)
         self.problem = problem
         if problem:
@@ -289,7 +302,7 @@ class Core:
         Look at what is due. A pass may see a folder half emptied, so vanished keys are believed to
         be gone, or held, only when no more of them vanish.
         """
-        if await self._still_changes():
+        if await self._still_changes() or time.monotonic() >= self._list_at:
             await self.scan()  # its finds must settle first
         else:
             await self.work(lambda: self.keeper.look(self.keeper.work.take()))

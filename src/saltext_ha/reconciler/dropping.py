@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from saltext_ha.reconciler.reconcile import Reconciler
-from saltext_ha.reconciler.work_queue import Task
+from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.record import DELETED, Record, decide, join, record_digest, within
@@ -84,4 +84,4 @@ class Tombstones:
                 elif record.state != DELETED:
                     yield decide(record, dict(record.context), self._writer.value(DELETED))
 
-        return self._reconciler.reconcile(Task(keys, blind=True, revise=deleted))
+        return self._reconciler.reconcile(Task.rewrite(keys, deleted))

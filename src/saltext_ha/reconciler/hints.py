@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from saltext_ha.common.batches import BATCH
 from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
 from saltext_ha.reconciler.observer import MINION, OPERATOR
-from saltext_ha.reconciler.work_queue import Task
+from saltext_ha.reconciler.task import Task
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.salt_bus.intake import FROM_PEER
 
@@ -129,4 +129,4 @@ def tasks(hints: Iterable[Hint]) -> list[Task]:
     together: dict[tuple[str, bool], dict[str, None]] = {}
     for hint in sorted(hints, key=rank):
         together.setdefault((hint.by, hint.gone), {})[hint.minion_id] = None
-    return [Task(list(ids), by, deleted=gone) for (by, gone), ids in together.items()]
+    return [Task.look(list(ids), by, deleted=gone) for (by, gone), ids in together.items()]

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.provenance import MISSING, OURS, Provenance
-from saltext_ha.reconciler.work_queue import Task, WorkQueue
+from saltext_ha.reconciler.task import Task
+from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Replica
@@ -42,6 +43,7 @@ class Holds:
         self,
         store: KeyStore,
         replica: Replica,
+        *,
         guard: RevocationGuard,
         writer: Writer,
         work: WorkQueue,

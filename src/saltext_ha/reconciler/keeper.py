@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import HaError, StoreError
@@ -19,7 +19,7 @@ from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.claims import Claims
-from saltext_ha.reconciler.dropping import Tombstones
+from saltext_ha.reconciler.dropping import Dropping, Tombstones
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.merging import Merged, Merger
 from saltext_ha.reconciler.newcomers import Newcomers
@@ -28,7 +28,8 @@ from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations, Revoke
-from saltext_ha.reconciler.work_queue import Task, WorkQueue
+from saltext_ha.reconciler.task import Task
+from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.reconciler.writer import Announce, Writer
 from saltext_ha.replica.history import Receipt
@@ -97,49 +98,77 @@ class Keeper:
         self.refused = refused = RefusedIds()
         self.newcomers = newcomers = newcomers or Newcomers(10**9, 10**9)
         self._writer = writer = Writer(replica, name, clock, announce)
-        self.holds = holds = Holds(store, replica, guard, writer, work, mode)
+        self.holds = holds = Holds(store, replica, guard=guard, writer=writer, work=work, mode=mode)
         races = Races()
         revocations = Revocations(store, replica, work, revoke)
-        observer = Observer(
-            store,
-            replica,
-            holds,
-            refused,
-            newcomers,
-            races,
-            revocations,
-            writer,
-            calls or WheelCalls(),
-            deleted_by_salt,
+        self._observer = Observer(
+            store=store,
+            replica=replica,
+            holds=holds,
+            refused=refused,
+            newcomers=newcomers,
+            races=races,
+            revocations=revocations,
+            writer=writer,
+            calls=calls or WheelCalls(),
+            deleted_by_salt=deleted_by_salt,
         )
-        applier = Applier(store, replica, work, refused, races, revocations, writer)
-        self._reconciler = reconciler = Reconciler(
-            store, replica, mode, work, holds, races, revocations, observer, applier, writer
+        applier = Applier(
+            store=store,
+            replica=replica,
+            work=work,
+            refused=refused,
+            races=races,
+            revocations=revocations,
+            writer=writer,
         )
-        self.claims = Claims(replica, writer, reconciler)
-        tombstones = Tombstones(replica, writer, reconciler)
-        self.meet = self.claims.meet
-        self.drop = tombstones.drop
-        self.dropped_elsewhere = tombstones.dropped_elsewhere
-        self.newcomers_due = observer.newcomers_due
-        self.weigh = reconciler.weigh
-        self.adopt = reconciler.adopt
-        self.adopt_undecided = reconciler.adopt_undecided
-        self.rebuilt = reconciler.rebuilt
-        self.apply = reconciler.apply
-        self.unfinished = reconciler.unfinished
+        self._reconciler = Reconciler(
+            store=store,
+            replica=replica,
+            mode=mode,
+            work=work,
+            holds=holds,
+            races=races,
+            revocations=revocations,
+            observer=self._observer,
+            applier=applier,
+            writer=writer,
+        )
+        self.claims = Claims(replica, writer, self._reconciler)
+        self._tombstones = Tombstones(replica, writer, self._reconciler)
 
     # -- from the store
 
-    def observe(self, ids: Collection[str], **how: Any) -> list[Record]:
+    def weigh(self, ids: Iterable[str]) -> list[list[str]]:
+        """A pass named *ids*; see :meth:`.Reconciler.weigh`."""
+        return self._reconciler.weigh(ids)
+
+    def observe(
+        self, ids: Collection[str], by: str = "", *, certain: bool = False, deleted: bool = False
+    ) -> list[Record]:
         """
         Record what changed in the store for *ids*, and do what follows; nothing while :meth:`adopt`
-        is due.
+        is due. For the other arguments see :class:`.Task`.
 
-        :param how: further fields of the :class:`.Task`.
         :return: the records that changed, to be pushed to the peers.
         """
-        return self._reconciler.reconcile(Task(ids, **how))
+        return self._reconciler.reconcile(Task.look(ids, by, certain=certain, deleted=deleted))
+
+    def newcomers_due(self) -> list[str]:
+        """The new ids that wait, and for which there is room now."""
+        return self._observer.newcomers_due()
+
+    def adopt(self) -> list[Record]:
+        """Record what the store shows as nobody's decision; see :meth:`.Reconciler.adopt`."""
+        return self._reconciler.adopt()
+
+    def adopt_undecided(self) -> list[Record]:
+        """:meth:`adopt` early; see :meth:`.Reconciler.adopt_undecided`."""
+        return self._reconciler.adopt_undecided()
+
+    def rebuilt(self) -> list[Record]:
+        """All that the peers know was pulled; see :meth:`.Reconciler.rebuilt`."""
+        return self._reconciler.rebuilt()
 
     def look(self, tasks: Iterable[Task]) -> list[Record]:
         """
@@ -177,7 +206,7 @@ class Keeper:
         """
         held = sorted(self.replica.held.all() if ids is None else ids)
         self.holds.provenance.forget()
-        changed = self._reconciler.reconcile(Task(held, by, released=True))
+        changed = self._reconciler.reconcile(Task.release(held, by))
         return changed + self.observe(list(self.store.changed()), by=by)
 
     def shown(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
@@ -210,7 +239,21 @@ class Keeper:
         self.work.add([minion_id])  # once read, the store no longer names the id
         return self.store.read(minion_id)
 
+    # -- to the store
+
+    def apply(self, ids: Collection[str] | None = None) -> list[Record]:
+        """Bring the store in line with the records; see :meth:`.Reconciler.apply`."""
+        return self._reconciler.apply(ids)
+
+    def unfinished(self) -> bool:
+        """Whether some of that is still to be done; see :meth:`.Reconciler.unfinished`."""
+        return self._reconciler.unfinished()
+
     # -- from the peers
+
+    def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
+        """The master *sender* was met; see :meth:`.Claims.meet`."""
+        return self.claims.meet(vouched, sender)
 
     def learn(
         self, records: Iterable[Record], sender: str = "", *, vouched: Iterable[Vouch] = ()
@@ -231,9 +274,17 @@ class Keeper:
         def merge(minion_id: str, ours: Records) -> Iterator[Record]:
             return merger.merge(ours, theirs[minion_id])
 
-        task = Task(theirs, revise=merge, receipt=Receipt(sender, self._writer.clock()))
+        task = Task.merge(theirs, merge, Receipt(sender, self._writer.clock()))
         merged.records += self._reconciler.reconcile(task)
         return merged
+
+    def drop(self, root: bytes, dropping: Dropping) -> bool:
+        """Drop tombstones that every master has; see :meth:`.Tombstones.drop`."""
+        return self._tombstones.drop(root, dropping)
+
+    def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:
+        """Drop what a peer has dropped; see :meth:`.Tombstones.dropped_elsewhere`."""
+        return self._tombstones.dropped_elsewhere(told)
 
     # -- from an operator
 
@@ -272,7 +323,7 @@ class Keeper:
                     record = observe(record, dict(shown[key].context), knock)
                 yield record
 
-        changed = self._reconciler.reconcile(Task(decisions, blind=True, revise=decided))
+        changed = self._reconciler.reconcile(Task.rewrite(decisions, decided))
         point("decide.done")
         return changed
 
@@ -314,4 +365,4 @@ class Keeper:
                 self.replica.nodes.forget(before[key].context, MOST_WRITES, self.replica.node)
                 yield rewritten(before[key], [dot for dot, _ in past], value)
 
-        return self._reconciler.reconcile(Task([minion_id], blind=True, revise=anew))
+        return self._reconciler.reconcile(Task.rewrite([minion_id], anew))

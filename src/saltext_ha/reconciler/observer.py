@@ -19,7 +19,7 @@ from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
-from saltext_ha.reconciler.work_queue import Task
+from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
@@ -66,7 +66,7 @@ class LocalChange(NamedTuple):
     """What an operator who looks at the store now can know of the id's keys."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Observer:
     """
     Looks at one key store, and records local changes in one replica.

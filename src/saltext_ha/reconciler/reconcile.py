@@ -25,7 +25,8 @@ from saltext_ha.reconciler.observer import Observer, Sighting, contexts
 from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.revocations import Revocations
-from saltext_ha.reconciler.work_queue import Task, WorkQueue
+from saltext_ha.reconciler.task import Task
+from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
@@ -38,7 +39,7 @@ from saltext_ha.replication.record import DECISIONS, Record
 log = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Reconciler:
     """Reconciles one key store with one replica."""
 
@@ -63,7 +64,7 @@ class Reconciler:
         ids = in_order({*ids, *self.work.ids(), *self.observer.newcomers_due()})
         self.work.begin(ids)
         if not self.mode.adopting and self.holds.is_ours():
-            self.holds.hold_back(Task(ids))
+            self.holds.hold_back(Task.look(ids))
         return list(batches(ids))
 
     def reconcile(self, task: Task, *, strict: bool = False) -> list[Record]:
@@ -103,7 +104,7 @@ class Reconciler:
         outdated = self.holds.provenance.predates_dropping()
         ids = in_order({*self.replica.ids(), *self.store.changed(), *self.work.ids()})
         self.work.begin(ids)
-        changed = self._in_batches(Task(ids, certain=True, adopted=True, outdated=outdated))
+        changed = self._in_batches(Task.adopt(ids, outdated=outdated))
         self.holds.provenance.forget()
         self.mode.doubt = ""
         point("adopt.done")
@@ -164,7 +165,7 @@ class Reconciler:
         if not self.mode.able:
             return []
         ids = self.replica.dirty() if ids is None else ids
-        changed = self.reconcile(Task(ids), strict=True)
+        changed = self.reconcile(Task.look(ids), strict=True)
         if self.mode.writes:
             self.revocations.follow_up()
             if self.holds.provenance.signing_due():

@@ -1,5 +1,5 @@
 """
-The work queue: the ids of the key store to look at, when, and why.
+The work queue: the ids of the key store to look at, and when.
 
 An id stays here until what it shows is recorded, whatever fails or is interrupted meanwhile: once
 the id was read, the store no longer names it as changed.
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
-from saltext_ha.replica.history import Receipt
-from saltext_ha.replica.replica import Records
-from saltext_ha.replication.record import Record
+from saltext_ha.reconciler.task import Task
 
 # Salt 3008 removes a key before it writes the new state; that takes much less time than this.
 SETTLE = 0.25
@@ -23,43 +21,6 @@ SETTLE = 0.25
 RETRY = 5.0
 # Minions can make Salt report deletions.
 MOST_DELETIONS = 10_000
-
-
-Revise = Callable[[str, Records], Iterator[Record]]
-"""Takes an id and its records, yields those that change; each is written before it goes on."""
-
-
-class Task(NamedTuple):
-    """Ids to be reconciled together (:meth:`.Reconciler.reconcile`), and how they are looked at."""
-
-    ids: Collection[str]
-    by: str = ""
-    """Who decided, as far as known; for people to read."""
-    certain: bool = False
-    """
-    Believe that an absent key is gone. Otherwise its id is only unsettled: Salt 3008 removes a key
-    for an instant before it writes the new state.
-    """
-    deleted: bool = False
-    """
-    Salt reported that these ids were deleted. A key that is pending as before has then knocked
-    again since.
-    """
-    released: bool = False
-    """An operator confirmed the disappearance of these ids."""
-    adopted: bool = False
-    """What these ids show is nobody's decision; see :meth:`.Reconciler.adopt`."""
-    outdated: bool = False
-    """With ``adopted``: the store may predate the dropping of records."""
-    blind: bool = False
-    """Do not look at the store."""
-    revise: Revise | None = None
-    """
-    Called for each id after what changed here is recorded, with the records as they are then: so a
-    local decision is recorded with what the operator could know.
-    """
-    receipt: Receipt | None = None
-    """Who sent what :attr:`revise` yields; None: it is made here."""
 
 
 class Work(NamedTuple):
@@ -136,7 +97,9 @@ class WorkQueue:
         for minion_id, by in self._deletions.items():
             together.setdefault(by, []).append(minion_id)
         return [
-            Task(some, by, deleted=True) for by, ids in together.items() for some in batches(ids)
+            Task.look(some, by, deleted=True)
+            for by, ids in together.items()
+            for some in batches(ids)
         ]
 
     def take(self) -> list[Task]:
@@ -150,7 +113,7 @@ class WorkQueue:
         for certain in (True, False):
             ids = [i for i in due if due[i] is certain and i not in self._deletions]
             if ids:
-                tasks.append(Task(ids, certain=certain))
+                tasks.append(Task.look(ids, certain=certain))
         return tasks
 
     def _put(self, ids: Collection[str], delay: float) -> None:

@@ -170,6 +170,19 @@ class TestDrivers:
         assert outcome.taken == {"web1"}
         assert cache.fetch("keys", "web1") == {"state": ACCEPTED, "pub": text}
 
+    def test_a_new_entry_replaces_nothing_that_somebody_put_there(
+        self, store: KeyStore, cache: Any
+    ) -> None:
+        put(cache, "web1", REJECTED, B)
+        assert change(store, (PUT, ACCEPTED, A), seen=Stored()).taken == {"web1"}
+        assert shown(store) == Stored(REJECTED, B)
+
+    def test_a_removal_gives_way_to_nobody(self, store: KeyStore, cache: Any) -> None:
+        put(cache, "web1", REJECTED, A)
+        outcome = change(store, (REMOVE, ACCEPTED, A), seen=Stored(ACCEPTED, A))
+        assert (outcome.taken, outcome.missing) == (set(), {"web1"})
+        assert shown(store) == Stored(REJECTED, A)
+
     def test_junk_among_the_denied_does_not_hide_the_key(self, store: KeyStore, cache: Any) -> None:
         put(cache, "web1", ACCEPTED)
         cache.store("denied_keys", "web1", ["sent by anybody"])

@@ -10,11 +10,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from saltext_ha.common.errors import StoreError
+from saltext_ha.keystore import writing
 from saltext_ha.keystore.base import Change
 from saltext_ha.keystore.files import FileStore
 from saltext_ha.keystore.folders import FOLDERS
@@ -242,6 +244,22 @@ def test_a_key_that_is_being_written_is_named_until_it_is_whole(
     path.write_text(TEXTS[0])
     assert look(store) == {"web1"}
     assert shown(store) == Stored(state, A)
+
+
+def test_only_what_has_been_no_key_for_a_while_is_junk(root: Path) -> None:
+    """A file that is being written holds no key either."""
+    old = time.time() - writing.SETTLED - 60
+    store = FileStore(root)
+    key = put(root, ACCEPTED, "web1", A)
+    junk = put(root, PENDING, "web1", B)
+    junk.write_text("no key")
+    assert store.junk("web1") == []
+    for path in (key, junk):
+        os.utime(path, (old, old))
+    assert store.junk("web1") == [PENDING]
+    store.discard_junk("web1")
+    assert key.exists()
+    assert not junk.exists()
 
 
 def test_junk_in_the_place_of_a_request_keeps_no_order_waiting(root: Path) -> None:

@@ -475,6 +475,37 @@ def test_who_accepts_a_key_while_another_is_being_put_there_is_heard(
     assert m1.replica.conflicts() == (["web1"] if key else [])
 
 
+def test_who_replaces_a_key_that_was_just_put_there_did_not_know_of_it(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    m2.store.between = lambda: m2.knock("web1", 1, ACCEPTED)
+    m2.keeper.learn(m1.records())
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.replica.conflicts() == m2.replica.conflicts() == ["web1"]
+
+
+def test_a_key_that_is_half_written_over_one_that_was_just_put_there(
+    m1: Master, m2: Master
+) -> None:
+    m1.knock("web1", 0, ACCEPTED)
+    m1.scan()
+    file = m2.file(ACCEPTED, "web1")
+
+    def write_half() -> None:
+        file.write_text(KEYS[1][:100])
+
+    m2.store.between = write_half
+    m2.keeper.learn(m1.records())
+    assert m2.keeper.work.ids() == ["web1"]
+    file.write_text(KEYS[1])
+    m2.settle()
+    exchange(m1, m2)
+    assert m1.replica.conflicts() == m2.replica.conflicts() == ["web1"]
+
+
 def cannot_be_named(m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     m2.file(ACCEPTED, "web1").mkdir()
 

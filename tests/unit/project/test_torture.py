@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from proving.torture import __main__, report, schedule
-from proving.torture.checker import replaced, verdict
+from proving.torture.checker import replaced, tracebacks, verdict
 from proving.torture.faults import Disk
 from proving.torture.history import History
 from proving.torture.keys import ACCEPTED, DENIED, PENDING, REJECTED, Folders, Slot
@@ -364,6 +364,26 @@ def test_a_failure_says_what_its_seed_depends_on_and_where_it_begins_to_fail() -
     assert "  with Salt 3008.3; as root\n" in text
     assert f"  the first 9 of its {len(history.steps)} steps fail alike\n" in text
     assert text.count('"do"') == 4, "two steps, for people and as a file"
+
+
+LOG = """\
+12:00:01 ha: up
+12:00:02 Task exception was never retrieved
+Traceback (most recent call last):
+  File "core.py", line 3, in scan
+    raise KeyError(name)
+KeyError: 'web1'
+12:00:03 ha: up
+ERROR: Traceback (most recent call last):
+  File "core.py", line 4, in scan
+"""
+
+
+def test_a_traceback_is_shown_whole() -> None:
+    first, cut = tracebacks(LOG)
+    assert first.splitlines() == LOG.splitlines()[2:6]
+    assert cut.splitlines() == LOG.splitlines()[7:]
+    assert not tracebacks("12:00:01 ha: up\n")
 
 
 def test_a_mutant_is_tried_where_only_its_guard_helps() -> None:

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from saltext_ha.reconciler.work_queue import RETRY, SETTLE, Task, WorkQueue
+from saltext_ha.reconciler.task import Task
+from saltext_ha.reconciler.work_queue import RETRY, SETTLE, WorkQueue
 from tests.unit.clock import Clock
 
 
@@ -21,7 +22,7 @@ def test_what_is_begun_and_not_done_is_due_again(work: WorkQueue, clock: Clock) 
     assert work.take() == []
     clock.now += RETRY
     assert work.next <= clock.now
-    assert work.take() == [Task(["web2"])]
+    assert work.take() == [Task.look(["web2"])]
     assert work.take() == []
     assert work.ids() == ["web2"]
     assert work.next == clock.now + RETRY
@@ -33,7 +34,7 @@ def test_what_is_unsettled_is_certain_a_moment_later(work: WorkQueue, clock: Clo
     assert work.next == clock.now + SETTLE
     assert work.take() == []
     clock.now += SETTLE
-    assert work.take() == [Task(["web1"], certain=True)]
+    assert work.take() == [Task.look(["web1"], certain=True)]
 
 
 def test_however_often_it_is_looked_at_meanwhile(work: WorkQueue, clock: Clock) -> None:
@@ -42,14 +43,14 @@ def test_however_often_it_is_looked_at_meanwhile(work: WorkQueue, clock: Clock) 
         clock.now += SETTLE / 4
         work.begin(["web1"])
         work.settle("web1")
-    assert work.take() == [Task(["web1"], certain=True)]
+    assert work.take() == [Task.look(["web1"], certain=True)]
 
 
 def test_a_deletion_is_kept_until_it_is_written_down(work: WorkQueue, clock: Clock) -> None:
     work.begin(["web1"], "alice", deleted=True)
     work.begin(["web1"])
     work.done(["web1"])  # by a pass, which sees nothing of it
-    assert work.late() == [Task(["web1"], "alice", deleted=True)]
+    assert work.late() == [Task.look(["web1"], "alice", deleted=True)]
     clock.now += RETRY
     assert work.take() == work.late()
     work.done(["web1"], deleted=True)

@@ -40,6 +40,14 @@ def test_one_that_runs_is_not_begun_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "says"),
+    [(-1, "0 s"), (59, "59 s"), (60, "1 m"), (3599, "59 m"), (3600, "1 h"), (86400, "1 d")],
+)
+def test_how_long_ago_it_began(seconds: float, says: str) -> None:
+    assert runs.age(run("m1", 100.0), 100.0 + seconds) == says
+
+
+@pytest.mark.parametrize(
     ("state", "says"),
     [(DONE, "m1 ran it 30 s ago"), (FAILED, "it failed"), (UNFINISHED, "m1 began it 30 s ago")],
 )
