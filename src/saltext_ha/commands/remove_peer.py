@@ -41,6 +41,27 @@ class MemberDecision(NamedTuple):
     undo: Undo
 
 
+class Wish(NamedTuple):
+    """What is asked for, and whether the master is a member still."""
+
+    name: str
+    pinned: bool
+    test: bool
+    undo: bool
+    span: float | None
+    """How far back to look, in seconds; None: all."""
+    since: float
+    """The same as Unix time."""
+    since_text: str
+    """As it was written."""
+    by: str
+    """Who asks."""
+
+    @property
+    def undoes(self) -> bool:
+        return self.undo and not self.test
+
+
 class RemovePeer:
     """
     The command that removes a master and what it left.
@@ -70,7 +91,46 @@ class RemovePeer:
         return self._dealings.for_peers()
 
     async def remove_peer(self, payload: dict[str, Any]) -> dict[str, Any]:
-        name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
+        wish = self._wish(payload)
+        unreached: dict[str, str] = {}
+        if wish.pinned and not wish.test:
+            # Before any question: once removed, it cannot add to what is found.
+            unreached |= await self._membership.remove(wish.name)
+        pins, unknown = await self._dealings.pins(wish.name)
+        brought = introduced_by(wish.name, pins, self._group.name, wish.since)
+        if wish.undoes and brought:
+            unreached |= await self._membership.remove(others=_removed(brought))
+        names = [wish.name, *sorted(brought)]
+        unknown |= await self._level({*names, *unknown})
+        asked = sorted(self._trust.pinned().keys() - set(names))
+        writes, untold_by = await self._dealings.writes(names, wish.span, asked)
+        unknown = {**untold_by, **unknown}
+        decided = await self._decided(writes)
+        left = await self._undo(decided, wish) if wish.undoes else {}
+        for gone in {*unknown, *unreached} & set(names):
+            unknown.pop(gone, None)
+            unreached.pop(gone, None)
+        rows = [_key_row(one, left.get(_about(one.last), "")) for one in decided]
+        return {
+            "kind": "removal",
+            "name": wish.name,
+            "test": wish.test,
+            "undo": wish.undo,
+            "since": None if wish.span is None else wish.since,
+            "members": [_member_row(who, pins_of) for who, pins_of in sorted(brought.items())],
+            "keys": rows,
+            "knocks": sum(write.state not in DECISIONS for write in writes),
+            "unknown": {**unreached, **unknown},
+            "notes": [
+                *self._notes(wish, brought, rows, unreached),
+                *_by_nobody(pins, {wish.name, self._group.name}),
+            ],
+            "retcode": 2 if unknown or unreached else 1 if left else 0,
+        }
+
+    def _wish(self, payload: Mapping[str, Any]) -> Wish:
+        """:raises HaError: there is no such peer, or the wish says too little."""
+        name, undo = str(payload.get("name")), bool(payload.get("undo"))
         pinned = name in self._trust.pinned()
         if not pinned and name not in {note.name for note in self._trust.removals.notes()}:
             there = ", ".join(sorted(self._group.peers)) or "none"
@@ -81,49 +141,16 @@ class RemovePeer:
                 f"undo=True: say since when {name} was in other hands, for instance since=2d; "
                 "since=all is all that is known of it"
             )
-        unreached: dict[str, str] = {}
-        if pinned and not test:
-            # Before any question: once removed, it cannot add to what is found.
-            unreached |= await self._membership.remove(name)
-        pins, unknown = await self._dealings.pins(name)
-        since = float("-inf") if span is None else time.time() - span
-        brought = introduced_by(name, pins, self._group.name, since)
-        if undo and not test and brought:
-            unreached |= await self._membership.remove(others=_removed(brought))
-        names = [name, *sorted(brought)]
-        unknown |= await self._level({*names, *unknown})
-        asked = sorted(self._trust.pinned().keys() - set(names))
-        writes, untold_by = await self._dealings.writes(names, span, asked)
-        unknown = {**untold_by, **unknown}
-        decided = await self._decided(writes)
-        left: dict[tuple[str, bytes], str] = {}
-        if undo and not test:
-            left = await self._undo(decided, payload, name)
-        for gone in {*unknown, *unreached} & {*brought, name}:
-            unknown.pop(gone, None)
-            unreached.pop(gone, None)
-        rows = [_key_row(one, left.get(_about(one.last), "")) for one in decided]
-        notes = self._notes(name, brought, rows, payload, pinned, unreached)
-        untold = {pin.name for pin in pins if pin.introducer is None} - {name, self._group.name}
-        if untold:
-            notes.append(
-                f"who introduced {', '.join(sorted(untold))} is not known everywhere: an older "
-                "release pinned them; is each of them yours?"
-            )
-        partial = unknown or unreached
-        return {
-            "kind": "removal",
-            "name": name,
-            "test": bool(test),
-            "undo": bool(undo),
-            "since": None if span is None else since,
-            "members": [_member_row(who, pins_of) for who, pins_of in sorted(brought.items())],
-            "keys": rows,
-            "knocks": sum(write.state not in DECISIONS for write in writes),
-            "unknown": {**unreached, **unknown},
-            "notes": notes,
-            "retcode": 2 if partial else 1 if left else 0,
-        }
+        return Wish(
+            name,
+            pinned=pinned,
+            test=bool(payload.get("test")),
+            undo=undo,
+            span=span,
+            since=float("-inf") if span is None else time.time() - span,
+            since_text=str(payload.get("since") or "7d"),
+            by=arguments.author(payload, COMMAND),
+        )
 
     async def _level(self, but: Container[str]) -> dict[str, str]:
         """Learn what all members except *but* know; name → why a member could not be asked."""
@@ -175,10 +202,10 @@ class RemovePeer:
         ]
 
     async def _undo(
-        self, decided: Iterable[MemberDecision], payload: Mapping[str, Any], name: str
+        self, decided: Iterable[MemberDecision], wish: Wish
     ) -> dict[tuple[str, bytes], str]:
         """Carry the plan out; (id, key) → why it could not be done."""
-        core, by = self._core, arguments.author(payload, COMMAND)
+        core = self._core
         todo: dict[str, dict[bytes, str]] = {}
         for one in decided:
             if one.undo.target:
@@ -187,12 +214,12 @@ class RemovePeer:
         try:
             for number, some in enumerate(batches(todo)):
                 self._progress["removal"] = (
-                    f"undoing what {name} decided: {number * BATCH} of {len(todo)} minions"
+                    f"undoing what {wish.name} decided: {number * BATCH} of {len(todo)} minions"
                 )
                 found = await core.run(core.replica.records_of, some)
                 plan = {each: Decision(todo[each], records) for each, records in found.items()}
                 try:
-                    changed = await core.order(core.keeper.decide, plan, by)
+                    changed = await core.order(core.keeper.decide, plan, wish.by)
                 except HaError as exc:
                     left |= {(each, key): str(exc) for each in some for key in todo[each]}
                     continue
@@ -209,40 +236,49 @@ class RemovePeer:
 
     def _notes(
         self,
-        name: str,
-        brought: Mapping[str, Sequence[Pin]],
-        rows: Sequence[Mapping[str, Any]],
-        payload: Mapping[str, Any],
-        pinned: bool,
+        wish: Wish,
+        brought: Iterable[str],
+        rows: Iterable[Mapping[str, Any]],
         unreached: Mapping[str, str],
     ) -> list[str]:
-        test, undo = payload.get("test"), payload.get("undo")
-        since = str(payload.get("since") or "7d")
-        if test:
-            notes = [f"would remove {name} for good"] if pinned else []
-            if not undo:
+        name = wish.name
+        if wish.test:
+            notes = [f"would remove {name} for good"] if wish.pinned else []
+            if not wish.undo:
                 notes.append("what it decided so far stays, unless it is undone (undo=True)")
             return notes
         notes = []
-        if pinned:
+        if wish.pinned:
             notes.append(f"{name} is removed for good: nobody takes anything from it any more")
-        if undo:
+        if wish.undo:
             notes += [f"{who}, which it introduced, is removed, too" for who in sorted(brought)]
         elif brought or any(row["to"] for row in rows):
             notes.append(
                 "all of this stays as it is; to undo it, from when it was in other hands: salt-run "
-                f"{COMMAND} {name} undo=True since={since} (test=True shows what that does)"
+                f"{COMMAND} {name} undo=True since={wish.since_text} (test=True shows what that "
+                "does)"
             )
         notes += [f"{other} is told later: {why}" for other, why in unreached.items()]
-        if pinned and self._by_secret:
+        if wish.pinned and self._by_secret:
             notes.append(
                 f"if {name} was stolen: set a new secret (ha: secret_file) on all the others now, "
                 "and restart salt-master on them; with the old one it joins again, with a new "
                 "certificate. Also take it out of ha: masters"
             )
-        if pinned:
+        if wish.pinned:
             notes.append(f"to have {name} back, it needs ha.leave there and a new invitation")
         return notes
+
+
+def _by_nobody(pins: Iterable[Pin], but: Container[str]) -> list[str]:
+    """What to say of masters of which no member knows who introduced them."""
+    untold = sorted({pin.name for pin in pins if pin.introducer is None and pin.name not in but})
+    if not untold:
+        return []
+    return [
+        f"who introduced {', '.join(untold)} is not known everywhere: an older release pinned "
+        "them; is each of them yours?"
+    ]
 
 
 def _span(since: Any) -> float | None:

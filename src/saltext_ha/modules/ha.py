@@ -317,38 +317,28 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     """
     from saltext_ha.minion.watchdog import request, run
 
-    pid = options.pid(__opts__, bool(__opts__.get("caller")))
     answer: dict[str, Any] = {"from": None, "to": to, "result": False}
     try:
-        test = bool(__opts__.get("test")) if test is None else _switch("test", test)
-    except SaltInvocationError as exc:
-        __context__["retcode"] = 1
-        return answer | {"comment": str(exc)}
-    if pid is None:
-        __context__["retcode"] = 1
-        return answer | {"comment": _no_minion()}
-    try:
+        trial = bool(__opts__.get("test")) if test is None else _switch("test", test)
+        if (pid := options.pid(__opts__, bool(__opts__.get("caller")))) is None:
+            raise HaError(_no_minion())
         place = run.site(__opts__, lambda: tcp_links.established(pid), request.TIMEOUT)
         plan = request.plan(place, to)
-    except HaError as exc:
+        answer |= {"from": plan.source, "to": plan.target}
+        if unkept := _unkept():
+            raise HaError(f"not moved: {unkept}")
+        if plan.source == plan.target:
+            comment = f"nothing to do: the minion is with {plan.target} already"
+            return answer | {"result": None, "comment": comment}
+        if trial:
+            comment = f"test: would move from {plan.source} to {plan.target}"
+            return answer | {"result": None, "comment": comment}
+        me = os.getpid()
+        request.launch(__opts__, plan.target, pid, None if me == pid else me, place.mover.order)
+    except (HaError, SaltInvocationError) as exc:
         __context__["retcode"] = 1
         return answer | {"comment": str(exc)}
-    answer |= {"from": plan.source, "to": plan.target, "result": None}
-    if unkept := _unkept():
-        __context__["retcode"] = 1
-        return answer | {"result": False, "comment": f"not moved: {unkept}"}
-    if plan.source == plan.target:
-        return answer | {"comment": f"nothing to do: the minion is with {plan.target} already"}
-    if test:
-        return answer | {"comment": f"test: would move from {plan.source} to {plan.target}"}
-    me = os.getpid()
-    try:
-        request.launch(__opts__, plan.target, pid, None if me == pid else me, place.mover.order)
-    except HaError as exc:
-        __context__["retcode"] = 1
-        return answer | {"result": False, "comment": str(exc)}
-    comment = f"moves from {plan.source} to {plan.target} now"
-    return answer | {"result": True, "comment": comment}
+    return answer | {"result": True, "comment": f"moves from {plan.source} to {plan.target} now"}
 
 
 def genuine(tag: str, data: dict[str, Any]) -> bool:

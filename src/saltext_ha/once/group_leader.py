@@ -17,6 +17,7 @@ from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
+    NobodyListens,
     PeerError,
     PeerRefused,
     reason_of,
@@ -27,7 +28,6 @@ from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport import wire
-from saltext_ha.transport.client import REFUSED
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -172,7 +172,7 @@ class GroupLeader:
             # A release that does not know the question, or a master configured to take no part.
             _, told, why = str(exc).partition(APART)
             self._gone(name, why if told else f"{OLDER} ({exc})")
-        elif str(exc).endswith(REFUSED):
+        elif isinstance(exc, NobodyListens):
             self._gone(name, str(exc))  # no engine runs there: that is known at once
         else:
             self._apart[name] = reason_of(exc)  # shown once its last view no longer counts

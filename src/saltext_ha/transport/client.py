@@ -12,6 +12,7 @@ import aiohttp
 
 from saltext_ha.common.errors import (
     MessageTooLarge,
+    NobodyListens,
     PeerMistrust,
     PeerRefused,
     PeerUnreachable,
@@ -174,10 +175,8 @@ class Exchange:
                     raise
                 status, answer = await self._post(method, body)
         except (aiohttp.ClientError, OSError) as exc:
-            kind = PeerMistrust if _is_changed(exc) or _hung_up(exc) else PeerUnreachable
-            why = _reason(exc)
             drop_tracebacks(exc)  # asyncio keeps it
-            raise kind(f"{self._address} {why}") from None
+            raise _kind(exc)(f"{self._address} {_reason(exc)}") from None
         try:
             content = wire.unpack(answer)
         except ValueError:
@@ -266,6 +265,18 @@ def _is_changed(exc: Exception) -> bool:
     )
 
 
+def _is_refused(exc: Exception) -> bool:
+    return isinstance(exc, aiohttp.ClientConnectorError) and isinstance(
+        exc.os_error, ConnectionRefusedError
+    )
+
+
+def _kind(exc: Exception) -> type[PeerUnreachable]:
+    if _is_changed(exc) or _hung_up(exc):
+        return PeerMistrust
+    return NobodyListens if _is_refused(exc) else PeerUnreachable
+
+
 def _reason(exc: Exception) -> str:
     if _is_changed(exc):
         return "shows another certificate than the expected one; nothing was sent"
@@ -273,9 +284,8 @@ def _reason(exc: Exception) -> str:
         return f"does not speak TLS 1.3: {reason_of(exc.os_error)}"
     if _hung_up(exc):
         return "hung up; has it pinned this master's certificate?"
+    if _is_refused(exc):
+        return REFUSED
     if isinstance(exc, aiohttp.ClientConnectorError):
-        cause = exc.os_error
-        if isinstance(cause, ConnectionRefusedError):
-            return REFUSED
-        return f"cannot be reached: {reason_of(cause)}"
+        return f"cannot be reached: {reason_of(exc.os_error)}"
     return f"broke off: {type(exc).__name__}"

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import (
+    HaError,
+    InvalidRecord,
+    NobodyListens,
+    PeerRefused,
+    PeerUnreachable,
+)
 from saltext_ha.common.refusals import RENEWED
 from saltext_ha.transport import connection, identity, tls, wire
 from saltext_ha.transport.client import call_once
@@ -432,7 +438,7 @@ async def test_errors_of_handlers(m1: Master, m2: Master, caplog: pytest.LogCapt
 
 @in_a_loop
 async def test_a_dead_peer_is_unreachable(m1: Master, m2: Master) -> None:
-    with pytest.raises(PeerUnreachable, match=rf"^127\.0\.0\.1:{m1.port} refused the conn"):
+    with pytest.raises(NobodyListens, match=rf"^127\.0\.0\.1:{m1.port} refused the conn"):
         await call_once(m2.identity, m1.peer, "echo")
 
 

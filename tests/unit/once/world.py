@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import NobodyListens, PeerRefused, PeerUnreachable
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
@@ -39,7 +39,7 @@ class Link:
         world = self._world
         await world.way(self._me, self._to)
         if self._to in world.down:
-            raise PeerUnreachable(f"{self._to} {REFUSED}")
+            raise NobodyListens(f"{self._to} {REFUSED}")
         if self._to in world.old:
             raise PeerRefused(f"{self._to} refused {method}: no such method")
         handler = world.masters[self._to].for_peers()[method]
