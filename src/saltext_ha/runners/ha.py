@@ -16,6 +16,7 @@ from typing import Any
 from saltext_ha.commands import (
     cmd_batches,
     deploy_runner,
+    drain_runner,
     engine_client,
     once_runner,
     own_wheel,
@@ -936,6 +937,11 @@ def drain(
         Drain it although no other master is ready, so that the group serves nobody afterwards.
         Then minions also go to masters that are not ready, except drained ones.
 
+    Before anybody is moved, the master is told that it is drained; if it cannot be told, nobody is
+    moved. It stays drained until ``ha.rebalance`` or a restart of its salt-master, also if this
+    function is interrupted, which it says on standard error before it begins; the engine goes on
+    moving minions then.
+
     Minions that are bound to several masters at once are left alone: they go on with the others,
     if these hear them. A minion that was moved stays where it is until that master fails, or until
     ``ha.rebalance``: the watchdog does not move it back. The command may be repeated.
@@ -953,8 +959,10 @@ def drain(
         salt-run ha.drain m1 test=True
         salt-run ha.drain m1
     """
-    asked: dict[str, Any] = {"name": str(master), "test": test, "force": force}
-    return _ask("drain", LONG, batch=batch, timeout=timeout, **asked)
+    asked = {"name": str(master), "test": test, "force": force, "batch": batch, "timeout": timeout}
+    return _answer(
+        lambda settings: drain_runner.run(_asking(settings, LONG), _checked(dict(asked)))
+    )
 
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
@@ -970,8 +978,10 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
     timeout
         Seconds in which those of one batch have to be heard on their new master.
 
-    Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``.
-    ``notes`` name masters that are not ready; then the exit code is 1 at least.
+    Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``;
+    ``untold``: master → why it could not be told that it is not drained any more, then the exit
+    code is 2. ``notes`` name these, and masters that are not ready; then the exit code is 1 at
+    least.
 
     CLI Example:
 
