@@ -25,6 +25,7 @@ T = TypeVar("T")
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
 JUST_JOINED = "joined just now; not asked yet"
+LEFT = "is not in the group any more"
 
 
 class Group:
@@ -70,7 +71,7 @@ class Group:
 
     def why_unasked(self, name: str) -> str:
         """Why there is no link to the master *name*."""
-        return self.unasked().get(name, JUST_JOINED)
+        return self.unasked().get(name, JUST_JOINED if name in self.peers else LEFT)
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
