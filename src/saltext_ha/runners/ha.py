@@ -855,8 +855,9 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
     ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` (how many; None if the
     job cache, such as mysql's, does not keep the minions of a job) and ``returned`` (how many),
     ``missing`` (ids that did not return), ``running`` (those of them that say that they still run
-    it), ``state``: done, running, missing or unknown), and ``unknown``: masters that could not be
-    asked, and why. Exit code 2 with ``unknown`` ones, else 0.
+    it), ``state``: done, running, missing or unknown), ``unknown``: masters that could not be
+    asked, and why, and ``notes``: minions that were not asked, as only 8000 are, or as their ids
+    have a comma. Exit code 2 with ``unknown`` ones, or with more than 8000, else 0.
 
     CLI Example:
 
@@ -865,7 +866,7 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
         salt-run ha.jobs
         salt-run ha.jobs state.apply limit=10
     """
-    return _ask("jobs", 40, search=str(search), limit=limit)
+    return _ask("jobs", 80, search=str(search), limit=limit)
 
 
 def lookup_jid(jid: str) -> Answer:
@@ -880,8 +881,9 @@ def lookup_jid(jid: str) -> Answer:
     it), ``published`` (masters), ``targeted`` (how many; None if the job cache does not keep it),
     ``returned`` (id → what the function returned), ``arrived`` (id → master that has it),
     ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that they still run it),
-    ``missing`` (the other ids that did not return), and ``unknown``. Exit code 2 if a master could
-    not be asked or ``targeted`` is None, 1 if a minion failed or did not return (yet), else 0.
+    ``missing`` (the other ids that did not return), ``unknown``, and ``notes`` as for ``ha.jobs``.
+    Exit code 2 if a master or more than 8000 minions could not be asked, or ``targeted`` is None, 1
+    if a minion failed or did not return (yet), else 0.
 
     CLI Example:
 
@@ -889,7 +891,7 @@ def lookup_jid(jid: str) -> Answer:
 
         salt-run ha.lookup_jid 20261124120000123456
     """
-    return _ask("lookup_jid", 40, jid=str(jid))
+    return _ask("lookup_jid", 80, jid=str(jid))
 
 
 def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
