@@ -179,10 +179,11 @@ class PastJobs:
                 unnamed.append(minion_id)
         running: dict[str, list[str]] = {}
         unknown: dict[str, str] = {}
+        masters = self._jobs.masters  # one that leaves meanwhile becomes unknown
         for portion in batches(asked, MAX_IDS):
-            masters = [name for name in self._jobs.masters if name not in unknown]
+            there = [name for name in masters if name not in unknown]
             spec = JobSpec(RUNNING, ids=tuple(portion))
-            found, _ = await self._jobs.run(spec, FINDING, masters, unreached=[*unknown])
+            found, _ = await self._jobs.run(spec, FINDING, there, unreached=[*unknown])
             for answers in found.values():
                 for minion, (_, jids) in answers.returned.items():
                     running.setdefault(minion, []).extend(jids if isinstance(jids, list) else ())

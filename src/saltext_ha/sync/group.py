@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ T = TypeVar("T")
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
 JUST_JOINED = "joined just now; not asked yet"
+MEANWHILE = "joined while masters were asked; ask again"
 LEFT = "is not in the group any more"
 
 
@@ -156,15 +158,22 @@ class Group:
         """
         For each id, what every master shows, except masters in *errors*.
 
-        :param errors: master → reason; a master that does not answer about all *ids* is added.
+        :param errors: master → reason; a master that does not answer about all *ids* is added, also
+            one that joins or leaves meanwhile.
         """
         everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
-        for batch in batches(ids, 10 * MAX_SHOWN):
+        parts = list(batches(ids, 10 * MAX_SHOWN))
+        told = Counter[str]()
+        for batch in parts:
             shown, failed = await self.shown_everywhere({"ids": batch})
+            told.update(shown.keys())
             for name, found in shown.items():
                 everywhere.setdefault(name, {}).update(found)
             for name, why in failed.items():
                 errors.setdefault(name, why)
+        for name, count in told.items():
+            if count < len(parts):
+                errors.setdefault(name, MEANWHILE if name in self.masters else LEFT)
         for name in errors:
             everywhere.pop(name, None)
         return {
