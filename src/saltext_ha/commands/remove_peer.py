@@ -73,6 +73,8 @@ class RemovePeer:
         name, test, undo = str(payload.get("name")), payload.get("test"), payload.get("undo")
         pinned = name in self._trust.pinned()
         if not pinned and name not in {note.name for note in self._trust.removals.notes()}:
+            if why := self._group.damaged().get(name):
+                raise HaError(f"{name} cannot be removed: {why}")
             there = ", ".join(sorted(self._group.peers)) or "none"
             raise HaError(f"there is no peer {name!r}; peers: {there}")
         span = _span(payload.get("since"))

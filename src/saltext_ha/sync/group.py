@@ -55,21 +55,31 @@ class Group:
 
     @property
     def unread(self) -> list[str]:
-        """Why files of peers cannot be read; such a peer is missing from :attr:`peers`."""
-        return list(self._pins.problems().values())
+        """What is wrong with the folder of peers and the files in it; see :meth:`damaged`."""
+        own = f"{self.name}.json"
+        return [why for path, why in self._pins.problems().items() if Path(path).name != own]
 
     @property
     def masters(self) -> list[str]:
         """All masters of the group, by name; also those that cannot be asked."""
         return sorted({self.name, *self.peers, *self.unasked()})
 
+    @property
+    def others(self) -> list[str]:
+        """All :attr:`masters` but this one."""
+        return [name for name in self.masters if name != self.name]
+
+    def damaged(self) -> dict[str, str]:
+        """
+        Masters whose files cannot be read, and why; they are missing from :attr:`peers`. A file of
+        this master's own name is no master's.
+        """
+        return {n: why for n, why in self._pins.damaged().items() if n != self.name}
+
     def unasked(self) -> dict[str, str]:
         """Masters that cannot be asked: they have just joined, or their file cannot be read."""
-        found = dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)
-        for path, why in self._pins.problems().items():
-            if path.endswith(".json"):  # not the folder: who was pinned before still counts
-                found[Path(path).stem] = why
-        return found
+        joined = dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)
+        return {**joined, **self.damaged()}
 
     def why_unasked(self, name: str) -> str:
         """Why there is no link to the master *name*."""
