@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from lab.engines import Engine
 from saltext_ha.commands import drain, drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
-from tests.engines import in_a_loop, run
+from tests.engines import in_a_loop, run, until
 from tests.functional.minions.test_minions import (
     SECONDS,
     World,
@@ -144,6 +145,21 @@ async def test_whatever_ends_it_says_that_the_master_stays_drained(
         with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
             await moving
         assert "m1 stays drained until salt-run ha.rebalance" in caplog.text
+
+
+@in_a_loop
+async def test_the_engine_goes_on_without_its_runner(tmp_path: Path) -> None:
+    """As :mod:`.drain_runner` says when it is interrupted."""
+    async with world(tmp_path, web1=failover("m1"), web2=failover("m1")) as there:
+        _, writer = await asyncio.open_unix_connection(str(m1(there).config.control_socket))
+        body = json.dumps({"name": "m1", "batch": 1}).encode()
+        head = f"POST /drain HTTP/1.1\r\nHost: m1\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        web1, web2 = (there.minions[name] for name in ("web1", "web2"))
+        await until(lambda: "ha.failover" in web1.asked, "the first is moved")
+        writer.close()
+        await until(lambda: web2.hears == {"m2"}, "the second is moved as well")
+        assert is_drained(there) == {"m1"}
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
