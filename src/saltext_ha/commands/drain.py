@@ -344,9 +344,13 @@ def _drained(name: str) -> Iterator[None]:
         yield
     except (HaError, OSError) as exc:
         raise HaError(f"{reason_of(exc)}. {STAYS.format(name)}") from exc
-    except BaseException:  # this engine stops, or it is a fault of ours
+    except asyncio.CancelledError:  # this engine stops
         log.warning("ha minions: no more are moved: %s", STAYS.format(name))
         raise
+    except Exception:
+        log.exception("ha minions: moving failed")
+        why = "the engine failed; salt-master's log has the traceback"
+        raise HaError(f"{why}. {STAYS.format(name)}") from None
 
 
 def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:

@@ -130,6 +130,15 @@ async def test_whatever_ends_it_says_that_the_master_stays_drained(
             "the replica could not be read. m1 stays drained until salt-run ha.rebalance, or a "
             "restart of salt-master there"
         )
+
+        async def is_wrong(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(made.bound, "minions", is_wrong)
+        refused = await run(there.engines["m2"].place, "drain", "m1", force=True)
+        assert "log has the traceback. m1 stays drained until" in refused["error"]
+        assert "a fault of ours" in caplog.text
+        monkeypatch.setattr(made.bound, "minions", fails)
         # Nothing was marked: nothing is said of it.
         await run(m1(there), "rebalance")
         plan = await run(there.engines["m2"].place, "drain", "m1", test=True)
