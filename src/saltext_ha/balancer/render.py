@@ -153,6 +153,11 @@ def _clear(wanted: Wishes) -> list[str]:
 
 def _notes(master: Server, kind: str) -> list[str]:
     """What the operator should know about one master."""
+    if master.api is None and master.problem:
+        return [
+            f"{master.name} is left out: it could not be asked, and its address is not known here",
+            "(salt-run ha.status). Make this anew when it can be asked.",
+        ]
     if master.api is None:
         return [f"{master.name} is left out: its configuration has no salt-api (rest_cherrypy)."]
     if master.problem:

@@ -50,7 +50,7 @@ class Server:
     """
     One master, as a balancer calls it.
 
-    :param api: None where no salt-api is configured.
+    :param api: None where no salt-api is configured, or with a *problem* where it is not known.
     :param status: None if it has none, or none that other machines can reach.
     :param problem: why this is not certain; empty if the master told it itself.
     """

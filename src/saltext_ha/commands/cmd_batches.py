@@ -6,6 +6,7 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say, switch
@@ -107,7 +108,8 @@ def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress
             # Minions of earlier batches have done their work: keep their returns.
             later = [each for ids, _ in targets[number:] for each in ids]
             whole["unknown"] = {**whole["unknown"], THIS: str(exc)}
-            return {**whole, "unsure": list(part), "not_begun": later, "retcode": UNKNOWN}
+            unsure = [*whole["unsure"], *part]
+            return {**whole, "unsure": unsure, "not_begun": later, "retcode": UNKNOWN}
         counts = (f"{len(whole[each])} {each}" for each in ("returned", "failed", "missing"))
         done = f"{name} done, in all" if batch else "done"
         say(f"{done}: {', '.join(counts)}")
@@ -133,9 +135,16 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
             said = line
         seconds = min(max(timeout, AGAIN), max(left, 0.1))
         try:
-            told = ask("cmd_more", {"jids": jids, "timeout": seconds})["masters"]
-        except HaError:
-            break  # keep the last answer: these minions ran it then
+            now = ask("cmd_more", {"jids": jids, "timeout": seconds})
+        except HaError as exc:
+            found["unknown"] = {**found["unknown"], THIS: str(exc)}
+            _lose(found, jids)
+            now = {"masters": {}, "unknown": {}}
+        told = now["masters"]
+        for name, why in now["unknown"].items():
+            lost = f"{why}; what came of job {jids[name]} there is not known"
+            found["unknown"] = {**found["unknown"], name: lost}
+        _lose(found, now["unknown"])
         jids = {name: jid for name, jid in jids.items() if told.get(name, {}).get("running")}
         for name, each in told.items():
             others = {i: j for i, j in found["running"].items() if found["missing"][i] != name}
@@ -150,6 +159,14 @@ def _waited_on(ask: Ask, found: Answer, timeout: float, front: str | None = None
         trouble = any(found[name] for name in ("failed", "missing", "unreachable"))
         found["retcode"] = UNKNOWN if found["unknown"] else int(trouble)
     return found
+
+
+def _lose(found: Answer, masters: Collection[str]) -> None:
+    """What came of the minions that *masters* published for, and that are missing, is not known."""
+    lost = {i for i, master in found["missing"].items() if master in masters}
+    found["unsure"] = sorted({*found.get("unsure", ()), *lost})
+    for name in ("missing", "running"):
+        found[name] = {i: value for i, value in found[name].items() if i not in lost}
 
 
 class _Watching:
@@ -226,11 +243,12 @@ def _together(before: Answer, now: Answer) -> Answer:
         found = {**now}
         found["jobs"] = [now["jobs"]]
         found["targets"] = [now["targets"]]
-        return {**found, "unsure": [], "not_begun": []}
+        return {**found, "unsure": now.get("unsure", []), "not_begun": []}
     for name in ("returned", "failed", "missing", "running", "unknown"):
         before[name] = {**before[name], **now[name]}
     for name in ("jobs", "targets"):
         before[name] = [*before[name], now[name]]
     before["unreachable"] = sorted({*before["unreachable"], *now["unreachable"]})
+    before["unsure"] = [*before["unsure"], *now.get("unsure", ())]
     before["retcode"] = max(before["retcode"], now["retcode"])
     return before

@@ -276,7 +276,7 @@ class Deploy:
     def _left_out(self, without: Any) -> set[str]:
         names = without if isinstance(without, list) else str(without or "").split(",")
         left_out = {str(name).strip() for name in names} - {""}
-        peers = [name for name in self._group.masters if name != self._group.name]
+        peers = self._group.others
         if strangers := sorted(left_out.difference(peers)):
             there = ", ".join(peers) or "none"
             raise HaError(f"without: there is no peer {', '.join(strangers)}; peers: {there}")

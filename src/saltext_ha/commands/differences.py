@@ -15,7 +15,7 @@ from saltext_ha.replication.placement import accepted_keys
 from saltext_ha.replication.record import Record
 from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
-from saltext_ha.sync.group import SLOW, Group
+from saltext_ha.sync.group import LEFT, MEANWHILE, SLOW, Group
 from saltext_ha.sync.key_rows import moved_row
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.control_server import Command
@@ -56,7 +56,8 @@ class Differences:
                 except HaError as exc:
                     unreachable[name] = str(exc)
             if changes:
-                changes, notes = await self._made(changes)
+                changes, notes, lost = await self._made(changes)
+                unreachable |= lost
         return {
             "kind": "sync",
             "test": test,
@@ -67,18 +68,29 @@ class Differences:
             "retcode": 2 if unreachable else 1 if conflicts or notes else 0,
         }
 
-    async def _made(self, planned: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-        """Which of the planned changes were made, and a note for every master that left some."""
-        still, _, _ = await self._plan()
+    async def _made(
+        self, planned: list[dict[str, Any]]
+    ) -> tuple[list[dict[str, Any]], list[str], dict[str, str]]:
+        """
+        Which of the planned changes were made, a note for every master that left some, and master →
+        why it does not say.
+        """
+        still, _, lost = await self._plan()
+        gone = {change["master"] for change in planned}.difference(self._group.masters)
+        lost |= dict.fromkeys(gone, LEFT)
         left = {(change["master"], change["id"]) for change in still}
-        made = [change for change in planned if (change["master"], change["id"]) not in left]
+        made = [
+            change
+            for change in planned
+            if (change["master"], change["id"]) not in left and change["master"] not in lost
+        ]
         notes = []
         modes, _ = await self._group.modes() if left else ({}, {})
         for name, count in sorted(Counter(master for master, _ in left).items()):
             mode = modes.get(name, "enforce")
             why = f"its mode is {mode}" if mode != "enforce" else "see salt-run ha.status"
             notes.append(f"{name}: {count} not changed: {why}")
-        return made, notes
+        return made, notes, lost
 
     async def _plan(self) -> tuple[list[dict[str, Any]], set[str], dict[str, str]]:
         """
@@ -94,7 +106,8 @@ class Differences:
             for record in records:
                 preview.add(merged.setdefault(record.minion_id, {}), [record])
 
-        for name, link in list(self._group.links.items()):
+        links = dict(self._group.links)
+        for name, link in links.items():
             try:
                 buckets = await antientropy.differing_buckets(
                     core.replica.records, RECORDS, link.line
@@ -115,6 +128,8 @@ class Differences:
             ]
 
         learn(await core.run(own))
+        came = [name for name in self._group.links if name not in links]
+        unreachable |= dict.fromkeys(came, MEANWHILE)
         tables = await self._group.keys_of(ids, unreachable)
         changes = []
         conflicts = set()

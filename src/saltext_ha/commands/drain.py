@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 from saltext_ha.commands.arguments import shown, timeout_of, whole_of
 from saltext_ha.commands.minions import Bound
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.minions import rebalance_planner
 from saltext_ha.minions.job_answers import Answers
@@ -37,6 +38,9 @@ LARGEST = 500
 LAST = "no other master than {0} is ready: without it the group serves nobody"
 NOT_HEARD = "hot-hot, and no other master that is ready has heard from it just now"
 DRAINED = "drained until salt-run ha.rebalance, or a restart of salt-master there"
+STAYS = "{0} stays drained until salt-run ha.rebalance, or a restart of salt-master there"
+STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
+UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
 LEFT_OUT = "{0} is left out: it is {1}"
 
 
@@ -75,11 +79,32 @@ class Drain:
         if payload.get("name") in ("", self._group.name):
             self._health.draining = payload.get("draining") is True
 
-    async def _mark(self, name: str, draining: bool) -> None:
-        """Tell all masters whether *name* is draining; "" means every master."""
-        payload = {"name": name, "draining": draining}
+    async def _mark(self, name: str) -> None:
+        """
+        Tell the master *name* that it is drained: the others ask it.
+
+        :raises HaError: it may not know.
+        """
+        payload = {"name": name, "draining": True}
+        try:
+            if name == self._group.name:
+                self._draining(payload)
+            elif link := self._group.links.get(name):
+                await link.call("draining", payload, self._group.timeout)
+            else:
+                raise HaError(self._group.why_unasked(name))
+        except HaError as exc:
+            raise HaError(
+                f"nothing was moved: {name} could not be told that it is drained: {exc}. If "
+                "salt-run ha.status shows it as drained, it has heard it: salt-run ha.rebalance "
+                "ends that"
+            ) from None
+
+    async def _unmark(self) -> dict[str, str]:
+        """Tell all masters that they are not drained any more; master → why it was not told."""
+        payload = {"name": "", "draining": False}
         self._draining(payload)
-        await self._group.ask("draining", payload, self._group.timeout)
+        return (await self._group.ask("draining", payload, self._group.timeout))[1]
 
     async def _healths(self) -> dict[str, Mapping[str, Any]]:
         """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
@@ -104,10 +129,11 @@ class Drain:
                     "it hear no other master; with the watchdog they leave it when it does not work"
                 )
             if not test:
-                await self._mark(source, True)
-            out = _out(answers, healths, insisting=bool(last))
-            steps, stay = await self._leaving(source, answers, out)
-            done = await self._carry_out(steps, batch, seconds, test)
+                await self._mark(source)
+            with contextlib.nullcontext() if test else _drained(source):
+                out = _out(answers, healths, insisting=bool(last))
+                steps, stay = await self._leaving(source, answers, out)
+                done = await self._carry_out(steps, batch, seconds, test)
         reasons = {i: each.why for i, each in stay.items()}
         answer = self._answer("drain", done, reasons, answers, payload) | {"master": source}
         answer["notes"] = [last] if last else []
@@ -158,19 +184,27 @@ class Drain:
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
         batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
+        test = bool(payload.get("test"))
         async with self._alone():
-            if not payload.get("test"):
-                await self._mark("", False)
+            untold = {} if test else await self._unmark()
             healths = await self._healths()
+            if test:
+                healths = {name: _released(each) for name, each in healths.items()}
+            marked = {name: each.get("draining") is True for name, each in healths.items()}
             answers = await self._where()
             everyone = _everyone(answers)
             working = [name for name, told in answers.items() if not told.error]
-            out = _out(working, {name: _released(each) for name, each in healths.items()})
+            out = _out(working, healths)
+            out |= {
+                name: STILL.format(why)
+                for name, why in untold.items()
+                if name in out and marked.get(name)
+            }
             ready = [name for name in working if name not in out]
             steps = rebalance_planner.level(everyone, self._names(everyone), ready)
             stay = {i: each.stays for i, each in everyone.items() if each.stays}
             before = Counter(each.on for each in everyone.values() if not each.stays)
-            done = await self._carry_out(steps, batch, seconds, bool(payload.get("test")))
+            done = await self._carry_out(steps, batch, seconds, test)
         after = before.copy()
         for row in done:
             if row["moved"] or row["planned"]:
@@ -180,9 +214,12 @@ class Drain:
             name: {"before": before[name], "after": after[name]} for name in sorted(working)
         }
         answer = self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+        # Who says that it is not drained need not be told.
+        untold = {name: why for name, why in sorted(untold.items()) if marked.get(name, True)}
+        answer["untold"] = untold
         answer["notes"] = [LEFT_OUT.format(*each) for each in sorted(out.items())]
-        if out:
-            answer["retcode"] = answer["retcode"] or 1
+        answer["notes"] += [UNTOLD.format(*n) for n in untold.items() if not marked.get(n[0])]
+        answer["retcode"] = 2 if untold else answer["retcode"] or int(bool(out))
         return answer
 
     async def _where(self) -> dict[str, Answers]:
@@ -300,6 +337,22 @@ class Drain:
         }
 
 
+@contextlib.contextmanager
+def _drained(name: str) -> Iterator[None]:
+    """Whatever ends the work within says that the master *name* is drained, and what ends that."""
+    try:
+        yield
+    except (HaError, OSError) as exc:
+        raise HaError(f"{reason_of(exc)}. {STAYS.format(name)}") from exc
+    except asyncio.CancelledError:  # this engine stops
+        log.warning("ha minions: no more are moved: %s", STAYS.format(name))
+        raise
+    except Exception:
+        log.exception("ha minions: moving failed")
+        why = "the engine failed; salt-master's log has the traceback"
+        raise HaError(f"{why}. {STAYS.format(name)}") from None
+
+
 def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
     """Each minion that answered, with one of the masters that it answered."""
     return {
@@ -329,6 +382,8 @@ def _out(
         health = healths.get(name, {})
         if health.get("draining") is True:
             found[name] = DRAINED
+        elif insisting and not health:
+            found[name] = "possibly drained: it does not say"
         elif health.get("ready") is not True and not insisting:
             found[name] = f"not ready: {health.get('reason') or 'it does not say that it is'}"
     return found

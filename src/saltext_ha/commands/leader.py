@@ -41,7 +41,7 @@ class LeaderCommand:
         own = self._leader.standing
         apart = dict(own.apart)
         rows = [_row(self._group.name, self._told())]
-        for name in sorted(self._group.peers):
+        for name in self._group.others:
             if name in answers:
                 rows.append(_row(name, answers[name]))
             else:

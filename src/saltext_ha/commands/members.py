@@ -132,7 +132,7 @@ class Members:
         return {"note": PAUSED}
 
     async def leave(self, payload: dict[str, Any]) -> dict[str, Any]:
-        names = sorted(self._group.peers)
+        names = self._group.others
         if not names:
             raise HaError("this master is in no group")
         if payload.get("test"):
@@ -159,7 +159,7 @@ class Members:
         return {"kind": "notice", "notes": notes, "retcode": 2 if unreached else 0}
 
     async def renew(self, payload: dict[str, Any]) -> dict[str, Any]:
-        peers = sorted(self._group.peers)
+        peers, damaged = self._group.others, self._group.damaged()
         if payload.get("test"):
             present = self._renewal.identity
             end = succession.expiry(present.certificate)
@@ -175,7 +175,9 @@ class Members:
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]
         for name in peers:
-            if name in unreached:
+            if name in damaged:
+                notes.append(f"{name} was not told, and hears of it when it calls: {damaged[name]}")
+            elif name in unreached:
                 notes.append(f"{name} has not taken it over yet, and will by itself when it can")
             else:
                 notes.append(f"{name} knows it")

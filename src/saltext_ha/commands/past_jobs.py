@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping
-from typing import Any
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from saltext_ha.commands.arguments import is_glob, whole_of
-from saltext_ha.common.errors import HaError
+from saltext_ha.commands.arguments import is_glob, shown, whole_of
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_answers import NONSENSE
 from saltext_ha.minions.job_cache import MOST, JobCache, check_jid
 from saltext_ha.minions.job_specs import MAX_IDS, RUNNING, JobSpec
@@ -21,9 +22,33 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 FINDING = 5.0  # seconds for minions to say what they run
+MOST_ASKED = 8 * MAX_IDS
+"""How many minions are asked what they run; in portions, one after the other."""
+TOO_MANY = (
+    "{0} minions without a return were not asked whether they still run it: at most "
+    f"{MOST_ASKED} are, those of the newest jobs"
+)
+UNNAMED = (
+    "{0} without a return cannot be asked whether they still run it, as Salt cannot name their ids "
+    "in a list: {1}"
+)
+SHOWN = 10
 USUAL = 50
 """How many jobs are listed if nobody says."""
 DENIED = "shows its jobs to no other master (ha: commands: False)"
+
+
+class Running(NamedTuple):
+    """
+    What minions say that they run: minion → job ids. ``unknown``: master → why its minions were not
+    asked; ``asked``: the minions that were; ``rest``: how many were too many.
+    """
+
+    jobs: dict[str, list[str]]
+    unknown: dict[str, str]
+    asked: frozenset[str]
+    rest: int
+    notes: list[str]
 
 
 class PastJobs:
@@ -70,13 +95,18 @@ class PastJobs:
         told, unknown = await self._everywhere(self._list(wanted), "past_jobs", wanted)
         rows, nonsense = merged({name: each.get("jobs") for name, each in told.items()})
         rows = rows[:limit]
-        missing = {i for row in rows for i in row["missing"]}
-        running, why = await self._running(missing)
+        running = await self._running(i for row in rows for i in row["missing"])
         for row in rows:
-            row["running"] = [i for i in row["missing"] if row["jid"] in running.get(i, ())]
-            row["state"] = _state(row)
-        unknown = {**why, **unknown, **nonsense}
-        return {"kind": "jobs", "jobs": rows, "unknown": unknown, "retcode": 2 if unknown else 0}
+            row["running"] = [i for i in row["missing"] if row["jid"] in running.jobs.get(i, ())]
+            row["state"] = _state(row, running.asked)
+        unknown = {**running.unknown, **unknown, **nonsense}
+        return {
+            "kind": "jobs",
+            "jobs": rows,
+            "unknown": unknown,
+            "notes": running.notes,
+            "retcode": 2 if unknown or running.rest else 0,
+        }
 
     async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
         jid = check_jid(payload.get("jid"))
@@ -102,12 +132,12 @@ class PastJobs:
                 arrived.setdefault(minion, name)
         whom = _whom(job, minions) if job else set()
         missing = sorted((whom or set()) - returned.keys())
-        running, why = await self._running(missing)
-        runs = [i for i in missing if jid in running.get(i, ())]
-        unknown = {**why, **unknown}
+        running = await self._running(missing)
+        runs = [i for i in missing if jid in running.jobs.get(i, ())]
+        unknown = {**running.unknown, **unknown}
         failed = sorted(i for i, v in returned.items() if isinstance(v, dict) and v.get("retcode"))
         wrong = failed or missing or not (job or returned)
-        unsure = unknown or whom is None
+        unsure = unknown or whom is None or running.rest
         return {
             "kind": "lookup_jid",
             "jid": jid,
@@ -120,6 +150,7 @@ class PastJobs:
             "missing": [i for i in missing if i not in runs],
             "running": runs,
             "unknown": unknown,
+            "notes": running.notes,
             "retcode": 2 if unsure else int(bool(wrong)),
         }
 
@@ -136,20 +167,42 @@ class PastJobs:
             told[self._group.name] = here
         return told, unknown
 
-    async def _running(self, ids: Collection[str]) -> tuple[dict[str, list[str]], dict[str, str]]:
-        """
-        Minion → the jobs that it says it runs; and master → why its minions were not asked.
-        """
-        asked = tuple(sorted(i for i in ids if "," not in i)[:MAX_IDS])
-        if not asked:
-            return {}, {}
-        found, _ = await self._jobs.run(JobSpec(RUNNING, ids=asked), FINDING)
+    async def _running(self, ids: Iterable[str]) -> Running:
+        """Ask *ids* on all masters what they run; the first of them if they are too many."""
+        asked, unnamed, rest = list[str](), list[str](), 0
+        for minion_id in dict.fromkeys(ids):
+            if len(asked) == MOST_ASKED:
+                rest += 1
+            elif _can_be_named(minion_id):
+                asked.append(minion_id)
+            else:
+                unnamed.append(minion_id)
         running: dict[str, list[str]] = {}
-        for answers in found.values():
-            for minion, (_, jids) in answers.returned.items():
-                running.setdefault(minion, []).extend(jids if isinstance(jids, list) else ())
-        unknown = {name: each.error for name, each in found.items() if each.error}
-        return running, unknown
+        unknown: dict[str, str] = {}
+        masters = self._jobs.masters  # one that leaves meanwhile becomes unknown
+        for portion in batches(asked, MAX_IDS):
+            there = [name for name in masters if name not in unknown]
+            spec = JobSpec(RUNNING, ids=tuple(portion))
+            found, _ = await self._jobs.run(spec, FINDING, there, unreached=[*unknown])
+            for answers in found.values():
+                for minion, (_, jids) in answers.returned.items():
+                    running.setdefault(minion, []).extend(jids if isinstance(jids, list) else ())
+            unknown |= {name: each.error for name, each in found.items() if each.error}
+        notes = [TOO_MANY.format(rest)] if rest else []
+        if unnamed:
+            listed = "; ".join([shown(each) for each in unnamed[:SHOWN]])
+            more = f" and {len(unnamed) - SHOWN} more" if len(unnamed) > SHOWN else ""
+            notes.append(UNNAMED.format(len(unnamed), listed + more))
+        return Running(running, unknown, frozenset(asked), rest, notes)
+
+
+def _can_be_named(minion_id: str) -> bool:
+    """False for an id with a comma, and for what a job cache has and was never an id."""
+    try:
+        JobSpec(RUNNING, ids=(minion_id,))
+    except InvalidRecord:
+        return False
+    return True
 
 
 def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -173,9 +226,9 @@ def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str
 
 def _merge(rows: dict[str, dict[str, Any]], master: str, job: Any) -> None:
     """:raises HaError, KeyError, TypeError: it is no job; then nothing was merged."""
-    jid, shown = check_jid(job["jid"]), _shown(job)
+    jid, told = check_jid(job["jid"]), _shown(job)
     minions, got = ({str(i) for i in job[key]} for key in ("minions", "returned"))
-    row = rows.setdefault(jid, {**shown, "masters": [], "minions": set(), "got": set()})
+    row = rows.setdefault(jid, {**told, "masters": [], "minions": set(), "got": set()})
     row["masters"].append(master)
     row["minions"] |= minions
     row["got"] |= got
@@ -191,12 +244,13 @@ def _counted(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _state(row: Mapping[str, Any]) -> str:
+def _state(row: Mapping[str, Any], asked: frozenset[str]) -> str:
+    """:param asked: the minions that were asked whether they still run a job."""
     if row["running"]:
         return "running"
-    if row["missing"]:
+    if not asked.isdisjoint(row["missing"]):
         return "missing"
-    return "unknown" if row["targeted"] is None else "done"
+    return "unknown" if row["missing"] or row["targeted"] is None else "done"
 
 
 def _whom(job: Mapping[str, Any], minions: set[str]) -> set[str] | None:

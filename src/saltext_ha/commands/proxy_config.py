@@ -43,6 +43,10 @@ class ProxyConfig:
             for name, why in errors.items()
             if name in peers and like
         ]
+        named = {master.name for master in known}
+        known += [
+            Server(name, None, problem=why) for name, why in errors.items() if name not in named
+        ]
         known.sort(key=lambda master: master.name)
         text = render(wanted, self._config.group, self._group.name, known)
         return {

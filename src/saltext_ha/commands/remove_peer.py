@@ -133,6 +133,8 @@ class RemovePeer:
         name, undo = str(payload.get("name")), bool(payload.get("undo"))
         pinned = name in self._trust.pinned()
         if not pinned and name not in {note.name for note in self._trust.removals.notes()}:
+            if why := self._group.damaged().get(name):
+                raise HaError(f"{name} cannot be removed: {why}")
             there = ", ".join(sorted(self._group.peers)) or "none"
             raise HaError(f"there is no peer {name!r}; peers: {there}")
         span = _span(payload.get("since"))

@@ -56,7 +56,7 @@ class RestartMasters:
             return await self._own(begin)
         link = self._group.links.get(name)
         if link is None:
-            raise HaError(f"there is no master {name} in the group")
+            raise HaError(self._group.why_unasked(name))
         try:
             return await link.call("restart", {"begin": begin})
         except PeerUnreachable as exc:

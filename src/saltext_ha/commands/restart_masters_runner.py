@@ -26,12 +26,12 @@ def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
         raise HaError(f"timeout={timeout!r:.80}: takes seconds, more than 0")
     rows = _rows(settings)
     order = [*sorted(rows.keys() - {settings.name}), settings.name]
-    states, problems = {}, {name: why for name in order if (why := unfit(rows[name]))}
+    states, problems = {}, {name: why for name in order if (why := _problem(rows[name]))}
     for name in order:
         try:
             states[name] = _ask(settings, name)
         except HaError as exc:
-            problems[name] = str(exc)
+            problems.setdefault(name, str(exc))
     if problems and not test:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
         raise HaError(f"nothing was restarted: {listed}")
@@ -56,6 +56,12 @@ def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
         say(f"{row['name']}: serves again after {row['seconds']:g} s")
     wrong = any(row["problem"] for row in masters)
     return {"kind": "restart_masters", "test": test, "masters": masters, "retcode": int(wrong)}
+
+
+def _problem(row: Mapping[str, Any]) -> str:
+    """Why the master of a *row* of ``ha.status`` could not take over, and why it is silent."""
+    why, note = unfit(row), row.get("note")
+    return f"{why}: {note}" if why and note and row.get("state") != "running" else why
 
 
 def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: float) -> str:

@@ -122,10 +122,12 @@ class Status:
         )
         behind = dict(zip(asked, found, strict=True))
         masters = [self._row(self._group.name, own, None, 0, own=True)]
-        for name in sorted(self._group.peers):
+        damaged = self._group.damaged()
+        for name in self._group.others:
             link, answer = links.get(name), answers.get(name)
-            if link is None:
-                masters.append(self._row(name, None, None, None, errors.get(name, "not asked yet")))
+            if link is None or name in damaged:
+                why = damaged.get(name) or errors.get(name, "not asked yet")
+                masters.append(self._row(name, None, None, None, why))
                 continue
             at = link.line.seen
             seen = None if at is None else round(time.monotonic() - at, 1)
@@ -140,7 +142,9 @@ class Status:
         apart = _master_keys(
             {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
-        troubles = [*apart, *self._group.unread]
+        # Why a file cannot be read is in the row of its master.
+        unread = [why for why in self._group.unread if why not in damaged.values()]
+        troubles = [*apart, *unread]
         return masters, conflicts, troubles, fitness.unused([own, *answers.values()])
 
     def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:

@@ -17,7 +17,8 @@ The errors of this package, in one tree.
     │   │   ├── PeerMistrust    one of the two does not know the certificate of the other
     │   │   └── NobodyListens   its address answers, and has nobody at that port
     │   └── PeerRefused         the peer answered, and said no (its reason is the message)
-    │       └── MessageTooLarge more than it takes in one message
+    │       ├── MessageTooLarge more than it takes in one message
+    │       └── UnknownMethod   its release does not know the question
     ├── EtcdError               no endpoint of etcd gave an answer of use; names each and why
     │   └── LeaseGone           the lease there has ended
     ├── PublishingTimedOut      salt-master did not say in time whether it took a job
@@ -145,6 +146,10 @@ class PeerRefused(PeerError):
 
 class MessageTooLarge(PeerRefused):
     """A message is larger than the peer takes; the peer may take it in parts."""
+
+
+class UnknownMethod(PeerRefused):
+    """A peer does not know the question: it runs another release."""
 
 
 class PublishingTimedOut(HaError):

@@ -278,8 +278,10 @@ class Membership:
             another member.
         """
         peers = list(self._trust.peers().values())
+        damaged = self._trust.damaged()
         note = {"fingerprint": self.identity.fingerprint, "name": self.name, "removed": ""}
-        unreached = {}
+        unreached = dict.fromkeys(damaged, "its file here cannot be read")
+        unreached.pop(self.name, None)
         for peer in peers:
             point("leave.tell")
             try:
@@ -289,9 +291,9 @@ class Membership:
             except PeerError as exc:
                 unreached[peer.name] = str(exc)
         renew()
-        for peer in peers:
+        for name in (*damaged, *(peer.name for peer in peers)):
             point("leave.unpin")
-            self._trust.unpin(peer.name)
+            self._trust.unpin(name)
         point("leave.done")
         return unreached
 

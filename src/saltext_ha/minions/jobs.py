@@ -7,7 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from saltext_ha.common.errors import HaError, PeerMistrust, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import (
+    HaError,
+    PeerMistrust,
+    PeerRefused,
+    PeerUnreachable,
+    UnknownMethod,
+)
 from saltext_ha.minions.job_answers import (
     Answers,
     Count,
@@ -95,23 +101,26 @@ class Jobs:
 
         :param jids: master → the id of its job.
         :param timeout: seconds; then minions that have not returned are asked again.
-        :return: master → all results until now; with an error where they are not known.
+        :return: master → all results until now; with an error where they are not known. Masters
+            of a release that does not know the question are left out.
         """
 
-        async def ask(name: str, jid: str) -> Answers:
+        async def ask(name: str, jid: str) -> Answers | None:
             link, payload = self._group.links.get(name), {"jid": jid, "timeout": timeout}
             try:
                 if name == self._group.name:
                     return read_answers(await self.here.more(payload))
                 if link is None:
-                    return Answers(error="left just now")
+                    return Answers(error=self._group.why_unasked(name))
                 wait = timeout + LOOKING + LATE + 5
                 return read_answers(await link.call("job_more", payload, wait))
+            except UnknownMethod:
+                return None
             except HaError as exc:
                 return Answers(error=str(exc))
 
         told = await asyncio.gather(*(ask(name, jid) for name, jid in jids.items()))
-        return dict(zip(jids, told, strict=True))
+        return {name: each for name, each in zip(jids, told, strict=True) if each is not None}
 
     async def counts(self, jids: Mapping[str, str]) -> tuple[dict[str, Count], dict[str, str]]:
         """

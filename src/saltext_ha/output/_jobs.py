@@ -26,7 +26,12 @@ def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
     columns = ["Job", "Function", "Target", "User", "Returned", "State", "On"]
     whole = ["Job", "Returned", "State"]
     lines = table(screen, columns, rows, whole=whole) if rows else ["no jobs"]
-    return lines + not_asked(data, screen)
+    return [*lines, *not_asked(data, screen), *notes(data, screen)]
+
+
+def notes(data: Mapping[str, Any], screen: Screen) -> list[str]:
+    """Which minions were not asked what they run."""
+    return [screen.paint(clean(note), "unknown") for note in data.get("notes") or []]
 
 
 def _call(job: Mapping[str, Any]) -> str:
@@ -63,4 +68,4 @@ def rest(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if data.get("job") and data.get("targeted", 0) is None:
         words = f"who has not returned is {screen.paint('unknown')}: the job cache"
         lines.append(f"{words} does not keep which minions it was for")
-    return lines + not_asked(data, screen)
+    return [*lines, *not_asked(data, screen), *notes(data, screen)]

@@ -125,7 +125,7 @@ def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
     for minion in data.get("unreachable") or []:
         lines.append(f"{clean(minion)}: no master reaches it, or it has no accepted key")
     for minion in data.get("unsure") or []:
-        lines.append(f"{clean(minion)}: may have run it: what came of its batch is not known")
+        lines.append(f"{clean(minion)}: may have run it: what came of it is not known")
     later = [clean(minion) for minion in data.get("not_begun") or []]
     if later:
         said = f"{count(len(later), 'minion')} of later batches were not begun"

@@ -16,6 +16,7 @@ from typing import Any
 from saltext_ha.commands import (
     cmd_batches,
     deploy_runner,
+    drain_runner,
     engine_client,
     once_runner,
     own_wheel,
@@ -810,12 +811,13 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     time), ``running`` (id → job id, for those of ``missing`` that said to the end that they still
     run it), ``unreachable`` (minions that no master reaches, and listed ids without an accepted
     key), ``jobs`` (a list of master → job id), ``targets`` (a list of master → target), ``unknown``
-    (masters that could not be asked, and why; with the job id if the job may have run). If the
-    engine of this master stops answering after the first batch, ``unknown`` says why for ``this
-    master``, earlier returns are kept, ``unsure`` are the ids of the batch under way, which may
-    have run it, and ``not_begun`` those of later batches, which have not. Exit code 2 if a master
-    could not be asked, 1 if a minion failed, did not return, is not reached, or none matched, else
-    0.
+    (masters that could not be asked, and why; with the job id if the job may have run), ``unsure``
+    (ids that may have run it, but the master that published it for them could not be asked any
+    more while they were waited for). If the engine of this master stops answering after the first
+    batch, ``unknown`` says why for ``this master``, earlier returns are kept, the ids of the batch
+    under way are ``unsure``, and ``not_begun`` are those of later batches, which have not run it.
+    Exit code 2 if a master could not be asked, 1 if a minion failed, did not return, is not
+    reached, or none matched, else 0.
 
     CLI Example:
 
@@ -853,8 +855,9 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
     ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` (how many; None if the
     job cache, such as mysql's, does not keep the minions of a job) and ``returned`` (how many),
     ``missing`` (ids that did not return), ``running`` (those of them that say that they still run
-    it), ``state``: done, running, missing or unknown), and ``unknown``: masters that could not be
-    asked, and why. Exit code 2 with ``unknown`` ones, else 0.
+    it), ``state``: done, running, missing or unknown), ``unknown``: masters that could not be
+    asked, and why, and ``notes``: minions that were not asked, as only 8000 are, or as their ids
+    have a comma. Exit code 2 with ``unknown`` ones, or with more than 8000, else 0.
 
     CLI Example:
 
@@ -863,7 +866,7 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
         salt-run ha.jobs
         salt-run ha.jobs state.apply limit=10
     """
-    return _ask("jobs", 40, search=str(search), limit=limit)
+    return _ask("jobs", 80, search=str(search), limit=limit)
 
 
 def lookup_jid(jid: str) -> Answer:
@@ -878,8 +881,9 @@ def lookup_jid(jid: str) -> Answer:
     it), ``published`` (masters), ``targeted`` (how many; None if the job cache does not keep it),
     ``returned`` (id → what the function returned), ``arrived`` (id → master that has it),
     ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that they still run it),
-    ``missing`` (the other ids that did not return), and ``unknown``. Exit code 2 if a master could
-    not be asked or ``targeted`` is None, 1 if a minion failed or did not return (yet), else 0.
+    ``missing`` (the other ids that did not return), ``unknown``, and ``notes`` as for ``ha.jobs``.
+    Exit code 2 if a master or more than 8000 minions could not be asked, or ``targeted`` is None, 1
+    if a minion failed or did not return (yet), else 0.
 
     CLI Example:
 
@@ -887,7 +891,7 @@ def lookup_jid(jid: str) -> Answer:
 
         salt-run ha.lookup_jid 20261124120000123456
     """
-    return _ask("lookup_jid", 40, jid=str(jid))
+    return _ask("lookup_jid", 80, jid=str(jid))
 
 
 def reachability(tgt: str = "*", timeout: float = 5) -> Answer:
@@ -936,6 +940,11 @@ def drain(
         Drain it although no other master is ready, so that the group serves nobody afterwards.
         Then minions also go to masters that are not ready, except drained ones.
 
+    Before anybody is moved, the master is told that it is drained; if it cannot be told, nobody is
+    moved. It stays drained until ``ha.rebalance`` or a restart of its salt-master, also if this
+    function is interrupted, which it says on standard error before it begins; the engine goes on
+    moving minions then.
+
     Minions that are bound to several masters at once are left alone: they go on with the others,
     if these hear them. A minion that was moved stays where it is until that master fails, or until
     ``ha.rebalance``: the watchdog does not move it back. The command may be repeated.
@@ -953,8 +962,10 @@ def drain(
         salt-run ha.drain m1 test=True
         salt-run ha.drain m1
     """
-    asked: dict[str, Any] = {"name": str(master), "test": test, "force": force}
-    return _ask("drain", LONG, batch=batch, timeout=timeout, **asked)
+    asked = {"name": str(master), "test": test, "force": force, "batch": batch, "timeout": timeout}
+    return _answer(
+        lambda settings: drain_runner.run(_asking(settings, LONG), _checked(dict(asked)))
+    )
 
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
@@ -970,8 +981,10 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
     timeout
         Seconds in which those of one batch have to be heard on their new master.
 
-    Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``.
-    ``notes`` name masters that are not ready; then the exit code is 1 at least.
+    Returns a dict as ``ha.drain``, and ``spread``: master → how many ``before`` and ``after``;
+    ``untold``: master → why it could not be told that it is not drained any more, then the exit
+    code is 2. ``notes`` name these, and masters that are not ready; then the exit code is 1 at
+    least.
 
     CLI Example:
 

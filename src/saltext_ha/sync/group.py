@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ T = TypeVar("T")
 MAX_SHOWN = 1000
 SLOW = 30.0  # seconds that a peer may take for an answer that needs work
 JUST_JOINED = "joined just now; not asked yet"
+MEANWHILE = "joined while masters were asked; ask again"
+LEFT = "is not in the group any more"
 
 
 class Group:
@@ -52,25 +55,35 @@ class Group:
 
     @property
     def unread(self) -> list[str]:
-        """Why files of peers cannot be read; such a peer is missing from :attr:`peers`."""
-        return list(self._pins.problems().values())
+        """What is wrong with the folder of peers and the files in it; see :meth:`damaged`."""
+        own = f"{self.name}.json"
+        return [why for path, why in self._pins.problems().items() if Path(path).name != own]
 
     @property
     def masters(self) -> list[str]:
         """All masters of the group, by name; also those that cannot be asked."""
         return sorted({self.name, *self.peers, *self.unasked()})
 
+    @property
+    def others(self) -> list[str]:
+        """All :attr:`masters` but this one."""
+        return [name for name in self.masters if name != self.name]
+
+    def damaged(self) -> dict[str, str]:
+        """
+        Masters whose files cannot be read, and why; they are missing from :attr:`peers`. A file of
+        this master's own name is no master's.
+        """
+        return {n: why for n, why in self._pins.damaged().items() if n != self.name}
+
     def unasked(self) -> dict[str, str]:
         """Masters that cannot be asked: they have just joined, or their file cannot be read."""
-        found = dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)
-        for path, why in self._pins.problems().items():
-            if path.endswith(".json"):  # not the folder: who was pinned before still counts
-                found[Path(path).stem] = why
-        return found
+        joined = dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)
+        return {**joined, **self.damaged()}
 
     def why_unasked(self, name: str) -> str:
         """Why there is no link to the master *name*."""
-        return self.unasked().get(name, JUST_JOINED)
+        return self.unasked().get(name, JUST_JOINED if name in self.peers else LEFT)
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
@@ -155,15 +168,22 @@ class Group:
         """
         For each id, what every master shows, except masters in *errors*.
 
-        :param errors: master → reason; a master that does not answer about all *ids* is added.
+        :param errors: master → reason; a master that does not answer about all *ids* is added, also
+            one that joins or leaves meanwhile.
         """
         everywhere: dict[str, dict[str, Stored]] = {self.name: {}}
-        for batch in batches(ids, 10 * MAX_SHOWN):
+        parts = list(batches(ids, 10 * MAX_SHOWN))
+        told = Counter[str]()
+        for batch in parts:
             shown, failed = await self.shown_everywhere({"ids": batch})
+            told.update(shown.keys())
             for name, found in shown.items():
                 everywhere.setdefault(name, {}).update(found)
             for name, why in failed.items():
                 errors.setdefault(name, why)
+        for name, count in told.items():
+            if count < len(parts):
+                errors.setdefault(name, MEANWHILE if name in self.masters else LEFT)
         for name in errors:
             everywhere.pop(name, None)
         return {

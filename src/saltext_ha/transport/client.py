@@ -16,6 +16,7 @@ from saltext_ha.common.errors import (
     PeerMistrust,
     PeerRefused,
     PeerUnreachable,
+    UnknownMethod,
     drop_tracebacks,
     reason_of,
 )
@@ -28,6 +29,8 @@ KEEPALIVE = 60.0
 MAX_CONNECTIONS = 8
 MAX_REASON = 1000
 TOO_LARGE = 413
+UNKNOWN_METHOD = 404
+_REFUSALS = {TOO_LARGE: MessageTooLarge, UNKNOWN_METHOD: UnknownMethod}
 REFUSED = "refused the connection"
 # A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
 _RECORD, _RECORD_OVERHEAD = 16384, 22
@@ -63,7 +66,8 @@ class PeerClient:
 
         :raises PeerUnreachable: no usable answer came in time; names address and reason.
         :raises PeerRefused: the peer refused; the message has its reason. It is
-            :exc:`MessageTooLarge` if the peer may take a smaller message.
+            :exc:`MessageTooLarge` if the peer may take a smaller message, and
+            :exc:`UnknownMethod` if its release has no *method*.
         """
         try:
             return await asyncio.wait_for(
@@ -184,8 +188,7 @@ class Exchange:
                 f"{self._address} answered HTTP {status} and no msgpack; is that an ha listener?"
             ) from None
         if status != 200:
-            refusal = MessageTooLarge if status == TOO_LARGE else PeerRefused
-            raise refusal(
+            raise _REFUSALS.get(status, PeerRefused)(
                 f"{self._address} refused {method}: {_printable(content.get('message'), status)}"
             )
         return content

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.common.files import private_dir
 from saltext_ha.common.looks import Looks
+from saltext_ha.config.mapping import NAME
 from saltext_ha.transport import peer_files
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.peer_files import PEERS_DIR, Entry
@@ -88,6 +89,16 @@ class Pins:
         self._refresh()
         unread = {str(self._peers_dir): self._unread} if self._unread else {}
         return MappingProxyType({**self._problems, **unread})
+
+    def damaged(self) -> dict[str, str]:
+        """Masters whose files cannot be read, and why: they are among :meth:`problems`."""
+        # Not the folder: who was pinned before it could not be read still counts.
+        files = ((Path(path), why) for path, why in self.problems().items())
+        return {
+            path.stem: why
+            for path, why in files
+            if path.suffix == ".json" and NAME.fullmatch(path.stem)
+        }
 
     def generation(self) -> int:
         """A number that changes whenever the set of pinned peers may have changed."""

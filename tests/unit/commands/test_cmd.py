@@ -124,6 +124,28 @@ def test_what_came_of_earlier_batches_outlives_an_error(progress: bool) -> None:
     assert "2 minions of later batches were not begun: e, f" in shown
 
 
+def test_what_runs_when_the_engine_ends_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minions that said that they run it neither failed nor returned nothing."""
+    monkeypatch.setattr(cmd_batches, "AGAIN", 0.0)
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "where":
+            return {"ids": ["a", "b"]}
+        if name == "cmd_more":
+            raise EngineUnavailable("the ha engine of this master does not answer")
+        (one,) = payload["tgt"]
+        there = {"missing": {one: "m2"}, "running": {one: "1"}, "jobs": {"m2": "1"}}
+        return {**ANSWER, "test": False, **there, "retcode": 1}
+
+    found = cmd_batches.run(ask, "*", "state.apply", [], {}, batch=1)
+    assert (found["unsure"], found["missing"], found["running"]) == (["a", "b"], {}, {})
+    assert found["unknown"] == {"this master": "the ha engine of this master does not answer"}
+    assert found["retcode"] == 2
+    shown = "\n".join(_minions.cmd(found, Screen()))
+    assert "a: may have run it: what came of it is not known" in shown
+    assert "did not return" not in shown
+
+
 def test_nothing_is_unsure_where_all_batches_were_answered() -> None:
     found = cmd_batches.run(lambda *_: dict(ANSWER), "*", "test.ping", [], {})
     assert (found["unsure"], found["not_begun"]) == ([], [])

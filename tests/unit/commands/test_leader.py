@@ -16,7 +16,7 @@ def leader(**answers: Any) -> dict[str, Any]:
     async def ask(method: str, payload: Any, timeout: float) -> tuple[Any, Any]:
         return answers, {}
 
-    group = SimpleNamespace(name="m1", peers=dict.fromkeys(answers), timeout=1.0, ask=ask)
+    group = SimpleNamespace(name="m1", others=sorted(answers), timeout=1.0, ask=ask)
     own = SimpleNamespace(standing=Leadership("group", "m1", True))
     runs = SimpleNamespace(table=list)
     return asyncio.run(LeaderCommand(group, own, runs, None).leader({}))  # type: ignore[arg-type]

@@ -10,6 +10,9 @@ import pytest
 
 from saltext_ha.commands import past_jobs
 from saltext_ha.commands.past_jobs import PastJobs, merged
+from saltext_ha.minions.job_answers import Answers
+from saltext_ha.output import _jobs
+from saltext_ha.output._text import Screen
 
 JID = "20261124000000000001"
 JOB: dict[str, Any] = {
@@ -36,21 +39,38 @@ class Group:
 
 
 class Jobs:
-    """Minions that run nothing."""
+    """
+    Minions that run nothing.
 
-    def __init__(self) -> None:
+    :ivar asked: which minions were asked, and masters, and how many questions were under way.
+    """
+
+    def __init__(self, silent: str = "") -> None:
         self.here = SimpleNamespace(takes_commands=True)
+        self.masters, self._silent = ["m1", "m2"], silent
+        self.asked: list[tuple[tuple[str, ...], list[str], int]] = []
+        self._under_way = 0
 
-    async def run(self, spec: Any, seconds: float) -> tuple[dict[str, Any], None]:
-        return {}, None
+    async def run(
+        self, spec: Any, seconds: float, masters: list[str], unreached: list[str]
+    ) -> tuple[dict[str, Any], None]:
+        self._under_way += 1
+        await asyncio.sleep(0)
+        self.asked.append((spec.ids, masters, self._under_way))
+        self._under_way -= 1
+        found = {name: Answers(error="timed out" * (name == self._silent)) for name in masters}
+        return found, None
 
 
 class Cache:
-    def __init__(self, job: Any, returned: dict[str, Any]) -> None:
-        self._found = job, returned
+    def __init__(self, job: Any, returned: dict[str, Any], jobs: Any = ()) -> None:
+        self._found, self._jobs = (job, returned), list(jobs)
 
     def job(self, jid: str) -> Any:
         return self._found
+
+    def jobs(self, search: str, limit: int) -> Any:
+        return self._jobs
 
 
 def lookup(job: Any, returned: dict[str, Any], **peers: Any) -> dict[str, Any]:
@@ -117,3 +137,50 @@ def test_what_failed_and_has_no_room_has_failed(monkeypatch: pytest.MonkeyPatch)
     found = lookup(JOB, returned)
     assert found["returned"]["web1"] == {"error": past_jobs.NO_ROOM}
     assert (found["returned"]["web2"], found["failed"], found["retcode"]) == (True, ["web1"], 1)
+
+
+def listed(jobs: Jobs, *minions: list[str]) -> dict[str, Any]:
+    """``ha.jobs``: one job for each list of *minions*, the newest first; nothing was returned."""
+    rows = [
+        {**JOB, "jid": str(int(JID) - age), "minions": ids, "returned": []}
+        for age, ids in enumerate(minions)
+    ]
+    past = PastJobs(Group(), jobs, Cache(None, {}, rows))  # type: ignore[arg-type]
+    return asyncio.run(past.jobs({}))
+
+
+def test_as_many_are_asked_as_can_be_and_the_others_are_told() -> None:
+    """One portion after the other: a master has 32 places for jobs, also for other commands."""
+    jobs = Jobs()
+    newer, older = ([f"{age}{number:04}" for number in range(4200)] for age in "ba")
+    found = listed(jobs, newer, older)
+    assert [len(ids) for ids, _, _ in jobs.asked] == 8 * [1000]
+    assert {under_way for _, _, under_way in jobs.asked} == {1}
+    assert [*jobs.asked[0][0]] == newer[:1000], "those of the newest job first"
+    assert found["notes"] == [
+        "400 minions without a return were not asked whether they still run it: at most 8000 are, "
+        "those of the newest jobs"
+    ]
+    assert found["retcode"] == 2
+    assert found["notes"][0] in "\n".join(_jobs.jobs(found, Screen()))
+
+
+def test_a_master_that_does_not_answer_is_waited_for_once() -> None:
+    jobs = Jobs(silent="m2")
+    found = listed(jobs, [f"web{number}" for number in range(1500)])
+    assert [masters for _, masters, _ in jobs.asked] == [["m1", "m2"], ["m1"]]
+    assert (found["unknown"], found["retcode"]) == ({"m2": "timed out"}, 2)
+
+
+@pytest.mark.parametrize("odd", ["web,1", "../web", "", "web\x07"])
+def test_who_cannot_be_named_is_left_out_of_the_question(odd: str) -> None:
+    """And makes nothing unknown that can be known."""
+    jobs = Jobs()
+    found = listed(jobs, [odd, "web1"], [odd])
+    assert [ids for ids, _, _ in jobs.asked] == [("web1",)]
+    assert [row["state"] for row in found["jobs"]] == ["missing", "unknown"]
+    assert (found["unknown"], found["retcode"], len(found["notes"])) == ({}, 0, 1)
+    assert f"in a list: {odd!r}" in found["notes"][0]
+    looked = lookup({**JOB, "minions": [odd]}, {})
+    assert (looked["missing"], looked["retcode"], looked["notes"]) == ([odd], 1, found["notes"])
+    assert "web" not in odd or "cannot be asked" in "\n".join(_jobs.rest(looked, Screen()))

@@ -1,0 +1,33 @@
+"""The runner's half of ``ha.drain``: says what stays when it is interrupted."""
+
+from __future__ import annotations
+
+from saltext_ha.commands.engine_client import Answer, Ask, say
+from saltext_ha.common.errors import EngineUnavailable
+
+BEFORE = (
+    "from the first move on {0} is drained, and stays so if this is interrupted; "
+    "salt-run ha.rebalance ends that"
+)
+AFTER = "{0} may be drained: salt-run ha.status shows it; salt-run ha.rebalance ends that"
+GOES_ON = "interrupted; the engine of this master goes on moving minions. "
+
+
+def run(ask: Ask, payload: Answer) -> Answer:
+    """
+    The answer of ``ha.drain``; see the runner.
+
+    :param payload: as for the engine; with ``test`` nothing is said.
+    :raises HaError: the engine refused, or does not answer any more.
+    """
+    name = payload["name"]
+    if payload["test"]:
+        return ask("drain", payload)
+    say(BEFORE.format(name))
+    try:
+        return ask("drain", payload)
+    except EngineUnavailable as exc:
+        raise EngineUnavailable(f"{exc}. {AFTER.format(name)}") from None
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C; SIGTERM, of which Salt makes an exit
+        say(GOES_ON + AFTER.format(name))
+        raise

@@ -1,0 +1,108 @@
+"""A master whose pinned file is damaged is a master of the group, and unknown, to every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.engines import Place
+from saltext_ha.output import _status
+from saltext_ha.output._text import Screen
+from tests.engines import in_a_loop, met, places, run
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+
+
+def damage(place: Place, name: str) -> Path:
+    file = place.config.state_dir / "peers" / f"{name}.json"
+    file.write_text("{")
+    return file
+
+
+@in_a_loop
+async def test_it_has_a_row_in_the_status_and_is_not_restarted(tmp_path: Path) -> None:
+    one, two, three = places(tmp_path, "m1", "m2", "m3")
+    async with met(one, two, three):
+        file = damage(one, "m2")
+        status = await run(one, "status")
+        rows = {row["name"]: row for row in status["masters"]}
+        assert list(rows) == ["m1", "m2", "m3"]
+        assert rows["m2"]["state"] == "unknown"
+        assert rows["m2"]["note"].startswith(f"{file}: ")
+        assert "restore it from a backup, or remove it and join again" in rows["m2"]["note"]
+        assert (status["state"], status["retcode"]) == ("degraded", 2)
+        said = [reason for reason in status["reasons"] if str(file) in reason["text"]]
+        assert [reason["about"] for reason in said] == ["m2"], "it is said once"
+        assert str(file) in " ".join(" ".join(_status.status(status, Screen())).split())
+        for test in (True, False):
+            answer = await run(one, "restart_masters", test=test)
+            problems = {row["name"]: row["problem"] for row in answer.get("masters", ())}
+            assert str(file) in (problems["m2"] if test else answer["error"])
+            assert answer["retcode"] == (1 if test else 2)
+
+
+@in_a_loop
+async def test_every_command_that_asks_all_masters_tells_of_it(tmp_path: Path) -> None:
+    api = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
+    one, two = places(tmp_path, "m1", "m2", **api)
+    Path(one.opts["conf_file"]).write_text("interface: 127.0.0.1\n")
+    async with met(one, two) as (m1, _):
+        file = damage(one, "m2")
+        while "m2" in m1.parts.links:
+            await run(one, "peers")
+        for command in ("keys_", "leader", "jobs", "where", "minions", "reachability", "peers"):
+            answer = await run(one, command)
+            assert (str(file) in str(answer), answer["retcode"]) == (True, 2), command
+        leader = await run(one, "leader")
+        assert [row["name"] for row in leader["masters"]] == ["m1", "m2"]
+        for command, arguments in (
+            ("cmd", ("*", "test.ping")),
+            ("drain", ("m2",)),
+            ("rebalance", ()),
+            ("lookup_jid", ("20261124000000000001",)),
+            ("remove_peer", ("m2",)),
+            ("lint", ()),
+        ):
+            answer = await run(one, command, *arguments)
+            assert (str(file) in str(answer), answer["retcode"]) == (True, 2), command
+        balancer = await run(one, "proxy_config", "haproxy")
+        assert {row["name"]: bool(row["unknown"]) for row in balancer["masters"]} == {
+            "m1": False, "m2": True,
+        }  # fmt: skip
+        assert "m2 is left out: it could not be asked" in balancer["text"]
+        assert balancer["retcode"] == 2
+        renewed = await run(one, "renew")
+        assert [note for note in renewed["notes"] if note.startswith("m2 was not told")]
+
+
+@in_a_loop
+async def test_a_file_of_this_masters_own_name_is_no_master(tmp_path: Path) -> None:
+    """As one that was copied here with those of other masters."""
+    one, two = places(tmp_path, "m1", "m2")
+    async with met(one, two):
+        file = damage(one, "m1")
+        status = await run(one, "status")
+        assert [row["name"] for row in status["masters"]] == ["m1", "m2"]
+        assert str(file) not in str(status)
+        for command in ("keys_", "peers"):
+            answer = await run(one, command)
+            assert (str(file) in str(answer), answer["retcode"]) == (False, 0), command
+
+
+@in_a_loop
+async def test_who_leaves_is_told_whom_it_could_not_tell(tmp_path: Path) -> None:
+    one, two, three = places(tmp_path, "m1", "m2", "m3")
+    async with met(one, two, three):
+        damage(one, "m2")
+        plan = await run(one, "leave", test=True)
+        assert "the group of m2, m3" in plan["notes"][0]
+        left = await run(one, "leave")
+        assert left["notes"][:2] == [
+            "left; m3 does not trust this master any more",
+            "m2 was not told (its file here cannot be read): run there salt-run ha.remove_peer m1",
+        ]
+        assert left["retcode"] == 2
+        # It is in no group any more, and no file says otherwise.
+        assert [row["name"] for row in (await run(one, "status"))["masters"]] == ["m1"]
+        assert "in no group" in (await run(one, "leave"))["error"]

@@ -1,0 +1,200 @@
+"""Masters that are drained know it, and so do operators, whatever comes in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine
+from saltext_ha.commands import drain, drain_runner
+from saltext_ha.common.errors import EngineUnavailable, HaError
+from tests.engines import in_a_loop, run, until
+from tests.functional.minions.test_minions import (
+    SECONDS,
+    World,
+    does_not_serve,
+    failover,
+    m1,
+    world,
+)
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+
+
+def is_drained(there: World) -> set[str]:
+    return {name for name, engine in there.engines.items() if engine.parts.health.draining}
+
+
+@contextlib.asynccontextmanager
+async def deaf_to(method: str, engine: Engine) -> AsyncIterator[None]:
+    """*engine* takes no such question meanwhile, as if it had got lost."""
+    handlers = engine.service.listener._handlers
+
+    async def refuse(peer: Any, payload: dict[str, Any]) -> dict[str, Any]:
+        raise HaError("lost on its way")
+
+    before, handlers[method] = handlers[method], refuse
+    yield
+    handlers[method] = before
+
+
+@in_a_loop
+async def test_nobody_is_moved_off_a_master_that_does_not_know_that_it_is_drained(
+    tmp_path: Path,
+) -> None:
+    """Others would move minions to it, and balancers send callers there."""
+    async with world(tmp_path, web1=failover("m2"), db1=failover("m1")) as there:
+        async with deaf_to("draining", there.engines["m2"]):
+            refused = await run(m1(there), "drain", "m2", timeout=5)
+        assert refused["retcode"] == 2
+        assert "nothing was moved: m2 could not be told" in refused["error"]
+        assert "lost on its way" in refused["error"]
+        assert "salt-run ha.rebalance ends that" in refused["error"]
+        assert there.minions["web1"].hears == {"m2"}
+        # A third one need not be told: whoever moves minions asks the drained one.
+        async with deaf_to("draining", there.engines["m2"]):
+            done = await run(m1(there), "drain", "m1", timeout=5)
+        assert ([row["to"] for row in done["moves"]], done["retcode"]) == (["m2"], 0)
+
+
+@in_a_loop
+async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no_minions(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, 3, **{f"web{n}": failover("m1") for n in range(4)}) as there:
+        await run(m1(there), "drain", "m2")
+        async with deaf_to("draining", there.engines["m2"]):
+            spread = await run(m1(there), "rebalance", timeout=5)
+        assert is_drained(there) == {"m2"}
+        assert {row["to"] for row in spread["moves"]} == {"m3"}
+        assert spread["spread"]["m2"] == {"before": 0, "after": 0}
+        assert (list(spread["untold"]), spread["retcode"]) == (["m2"], 2)
+        assert spread["notes"] == [
+            "m2 is left out: it is still drained, as it could not be told that this is over "
+            f"({spread['untold']['m2']}): run ha.rebalance again"
+        ]
+        again = await run(m1(there), "rebalance", timeout=5)
+        assert ({row["to"] for row in again["moves"]}, again["untold"]) == ({"m2"}, {})
+        # Who says that it is not drained need not be told.
+        async with deaf_to("draining", there.engines["m2"]):
+            spread = await run(m1(there), "rebalance")
+        assert (spread["untold"], spread["notes"], spread["retcode"]) == ({}, [], 0)
+        # Neither told nor asked: it may be drained.
+        m2 = there.engines["m2"]
+        async with deaf_to("draining", m2), deaf_to("summary", m2):
+            spread = await run(m1(there), "rebalance")
+        assert (list(spread["untold"]), spread["retcode"]) == (["m2"], 2)
+        assert "m2 could not be told that it is not drained any more" in spread["notes"][1]
+
+
+@in_a_loop
+async def test_who_insists_moves_nobody_to_a_master_that_may_be_drained(tmp_path: Path) -> None:
+    async with world(tmp_path, 3, web1=failover("m1")) as there:
+        for name in ("m2", "m3"):
+            does_not_serve(there.engines[name])
+        async with deaf_to("summary", there.engines["m2"]):
+            there.minions["db1"] = failover("m3")  # m2 is the emptiest
+            done = await run(m1(there), "drain", "m1", force=True, timeout=5)
+        assert [(row["to"], row["moved"]) for row in done["moves"]] == [("m3", True)]
+
+
+@in_a_loop
+async def test_whatever_ends_it_says_that_the_master_stays_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world(tmp_path, web1=failover("m1")) as there:
+        made = there.engines["m2"].made
+
+        async def fails(*_: Any, **__: Any) -> Any:
+            raise HaError("the replica could not be read")
+
+        works = made.bound.minions
+        monkeypatch.setattr(made.bound, "minions", fails)
+        refused = await run(there.engines["m2"].place, "drain", "m1")
+        assert is_drained(there) == {"m1"}
+        assert refused["error"] == (
+            "the replica could not be read. m1 stays drained until salt-run ha.rebalance, or a "
+            "restart of salt-master there"
+        )
+
+        async def is_wrong(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(made.bound, "minions", is_wrong)
+        refused = await run(there.engines["m2"].place, "drain", "m1", force=True)
+        assert "log has the traceback. m1 stays drained until" in refused["error"]
+        assert "a fault of ours" in caplog.text
+        monkeypatch.setattr(made.bound, "minions", fails)
+        # Nothing was marked: nothing is said of it.
+        await run(m1(there), "rebalance")
+        plan = await run(there.engines["m2"].place, "drain", "m1", test=True)
+        assert plan["error"] == "the replica could not be read"
+        assert is_drained(there) == set()
+        monkeypatch.setattr(made.bound, "minions", works)
+
+        there.minions["web1"].stuck = True
+        moving = asyncio.ensure_future(made.commands["drain"]({"name": "m1", "timeout": 100.0}))
+        while "ha.failover" not in there.minions["web1"].asked:
+            await asyncio.sleep(0.02)
+        moving.cancel()
+        with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
+            await moving
+        assert "m1 stays drained until salt-run ha.rebalance" in caplog.text
+
+
+@in_a_loop
+async def test_the_engine_goes_on_without_its_runner(tmp_path: Path) -> None:
+    """As :mod:`.drain_runner` says when it is interrupted."""
+    async with world(tmp_path, web1=failover("m1"), web2=failover("m1")) as there:
+        _, writer = await asyncio.open_unix_connection(str(m1(there).config.control_socket))
+        body = json.dumps({"name": "m1", "batch": 1}).encode()
+        head = f"POST /drain HTTP/1.1\r\nHost: m1\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        web1, web2 = (there.minions[name] for name in ("web1", "web2"))
+        await until(lambda: "ha.failover" in web1.asked, "the first is moved")
+        writer.close()
+        await until(lambda: web2.hears == {"m2"}, "the second is moved as well")
+        assert is_drained(there) == {"m1"}
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_who_interrupts_it_is_told_what_stays(
+    end: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        said.append(capsys.readouterr().err)
+        raise end
+
+    with pytest.raises(end):
+        drain_runner.run(ask, {"name": "m1", "test": False})
+    assert "m1 is drained, and stays so if this is interrupted" in said[0]
+    after = capsys.readouterr().err
+    assert "goes on moving" in after
+    assert "m1 may be drained" in after
+    with pytest.raises(end):
+        drain_runner.run(ask, {"name": "m1", "test": True})
+    assert (said[1], capsys.readouterr().err) == ("", "")
+
+
+def test_an_engine_that_ends_meanwhile_may_have_drained_it() -> None:
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise EngineUnavailable("the ha engine of this master does not answer")
+
+    with pytest.raises(EngineUnavailable, match="m1 may be drained: salt-run"):
+        drain_runner.run(ask, {"name": "m1", "test": False})
