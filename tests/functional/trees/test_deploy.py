@@ -932,8 +932,11 @@ async def test_what_a_tidying_that_was_cut_left_is_removed_later(tmp_path: Path)
     async with running(place):
         await deployed(place)
         left = versions(place) / "versions" / ("a" * 64)
-        left.mkdir()
-        (left / "file").touch()
+        # Made elsewhere: the tidying after the first deployment may still remove things there.
+        made = tmp_path / "left"
+        made.mkdir()
+        (made / "file").touch()
+        made.rename(left)
         left.with_name(f"{'b' * 64}.manifest").touch()
         put(source(place), {"new.sls": "{}"})
         await deployed(place)
