@@ -17,6 +17,7 @@ from saltext_ha.transport import wire
 from saltext_ha.trees import content
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.content import PART, Call, Content
+from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
 from saltext_ha.trees.source import take
 from saltext_ha.trees.store import TreeStore
@@ -50,7 +51,7 @@ def holding(folder: Path, files: dict[str, bytes]) -> tuple[TreeStore, bytes, Ma
 
 def call_of(store: TreeStore, **bent: Callable[[dict[str, Any]], Awaitable[Any] | Any]) -> Call:
     """How that master is asked; of some methods something else is answered."""
-    handlers = Content({"states": store}).for_peers()
+    handlers = Content({"states": TreeDisk(store)}).for_peers()
 
     async def call(method: str, payload: dict[str, Any], timeout: float) -> dict[str, Any]:
         answer = dict(await handlers[method](None, payload))  # type: ignore[arg-type]
@@ -64,7 +65,7 @@ async def fetch(store: TreeStore, version: bytes, manifest: Manifest, **calls: C
     refused: list[str] = []
     staging = store.begin(version, manifest)
     await content.fetch_files(
-        calls, store.tree.name, staging, lambda done, of: None, refused.append
+        calls, TreeDisk(store), staging, lambda done, of: None, refused.append
     )
     store.finish(version, staging)
     return refused
@@ -177,7 +178,7 @@ async def test_only_what_differs_of_a_manifest_is_sent(tmp_path: Path) -> None:
     there.finish(second, staging)
     sent: list[int] = []
     call = call_of(there, tree_manifest=lambda answer: sent.append(len(answer["rows"])) or answer)
-    assert await content.fetch_manifest(call, store, second, first) == changed
+    assert await content.fetch_manifest(call, TreeDisk(store), second, first) == changed
     assert sent == [1]
 
 
@@ -200,7 +201,9 @@ async def test_a_manifest_that_is_not_that_of_the_version(tmp_path: Path, bend: 
     there, version, _ = holding(tmp_path / "m1", {"a": SMALL, "b": SMALL})
     store = store_in(tmp_path / "m2")
     with pytest.raises(InvalidRecord):
-        await content.fetch_manifest(call_of(there, tree_manifest=bend), store, version, b"")
+        await content.fetch_manifest(
+            call_of(there, tree_manifest=bend), TreeDisk(store), version, b""
+        )
     assert outside(tmp_path / "m2") == set()
 
 
@@ -209,7 +212,7 @@ async def test_a_version_that_is_not_there(tmp_path: Path) -> None:
     there, _, _ = holding(tmp_path / "m1", {"a": SMALL})
     store = store_in(tmp_path / "m2")
     with pytest.raises(HaError, match="not here"):
-        await content.fetch_manifest(call_of(there), store, bytes(32), b"")
+        await content.fetch_manifest(call_of(there), TreeDisk(store), bytes(32), b"")
 
 
 @in_a_loop
@@ -232,14 +235,14 @@ async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Pat
         sizes.append(len(wire.pack(answer)))
         return answer
 
-    assert await content.fetch_manifest(watched, here, version, b"") == manifest
+    assert await content.fetch_manifest(watched, TreeDisk(here), version, b"") == manifest
     assert len(sizes) > 2
     assert max(sizes) < wire.MAX_BODY
     # What only the other version has is a list of paths as long.
     base = manifests.version_of({})
     there.finish(base, there.begin(base, {}))
     sizes.clear()
-    assert await content.fetch_manifest(watched, here, base, version) == {}
+    assert await content.fetch_manifest(watched, TreeDisk(here), base, version) == {}
     assert max(sizes) < wire.MAX_BODY
 
 
@@ -279,7 +282,7 @@ async def test_a_manifest_that_lost_more_paths_than_fit_into_a_message(
         pages += 1
         return await (call if theirs == "this release" else older)(method, payload, timeout)
 
-    assert await content.fetch_manifest(counted, here, version, bases.pop()) == changed
+    assert await content.fetch_manifest(counted, TreeDisk(here), version, bases.pop()) == changed
     assert pages > 2
 
 
@@ -311,6 +314,6 @@ async def test_a_manifest_with_more_entries_than_a_tree_may_have(tmp_path: Path)
         return {"base": False, "rows": rows, "removed": [], "more": True}
 
     with pytest.raises(InvalidRecord, match="at most"):
-        await content.fetch_manifest(endless, store, bytes(32), b"")
+        await content.fetch_manifest(endless, TreeDisk(store), bytes(32), b"")
     assert asked == 1 + manifests.MOST_ENTRIES // 50_000
     assert outside(tmp_path / "m2") == set()
