@@ -218,6 +218,7 @@ class Deploy:
             "left_out": sorted(left_out),
             "adopt": foreign(states),
             "unknown": {},
+            "problem": "",
             "retcode": 0,
         }
         if test or not todo:
@@ -231,14 +232,20 @@ class Deploy:
         unknown: dict[str, list[str]] = {}
         for each in todo:
             name, entry = each.tree.name, self._entry_of(each, by, message)
-            register = await self._trees.decide(name, entry, adopted[name])
+            try:
+                register = await self._trees.decide(name, entry, adopted[name])
+            except HaError as exc:
+                if each is todo[0]:
+                    raise
+                answer["problem"] = _stopped([each.tree.name for each in todo], name, exc)
+                break
             shown[name]["number"] = register.entries[0].number
             late = await self._masters.switch(name, register, states.keys(), adopt)
             for master, why in late.items():
                 unknown.setdefault(master, []).append(why)
         answer["unknown"] = {master: "; ".join(why) for master, why in unknown.items()}
         answer["masters"] |= answer["unknown"]
-        answer["retcode"] = 2 if answer["unknown"] else 0
+        answer["retcode"] = 2 if answer["unknown"] or answer["problem"] else 0
         return answer
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
@@ -288,6 +295,13 @@ class Deploy:
             there = ", ".join(peers) or "none"
             raise HaError(f"without: there is no peer {', '.join(strangers)}; peers: {there}")
         return left_out
+
+
+def _stopped(names: list[str], failed: str, why: HaError) -> str:
+    """What a deployment of the trees *names* says that ended at *failed*, after others."""
+    at = names.index(failed)
+    done, rest = ", ".join(names[:at]), ", ".join(names[at:])
+    return f"deployed: {done}; not deployed: {rest}: {why}"
 
 
 def _message(payload: Mapping[str, Any]) -> str:
