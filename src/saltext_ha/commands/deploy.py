@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,13 +18,14 @@ from saltext_ha.commands.tree_states import (
     is_served,
     serves,
 )
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import DiskHangs, HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler import attribution
 from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.disk_work import steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.source import take
 from saltext_ha.trees.stager import Stager
@@ -53,7 +52,7 @@ class Deploy:
         stop: Callable[[], None],
     ) -> None:
         self._group, self._trees, self._stager = group, trees, stager
-        self._states, self._digests, self._stop = states, digests, stop
+        self._states, self._digests, self._step = states, digests, steps(stop)
         self._masters = Masters(group, trees, stager, states)
         self._background = Background("a deployment", "salt-run ha.deployments")
 
@@ -82,11 +81,11 @@ class Deploy:
         remembered = self._digests / tree.name
 
         def read() -> Planned:
-            found = take(folder, tree.ignore, tree.secret, remembered, self._stop)
+            found = take(folder, tree.ignore, tree.secret, remembered, self._step)
             version = manifests.version_of(found.manifest)
             return Planned(tree, version, found.manifest, found.words, found)
 
-        return await asyncio.to_thread(read)
+        return await self._stager.disks[tree.name].reads(read)
 
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         wanted = payload.get("to")
@@ -96,7 +95,8 @@ class Deploy:
             entry = self._entry(tree.name, wanted)
             job.text = f"fetching deployment {entry.number} of {tree.name}"
             await self._stager.stage(tree.name, entry.version)
-            manifest = self._stager.stores[tree.name].manifest(entry.version) or {}
+            disk = self._stager.disks[tree.name]
+            manifest = await disk.work(disk.store.manifest, entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
         return await self._carry_out(planned, payload, job)
@@ -192,18 +192,17 @@ class Deploy:
         names = [each.tree.name for each in planned]
         states = await self._masters.ready(names, left_out, adopt or test)
         there = await self._by_hand(planned, job)
-        rows = await asyncio.to_thread(
-            lambda: [
-                plan_row(
-                    each,
-                    there.get(each.tree.name),
-                    self._stager.stores[each.tree.name],
-                    self._trees.registers[each.tree.name],
-                    states,
-                )
-                for each in planned
-            ]
-        )
+        rows = [
+            await self._stager.disks[each.tree.name].reads(
+                plan_row,
+                each,
+                there.get(each.tree.name),
+                self._stager.stores[each.tree.name],
+                self._trees.registers[each.tree.name],
+                states,
+            )
+            for each in planned
+        ]
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
@@ -219,6 +218,7 @@ class Deploy:
             "left_out": sorted(left_out),
             "adopt": foreign(states),
             "unknown": {},
+            "problem": "",
             "retcode": 0,
         }
         if test or not todo:
@@ -229,13 +229,23 @@ class Deploy:
         await self._masters.check_unmoved(known, states.keys())
         job.text = "switching"
         shown = {row["tree"]: row for row in rows}
+        unknown: dict[str, list[str]] = {}
         for each in todo:
             name, entry = each.tree.name, self._entry_of(each, by, message)
-            register = await self._trees.decide(name, entry, adopted[name])
+            try:
+                register = await self._trees.decide(name, entry, adopted[name])
+            except HaError as exc:
+                if each is todo[0]:
+                    raise
+                answer["problem"] = _stopped([each.tree.name for each in todo], name, exc)
+                break
             shown[name]["number"] = register.entries[0].number
-            answer["unknown"] |= await self._masters.switch(name, register, states.keys(), adopt)
+            late = await self._masters.switch(name, register, states.keys(), adopt)
+            for master, why in late.items():
+                unknown.setdefault(master, []).append(why)
+        answer["unknown"] = {master: "; ".join(why) for master, why in unknown.items()}
         answer["masters"] |= answer["unknown"]
-        answer["retcode"] = 2 if answer["unknown"] else 0
+        answer["retcode"] = 2 if answer["unknown"] or answer["problem"] else 0
         return answer
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
@@ -245,11 +255,15 @@ class Deploy:
         """
         found: dict[str, Planned] = {}
         for tree in (each.tree for each in planned):
-            live, _ = self._stager.stores[tree.name].live()
+            live, _ = self._stager.disks[tree.name].live()
             if live == FOREIGN:
                 job.text = f"reading {tree.live}"
-                with contextlib.suppress(HaError):
+                try:
                     found[tree.name] = await self._read(tree, tree.live)
+                except DiskHangs:
+                    raise
+                except HaError:
+                    pass
         return found
 
     async def _keep(self, there: Planned | None, by: str) -> Entry | None:
@@ -281,6 +295,13 @@ class Deploy:
             there = ", ".join(peers) or "none"
             raise HaError(f"without: there is no peer {', '.join(strangers)}; peers: {there}")
         return left_out
+
+
+def _stopped(names: list[str], failed: str, why: HaError) -> str:
+    """What a deployment of the trees *names* says that ended at *failed*, after others."""
+    at = names.index(failed)
+    done, rest = ", ".join(names[:at]), ", ".join(names[at:])
+    return f"deployed: {done}; not deployed: {rest}: {why}"
 
 
 def _message(payload: Mapping[str, Any]) -> str:

@@ -47,9 +47,8 @@ class Masters:
                 elif state[name].get("live") == FOREIGN and not adopt:
                     problems[master] = str(state[name].get("foreign"))
         if problems:
-            silent = ",".join(sorted(problems.keys() & errors.keys()))
-            hint = f"; without={silent} leaves out {silent}" if silent else ""
-            raise HaError(f"nothing was changed: {_listed(problems)}{hint}")
+            silent = problems.keys() & errors.keys() - {self._group.name}
+            raise HaError(f"nothing was changed: {_listed(problems)}{_without(silent)}")
         return states
 
     async def stage(self, todo: Sequence[Planned], masters: Collection[str], job: Job) -> None:
@@ -78,11 +77,12 @@ class Masters:
             return_exceptions=True,
         )
         problems = [str(one) for one in found if isinstance(one, HaError)]
+        hang = {one.peer for one in found if isinstance(one, _PeerHangs)}
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, HaError):
                 raise one
         if problems:
-            raise HaError(f"nothing was switched: {'; '.join(problems)}")
+            raise HaError(f"nothing was switched: {'; '.join(problems)}{_without(hang)}")
 
     async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
         link = self._group.links.get(peer)
@@ -99,7 +99,8 @@ class Masters:
             if answer.get("state") == STAGED:
                 return
             if answer.get("state") == FAILED:
-                raise HaError(f"{peer}: {name}: {answer.get('why')}")
+                why = f"{peer}: {name}: {answer.get('why')}"
+                raise _PeerHangs(peer, why) if answer.get("hangs") is True else HaError(why)
             said[peer] = f"{peer} {answer.get('done')} of {answer.get('of')}"
             job.text = f"staging {name}: {', '.join(said.values())} new files"
             await asyncio.sleep(PAUSE)
@@ -139,6 +140,20 @@ class Masters:
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
         problems = await asyncio.gather(*works)
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
+
+
+class _PeerHangs(HaError):
+    """The disk of *peer* hangs: the others can be deployed to without it."""
+
+    def __init__(self, peer: str, why: str) -> None:
+        super().__init__(why)
+        self.peer = peer
+
+
+def _without(masters: Iterable[str]) -> str:
+    """The way on without *masters*, which cannot take part."""
+    names = ",".join(sorted(masters))
+    return f"; without={names} leaves out {names}" if names else ""
 
 
 def _listed(problems: Mapping[str, str]) -> str:

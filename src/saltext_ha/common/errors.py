@@ -23,6 +23,7 @@ The errors of this package, in one tree.
     │   └── LeaseGone           the lease there has ended
     ├── PublishingTimedOut      salt-master did not say in time whether it took a job
     ├── StillReading            all files could not be read in the time there was
+    ├── DiskHangs               work on a disk was given up, as nothing moved there
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
 
 The errors of the salt-api pool are a tree of their own (``api/errors.py``): it works without Salt.
@@ -158,6 +159,10 @@ class PublishingTimedOut(HaError):
 
 class StillReading(HaError):
     """The time was too short to read all files; the next attempt goes on from there."""
+
+
+class DiskHangs(HaError):
+    """Work on a disk was given up: nothing moved there for too long."""
 
 
 class EngineUnavailable(HaError):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.service import Service
+
+ENDING = 15.0
+"""Seconds from the signal to the end, even if threads hang on a disk."""
 
 
 def run(opts: Mapping[str, Any], config: HaConfig) -> None:
@@ -31,8 +36,20 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
     async def serve() -> None:
         service = Service(opts, config)
         loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            _end_within(ENDING)
+            service.stop()
+
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, service.stop)
+            loop.add_signal_handler(name, end)
         await service.run()
 
     asyncio.run(serve())
+
+
+def _end_within(seconds: float) -> None:
+    """End this process then, if it still runs: Python waits for its threads, whatever they do."""
+    last = threading.Timer(seconds, os._exit, (1,))
+    last.daemon = True
+    last.start()

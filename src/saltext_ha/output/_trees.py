@@ -32,6 +32,9 @@ def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
         if problem:
             said = shorten(clean(problem), LONGEST_LINE)
             lines.append(f"{screen.paint(clean(name), 'unknown')}: {said}")
+    if data.get("problem"):
+        lines.append(f"{screen.paint('failed', 'error')}: {clean(data['problem'])}")
+        return lines
     serving = [clean(name) for name, why in sorted((data.get("masters") or {}).items()) if not why]
     if any(tree.get("number") for tree in data.get("trees") or []):
         lines.append(f"live on {', '.join(serving) or 'no master'}")

@@ -1084,9 +1084,10 @@ def deploy(*trees: str, **options: Any) -> Answer:
     salt-master that own some of it), ``version``, ``number`` of the deployment, ``files``, ``size``
     in bytes, ``counts`` and some of what was ``added``, ``changed`` and ``removed``, ``diff``
     (lines; none of secret trees), ``edits`` (master → what was changed by hand there),
-    ``conflict``), ``masters`` (name → empty, or why it is not known to serve it), ``left_out``,
-    ``adopt`` (tree → masters with a folder of their own), and ``unknown``. Exit code 2 if it
-    failed, or a master is not known to serve it; else 0.
+    ``conflict``), ``masters`` (name → empty, or why it is not known to serve what was deployed),
+    ``left_out``, ``adopt`` (tree → masters with a folder of their own), ``unknown``, and
+    ``problem`` (empty, or which trees were deployed, which not, and why). Exit code 2 if it failed,
+    or a master is not known to serve it; else 0.
 
     CLI Example:
 

@@ -28,7 +28,8 @@ async def check(tree: Tree, folder: Path) -> None:
     said, code = await _run(tree, folder)
     if code != 0:
         shown = "run it there to see why (the tree is secret)" if tree.secret else said
-        raise HaError(f"check: {tree.check}: exit code {code}: {shown}")
+        mend = "mend the files, or the check"
+        raise HaError(f"check: {tree.check}: exit code {code}; {mend}: {shown}")
 
 
 async def _run(tree: Tree, folder: Path) -> tuple[str, int]:

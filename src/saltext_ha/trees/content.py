@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError
@@ -13,6 +12,7 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.manifest import Manifest, Node
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -31,33 +31,33 @@ Progress = Callable[[int, int], None]
 class Content:
     """Gives peers the content of trees that this master has."""
 
-    def __init__(self, stores: Mapping[str, TreeStore]) -> None:
-        self._stores = stores
+    def __init__(self, disks: Mapping[str, TreeDisk]) -> None:
+        self._disks = disks
 
     def for_peers(self) -> dict[str, Handler]:
         return {"tree_manifest": self._manifest, "tree_parts": self._parts}
 
     async def _manifest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        store, version = self._of(payload)
+        disk, version = self._of(payload)
         base = wire.field(payload, "base", bytes, b"")
         after = wire.field(payload, "after", str, "")
-        return await asyncio.to_thread(_page, store, version, base, after)
+        return await disk.sends(_page, disk.store, version, base, after)
 
     async def _parts(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        store, _ = self._of(payload)
+        disk, _ = self._of(payload)
         wanted = wire.rows(payload.get("wanted"), "wanted", bytes, int)[:MOST_WANTED]
-        return {"parts": await asyncio.to_thread(_read, store, wanted)}
+        return {"parts": await disk.sends(_read, disk.store, wanted)}
 
-    def _of(self, payload: dict[str, Any]) -> tuple[TreeStore, bytes]:
-        return store_of(self._stores, payload), wire.field(payload, "version", bytes, b"")
+    def _of(self, payload: dict[str, Any]) -> tuple[TreeDisk, bytes]:
+        return disk_of(self._disks, payload), wire.field(payload, "version", bytes, b"")
 
 
-def store_of(stores: Mapping[str, TreeStore], payload: Mapping[str, Any]) -> TreeStore:
-    """The store of the tree that a peer names. :raises HaError: there is none."""
+def disk_of(disks: Mapping[str, TreeDisk], payload: Mapping[str, Any]) -> TreeDisk:
+    """The disk of the tree that a peer names. :raises HaError: there is none."""
     name = wire.field(payload, "tree", str)
-    if name not in stores:
+    if name not in disks:
         raise HaError(f"there is no tree {name!r:.40} in  ha: trees:  here")
-    return stores[name]
+    return disks[name]
 
 
 def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
     return parts
 
 
-async def fetch_manifest(peer: Asking, store: TreeStore, version: bytes, base: bytes) -> Manifest:
+async def fetch_manifest(peer: Asking, disk: TreeDisk, version: bytes, base: bytes) -> Manifest:
     """
     Fetch the manifest of *version* from *peer*: its differences from *base*, if both have that.
 
@@ -116,12 +116,12 @@ async def fetch_manifest(peer: Asking, store: TreeStore, version: bytes, base: b
     """
     entries: dict[str, Node] = {}
     after, first = "", True
-    ask = {"tree": store.tree.name, "version": version, "base": base}
+    ask = {"tree": disk.tree.name, "version": version, "base": base}
     while True:
         answer = await peer.call_large("tree_manifest", {**ask, "after": after})
         rows = wire.rows(answer.get("rows"), "manifest", str, str, int, int, bytes)
         if first and answer.get("base") is True:
-            known = await asyncio.to_thread(store.manifest, base)
+            known = await disk.work(disk.store.manifest, base)
             entries = dict(known or {})
             for path in wire.texts(answer, "removed"):
                 entries.pop(path, None)
@@ -141,14 +141,14 @@ async def fetch_manifest(peer: Asking, store: TreeStore, version: bytes, base: b
         manifests.check(entries)
         return manifests.version_of(entries)
 
-    if await asyncio.to_thread(named) != version:
+    if await disk.work(named) != version:
         raise InvalidRecord("a manifest that is not the one of that version")
     return entries
 
 
 async def fetch_files(
     peers: Mapping[str, Asking],
-    tree: str,
+    disk: TreeDisk,
     staging: Staging,
     progress: Progress,
     refused: Callable[[str], None],
@@ -157,7 +157,7 @@ async def fetch_files(
     Fetch all missing files, each from the first peer that has it and answers.
 
     :param peers: by name; they are asked in this order.
-    :param tree: its name. :param refused: takes the name of a peer that sent nonsense.
+    :param refused: takes the name of a peer that sent nonsense.
     :raises HaError: no peer has some of the files; says which were asked, and why not.
     """
     left = dict.fromkeys(staging.missing)
@@ -167,7 +167,7 @@ async def fetch_files(
         while left:
             progress(of - len(left), of)
             try:
-                got = await _fetch_some(peer, tree, staging, left)
+                got = await _fetch_some(peer, disk, staging, left)
             except PeerError as exc:
                 troubles[name] = str(exc)
                 break
@@ -185,8 +185,18 @@ async def fetch_files(
         raise HaError(f"{len(left)} files could not be fetched, {path} among them: {why}")
 
 
-async def _fetch_some(peer: Asking, tree: str, staging: Staging, left: dict[bytes, None]) -> bool:
+async def _fetch_some(
+    peer: Asking, disk: TreeDisk, staging: Staging, left: dict[bytes, None]
+) -> bool:
     """Fetch as much of the files *left* as fits into a message; returns whether anything came."""
+    wanted = await disk.work(_wanted, staging, left)
+    answer = await peer.call_large("tree_parts", {"tree": disk.tree.name, "wanted": wanted})
+    parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
+    return await disk.work(_take, staging, left, dict(map(tuple, wanted)), parts)
+
+
+def _wanted(staging: Staging, left: Iterable[bytes]) -> list[list[Any]]:
+    """What to ask for in one message: contents, and how much of each is here."""
     wanted: list[list[Any]] = []
     room = MOST
     for digest in left:
@@ -195,9 +205,7 @@ async def _fetch_some(peer: Asking, tree: str, staging: Staging, left: dict[byte
         room -= min(PART, staging.size(digest) - have)
         if room <= 0 or len(wanted) == MOST_WANTED:
             break
-    answer = await peer.call_large("tree_parts", {"tree": tree, "wanted": wanted})
-    parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
-    return await asyncio.to_thread(_take, staging, left, dict(map(tuple, wanted)), parts)
+    return wanted
 
 
 def _take(

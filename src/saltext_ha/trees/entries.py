@@ -52,14 +52,21 @@ def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, 
     return stat.S_ISLNK(status.st_mode) and os.fsencode(os.readlink(top / path)) == node.what
 
 
-def edits(top: Path, manifest: Manifest, marks: Mapping[str, Mark]) -> Changes:
+def edits(
+    top: Path,
+    manifest: Manifest,
+    marks: Mapping[str, Mark],
+    step: Callable[[], None] = lambda: None,
+) -> Changes:
     """
     The changes by hand in the folder *top*, where *manifest* was put; without what Python compiled.
 
+    :param step: called for each entry.
     :raises OSError: the folder cannot be read.
     """
 
     def compiled(path: str, name: str) -> bool:
+        step()
         # What another user's Python has left cannot be removed with the version: it is shown.
         ours = name == COMPILED and path not in manifest
         return ours and os.access(f"{top}/{path}", os.W_OK | os.X_OK, effective_ids=True)

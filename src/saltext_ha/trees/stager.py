@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
-from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
 from saltext_ha.sync.line import Asking
@@ -19,6 +19,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Content
+from saltext_ha.trees.disk_work import LIMIT, TreeDisk, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
@@ -55,6 +56,7 @@ class Stager:
     :param links: to the peers, by name.
     :param refused: takes what was refused, and the name of the peer.
     :param stop: raises to end long work.
+    :param limit: seconds without a step after which work on a disk is given up.
     :ivar deployed: takes a tree; returns the versions of it that registers name. Set by
         :class:`.Trees`, which has these.
     """
@@ -65,11 +67,12 @@ class Stager:
         links: Mapping[str, Link],
         refused: Callable[[str, str], None],
         stop: Callable[[], None],
+        limit: float = LIMIT,
     ) -> None:
-        self.stores = {tree.name: TreeStore(tree, stop) for tree in trees}
-        self.locks = {name: asyncio.Lock() for name in self.stores}
+        self.stores = {tree.name: TreeStore(tree, steps(stop)) for tree in trees}
+        self.disks = {name: TreeDisk(store, limit) for name, store in self.stores.items()}
         self._links, self._refused = links, refused
-        self._content = Content(self.stores)
+        self._content = Content(self.disks)
         self._work: dict[tuple[str, bytes], _Work] = {}
         self.deployed: Callable[[str], set[bytes]] = lambda name: set()
         self._checked: dict[str, list[bytes]] = {name: [] for name in self.stores}
@@ -93,13 +96,17 @@ class Stager:
         For each tree: ``live`` (linked, free, foreign), ``version`` (the one served), ``foreign``
         (what to do about that), ``obstacle`` (why no version can be served there), ``edited`` (how
         many paths were changed by hand there), ``edits`` (the first of these paths).
+
+        :raises HaError: a folder cannot be looked at, or a look at it does not end.
         """
-        states = {}
-        for name in names:
-            if store := self.stores.get(name):
-                async with _explained(store.tree):
-                    states[name] = await asyncio.to_thread(_state_of, store)
-        return states
+
+        async def look(disk: TreeDisk) -> dict[str, Any]:
+            async with _explained(disk.tree):
+                return await disk.looks(_state_of, disk.store)
+
+        disks = [self.disks[name] for name in names if name in self.disks]
+        states = await asyncio.gather(*map(look, disks))
+        return {disk.tree.name: state for disk, state in zip(disks, states, strict=True)}
 
     def verified(self, name: str) -> set[bytes]:
         """Versions of a tree that were verified and not served since: some may be served soon."""
@@ -134,7 +141,7 @@ class Stager:
     # -- for a peer that deploys
 
     async def _stage(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        name = content.store_of(self.stores, payload).tree.name
+        name = content.disk_of(self.disks, payload).tree.name
         version = wire.field(payload, "version", bytes)
         again = wire.field(payload, "begin", bool, False)
         work = self._work.get((name, version))
@@ -151,7 +158,7 @@ class Stager:
         exc = work.task.exception()
         if exc is None:
             return {"state": STAGED}
-        return {"state": FAILED, "why": reason_of(exc)}
+        return {"state": FAILED, "why": reason_of(exc), "hangs": isinstance(exc, DiskHangs)}
 
     async def _stage_and_check(self, name: str, version: bytes, first: str, work: _Work) -> None:
         await self.stage(name, version, first, work.progress)
@@ -172,33 +179,31 @@ class Stager:
         :param first: the peer to ask first.
         :raises HaError: the version could not be fetched, or put together, or could not be served.
         """
-        async with self._staging(name) as store:
-            await asyncio.to_thread(store.place.check)
-            if not await asyncio.to_thread(_is_sound, store, version):
-                await self._fetch(store, version, first, progress)
+        async with self._staging(name) as disk:
+            await disk.work(disk.store.place.check)
+            if not await disk.work(_is_sound, disk.store, version):
+                await self._fetch(disk, version, first, progress)
             self._note(name, version)
 
     async def _fetch(
-        self, store: TreeStore, version: bytes, first: str, progress: content.Progress
+        self, disk: TreeDisk, version: bytes, first: str, progress: content.Progress
     ) -> None:
-        peers = self._asked(first)
-        manifest = await self._manifest(peers, store, version)
-        staging = await asyncio.to_thread(
-            store.begin, version, manifest, self.in_use(store.tree.name)
-        )
-        await content.fetch_files(peers, store.tree.name, staging, progress, self.refuse)
-        await asyncio.to_thread(store.finish, version, staging)
+        store, peers = disk.store, self._asked(first)
+        manifest = await self._manifest(peers, disk, version)
+        staging = await disk.work(store.begin, version, manifest, self.in_use(disk.tree.name))
+        await content.fetch_files(peers, disk, staging, progress, self.refuse)
+        await disk.work(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
-    async def _staging(self, name: str) -> AsyncIterator[TreeStore]:
+    async def _staging(self, name: str) -> AsyncIterator[TreeDisk]:
         """One at a time. When the disk is full, what was fetched in vain is removed."""
-        store = self.stores[name]
-        async with self.locks[name], _explained(store.tree):
+        disk = self.disks[name]
+        async with disk.lock, _explained(disk.tree):
             try:
-                yield store
+                yield disk
             except OSError as exc:
                 if exc.errno in FULL:
-                    await asyncio.to_thread(store.clear_staging)
+                    await disk.work(disk.store.clear_staging)
                 raise
 
     def _asked(self, first: str) -> dict[str, Asking]:
@@ -206,15 +211,17 @@ class Stager:
         return {name: link.line for name, link in links if link.up or name == first}
 
     async def _manifest(
-        self, peers: Mapping[str, Asking], store: TreeStore, version: bytes
+        self, peers: Mapping[str, Asking], disk: TreeDisk, version: bytes
     ) -> Manifest:
-        here = await asyncio.to_thread(store.manifest, version)
+        here = await disk.work(disk.store.manifest, version)
         if here is not None:
             return here
-        base, why = store.live()[1] or b"", []
+        base, why = disk.live()[1] or b"", []
         for name, peer in peers.items():
             try:
-                return await content.fetch_manifest(peer, store, version, base)
+                return await content.fetch_manifest(peer, disk, version, base)
+            except DiskHangs:
+                raise
             except InvalidRecord as exc:
                 why.append(f"{name}: {exc}")
                 self.refuse(name)
@@ -244,9 +251,9 @@ class Stager:
             progress(of, of)
             store.finish(version, staging)
 
-        async with self._staging(name):
+        async with self._staging(name) as disk:
             in_use = self.in_use(name)
-            await asyncio.to_thread(work)
+            await disk.work(work)
             self._note(name, version)
 
     async def check(self, name: str, version: bytes) -> None:
@@ -258,13 +265,13 @@ class Stager:
         if not self.stores[name].tree.check:
             return
         try:
-            await self._check(self.stores[name], version)
+            await self._check(self.disks[name], version)
         except BaseException:  # also when the engine stops
             self._forget(name, version)
             raise
 
-    async def _check(self, store: TreeStore, version: bytes) -> None:
-        tree, why = store.tree, ""
+    async def _check(self, disk: TreeDisk, version: bytes) -> None:
+        tree, store, why = disk.tree, disk.store, ""
         uses = self._checked[tree.name]
         uses.append(version)
         try:
@@ -273,11 +280,11 @@ class Stager:
             except HaError as exc:
                 why = str(exc)
             async with _explained(tree):  # it was sound when it was staged
-                changed = await asyncio.to_thread(_changed, store, version)
+                changed = await disk.work(_changed, store, version)
         finally:
             uses.remove(version)
         if changed:
-            await self._take_out(store, version)
+            await self._take_out(disk, version)
         if changed and not why:
             why = (
                 f"check: {tree.check}: it changed the version that it checked: {changed}; let it "
@@ -286,11 +293,11 @@ class Stager:
         if why:
             raise HaError(why)
 
-    async def _take_out(self, store: TreeStore, version: bytes) -> None:
+    async def _take_out(self, disk: TreeDisk, version: bytes) -> None:
         """Remove a version that its check has changed, unless it is in use."""
-        async with self.locks[store.tree.name], _explained(store.tree):
-            if version not in self.in_use(store.tree.name):
-                await asyncio.to_thread(store.take_out, version)
+        async with disk.lock, _explained(disk.tree):
+            if version not in self.in_use(disk.tree.name):
+                await disk.work(disk.store.take_out, version)
 
 
 @contextlib.asynccontextmanager

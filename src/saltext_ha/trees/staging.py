@@ -202,14 +202,17 @@ class Staging:
             if stat.S_IMODE(os.lstat(full).st_mode) != bits:
                 os.chmod(full, bits)
                 self._touched.add(path)
+            self._stop()
         touched = self._touched & wanted.keys()
         if len(self._new) + len(touched) > FEW:
             sync_file_system(self.folder)
             return
         for file in (*beside, *(self.folder / path for path in self._new)):
             _sync_file(file)
+            self._stop()
         for path in touched:
             sync_dir(self.folder / path)
+            self._stop()
 
 
 def _sync_file(path: Path) -> None:

@@ -20,14 +20,13 @@ of a version that is no longer kept. The next deployment then only exchanges wha
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import os
 import re
 import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgpack
@@ -42,6 +41,7 @@ from saltext_ha.trees.entries import Mark, Marks
 from saltext_ha.trees.live_path import NEXT, VERSIONS, LivePath, exchange
 from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
 from saltext_ha.trees.pristine import Pristine
+from saltext_ha.trees.room import make_room
 from saltext_ha.trees.staging import Parts, Staging
 
 ENDS = (".manifest", ".marks")
@@ -115,7 +115,7 @@ class TreeStore:
         manifest = self.manifest(version)
         if manifest is None:
             return Changes([], [], [])
-        return entries.edits(self.path_of(version), manifest, self._marks(version))
+        return entries.edits(self.path_of(version), manifest, self._marks(version), self._stop)
 
     def holders(self, digests: Iterable[bytes]) -> Iterator[Path | None]:
         """For each of *digests*, a file here with that content, judged without reading it."""
@@ -178,8 +178,9 @@ class TreeStore:
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
-        removable = set() if in_use is None else {*self.versions()} - {*in_use, version, live}
-        self._make_room(staging, removable)
+        needless = set() if in_use is None else {*self.versions()} - {*in_use, version, live}
+        removable = (partial(self.take_out, v) for v in needless if not any(self.edits(v)))
+        make_room(self._staging, staging, removable, self._pristine)
         for digest in self._pristine.digests & staging.missing.keys():
             self._restore(staging, digest)
         return staging
@@ -208,37 +209,6 @@ class TreeStore:
         for path in _in(self.parts.folder):
             if path.name not in wanted:
                 _remove(path)
-
-    def _make_room(self, staging: Staging, removable: Iterable[bytes]) -> None:
-        """
-        Have room for what is missing: remove versions that are in no use, then copies that others
-        need, until it fits.
-
-        :raises OSError: ENOSPC, before the disk is filled by a part of the version.
-        """
-        needed = staging.needed()
-        for version in removable:
-            if needed > self._free() and not any(self.edits(version)):
-                self.take_out(version)
-        if needed > self._free():
-            self._drop_copies(needed, staging.missing.keys())
-        if needed > (free := self._free()):
-            words = f"new files need {_megabytes(needed)}, and {_megabytes(free)} are free"
-            raise OSError(errno.ENOSPC, words, str(self.tree.folder))
-
-    def _drop_copies(self, needed: int, missing: Collection[bytes]) -> None:
-        """Drop the largest copies until *needed* bytes are free, if they can be."""
-        sizes = self._pristine.sizes()
-        # A copy of what is missing may be the last: it is not dropped.
-        droppable = sorted(sizes.keys() - missing, key=sizes.__getitem__)
-        if needed > self._free() + sum(map(sizes.__getitem__, droppable)):
-            return
-        while droppable and needed > self._free():  # clones free nothing
-            self._pristine.forget(droppable.pop())
-
-    def _free(self) -> int:
-        there = os.statvfs(self._staging)
-        return there.f_bavail * there.f_frsize
 
     def _save_fetched(self, folder: Path, manifest: Manifest) -> None:
         """Save whole files that a cut attempt has fetched: those that no other version has."""
@@ -434,10 +404,6 @@ class TreeStore:
             return False
         mark = self._marks(version).get(path)
         return node is not None and entries.is_as_put(node, status, mark, top, path)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
 
 
 def _in(folder: Path) -> list[Path]:

@@ -13,7 +13,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.common.errors import (
+    DiskHangs,
+    HaError,
+    InvalidRecord,
+    PeerError,
+    PeerRefused,
+    reason_of,
+)
 from saltext_ha.common.fail_points import point
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.deployments import HERE
@@ -26,7 +33,7 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import register_rows
-from saltext_ha.trees.content import store_of
+from saltext_ha.trees.content import disk_of
 from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.stager import Stager
 
@@ -60,7 +67,7 @@ class Trees:
         cachedir: Path,
         interval: float,
     ) -> None:
-        self._stager, self._stores = stager, stager.stores
+        self._stager, self._disks = stager, stager.disks
         self._core, self._links, self._announce = core, links, announce
         self._vouching = vouching
         self._lists, self._interval = cachedir / "file_lists" / "roots", interval
@@ -76,9 +83,9 @@ class Trees:
         self._lacking: dict[str, list[bytes]] = {}
         """Tree → contents that are still to be copied, while they are."""
         self._troubles: dict[str, str] = {}
-        """Peer → why this master does not take what it says."""
+        """Peer → the note on what it says, or does not say."""
         stager.deployed = self._deployed
-        self.registers = {name: self._stored(name) for name in self._stores}
+        self.registers = {name: self._stored(name) for name in self._disks}
 
     def _stored(self, name: str) -> Register:
         body = self._core.replica.trees.all().get(name)
@@ -91,7 +98,7 @@ class Trees:
 
     def behind(self) -> str:
         """Why this master does not serve the current versions, or does not know; empty: it does."""
-        if not self._stores:
+        if not self._disks:
             return ""
         if not self._met:
             # Down is an answer, too: a master must serve when it is the only one left.
@@ -104,13 +111,18 @@ class Trees:
                 others = ", ".join(sorted(unasked))
                 return f"trees are not yet compared with {others} since its start"
             self._met = True
-        return next((why for name in self._stores if (why := self.lag(name))), "")
+        return next((why for name in self._disks if (why := self.lag(name))), "")
 
     def lag(self, name: str) -> str:
         """Why this master does not serve the current version of a tree; empty: it does."""
         current = self.registers[name].current
-        if current is None or self._stores[name].live() == (LINKED, current.version):
+        if current is None:
             return ""
+        try:
+            if self._disks[name].live() == (LINKED, current.version):
+                return ""
+        except HaError as exc:
+            return f"tree {name}: {exc}"
         why = self._late.get(name) or "it is being fetched"
         return f"tree {name}: deployment {current.entry.number} is not served here yet: {why}"
 
@@ -125,8 +137,7 @@ class Trees:
             if register.conflict:
                 yield conflict(name, register)
             yield self.lag(name)
-        for name, why in self._troubles.items():
-            yield f"trees: what {name} says is not taken: {why}"
+        yield from self._troubles.values()
 
     async def _registers(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         have = wire.field(payload, "have", dict)
@@ -140,7 +151,7 @@ class Trees:
         return self._vouching.of({node for each in registers for node, _ in each.context})
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        name = store_of(self._stores, payload).tree.name
+        name = disk_of(self._disks, payload).tree.name
         register = register_rows.from_rows(payload.get("register"))
         await self.learn({name: register}, payload.get("vouched"), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))
@@ -216,28 +227,33 @@ class Trees:
 
     async def run(self) -> None:
         """Look again and again while the engine runs."""
-        for store in self._stores.values():
-            with contextlib.suppress(OSError):  # staging meets the same error, and says so
-                await asyncio.to_thread(store.close)
+        for disk in self._disks.values():
+            with contextlib.suppress(OSError, DiskHangs):  # staging meets it too, and says so
+                await disk.looks(disk.store.close)
         tidied = False
-        while self._stores:
+        while self._disks:
             self._wake.clear()
             await self.look()
             if not tidied and not self.behind():  # before, versions here may still be needed
                 tidied = True
-                for name, store in self._stores.items():
-                    # Deployments that nobody here knows of: replica.db may come back.
-                    lost = self.registers[name].current is None and store.live()[0] == LINKED
-                    if not lost:
+                for name in self._disks:
+                    if not self._is_lost(name):
                         self._core.start(self._tidy(name))
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 
+    def _is_lost(self, name: str) -> bool:
+        """Whether nobody here knows of deployments that were made: replica.db may come back."""
+        try:
+            return self.registers[name].current is None and self._disks[name].live()[0] == LINKED
+        except HaError:
+            return True
+
     async def look(self) -> None:
         """One round: ask all peers, and serve the current versions."""
         await self.compare()
-        for name in self._stores:
-            await self.settle(name)
+        # The disk of one may hang.
+        await asyncio.gather(*map(self.settle, self._disks))
 
     async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
         """
@@ -268,40 +284,51 @@ class Trees:
                 for tree in self.registers.keys() & told.keys()
             }
             await self.learn(registers, answer.get("vouched"), name)
-        except PeerError as exc:
-            # A release without trees refuses; it has no registers.
+        except PeerRefused as exc:
+            # It may be of a release without trees, and must keep nobody from serving.
             self._asked.add(name)
+            return self._trouble(name, f"{name} does not say what is current there", exc)
+        except PeerError as exc:  # its link tells of it
             return str(exc)
         except (HaError, OSError) as exc:
             # Nonsense, or our own disk is full: ask it again in the next round.
-            why = reason_of(exc)
             if isinstance(exc, InvalidRecord):
                 self._stager.refuse(name)
-            if self._troubles.get(name) != why:
-                log.warning("ha trees: what %s says is not taken: %s", name, why)
-            self._troubles[name] = why
-            return why
+            return self._trouble(name, f"what {name} says is not taken", exc)
         self._troubles.pop(name, None)
         self._asked.add(name)
         return ""
 
+    def _trouble(self, name: str, what: str, exc: Exception) -> str:
+        """Note what is the matter with a peer; returns why."""
+        why = reason_of(exc)
+        text = f"trees: {what}: {why}"
+        if self._troubles.get(name) != text:
+            log.warning("ha %s", text)
+        self._troubles[name] = text
+        return why
+
     async def settle(self, name: str, adopt: bool = False) -> None:
         """Serve the current version of a tree; fetch it first if it is not here."""
         current = self.registers[name].current
-        store = self._stores[name]
-        if current is None or store.live() == (LINKED, current.version):
+        disk, store = self._disks[name], self._disks[name].store
+        if current is None:
             self._late.pop(name, None)
             return
         try:
-            if store.live()[0] == FOREIGN and not adopt:
+            live = disk.live()
+            if live == (LINKED, current.version):
+                self._late.pop(name, None)
+                return
+            if live[0] == FOREIGN and not adopt:
                 raise HaError(store.place.foreign())
             verified = current.version in self._stager.verified(name)
-            if not verified or not store.manifest(current.version):
+            if not verified or not await disk.work(store.manifest, current.version):
                 await self._stager.stage(name, current.version)
-            async with self._stager.locks[name]:
-                if store.live() == (LINKED, current.version):
+            async with disk.lock:
+                if disk.live() == (LINKED, current.version):
                     return  # two tasks noticed at once
-                await asyncio.to_thread(store.switch, current.version, adopt)
+                await disk.work(store.switch, current.version, adopt)
         except (HaError, OSError) as exc:
             why = reason_of(exc)
             if self._late.get(name) != why:
@@ -329,17 +356,17 @@ class Trees:
 
     async def _tidy(self, name: str) -> None:
         """Remove versions that no rollback can go back to any more, and copy contents of others."""
-        store, lock = self._stores[name], self._stager.locks[name]
+        disk, store = self._disks[name], self._disks[name].store
         try:  # what fails is tried again after the next deployment
-            async with lock:  # by then, staging under way has verified its version
-                await asyncio.to_thread(store.keep, self._kept(name))
-                lacking = await asyncio.to_thread(store.lacking, self._kept(name))
+            async with disk.lock:  # by then, staging under way has verified its version
+                await disk.work(store.keep, self._kept(name))
+                lacking = await disk.work(store.lacking, self._kept(name))
             under_way = name in self._lacking
             self._lacking[name] = lacking
             if not under_way:
                 await self._preserve(name)
             self._untidy.pop(name, None)
-        except OSError as exc:
+        except (OSError, DiskHangs) as exc:
             why = reason_of(exc)
             if self._untidy.get(name) != why:
                 log.warning("ha trees: %s: old versions are not tidied or copied: %s", name, why)
@@ -351,8 +378,9 @@ class Trees:
         """Copy contents until none is lacking; later deployments exchange the list."""
         try:
             while self._lacking[name]:
-                async with self._stager.locks[name]:  # a deployment waits for one step at most
-                    await asyncio.to_thread(self._stores[name].preserve, self._lacking[name])
+                disk = self._disks[name]
+                async with disk.lock:  # a deployment waits for one step at most
+                    await disk.work(disk.store.preserve, self._lacking[name])
                 if self._lacking[name]:
                     await asyncio.sleep(BREATH)
         finally:

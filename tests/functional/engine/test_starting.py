@@ -217,7 +217,7 @@ async def test_a_lost_replica_waits_for_a_peer_whose_file_is_damaged(
         monkeypatch.setattr(engine.parts.rebuilding, "rebuild", counted)
         await until(lambda: len(turns) > 2, "it was tried")
         assert engine.parts.core.mode.lost
-            assert "m2.json" in str((await engine.made.status.status({}))["masters"])
+        assert "m2.json" in str((await engine.made.status.status({}))["masters"])
 
 
 @in_a_loop

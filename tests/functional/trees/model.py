@@ -40,6 +40,7 @@ from saltext_ha.transport import identity, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
+from saltext_ha.trees import disk_work
 from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import TreeStore
@@ -145,7 +146,8 @@ class Engine:
             self.core = core.Core(keeper, lambda records: None)
         self.ways = {name: Way(self, name) for name in NAMES if name != master.name}
         links = cast("dict[str, Link]", self.ways)
-        self.stager = Stager([master.tree], links, lambda *_: None, lambda: None)
+        with patch.object(disk_work, "ThreadPoolExecutor", Inline):
+            self.stager = Stager([master.tree], links, lambda *_: None, lambda: None)
         self.trees = Trees(
             self.stager,
             self.core,

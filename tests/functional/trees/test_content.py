@@ -17,6 +17,7 @@ from saltext_ha.transport import wire
 from saltext_ha.trees import content
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.content import PART, Content
+from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
 from saltext_ha.trees.source import take
 from saltext_ha.trees.store import TreeStore
@@ -53,7 +54,7 @@ def peer_of(
     store: TreeStore, **bent: Callable[[dict[str, Any]], Awaitable[Any] | Any]
 ) -> Answering:
     """That master as a peer; of some methods something else is answered."""
-    handlers = Content({"states": store}).for_peers()
+    handlers = Content({"states": TreeDisk(store)}).for_peers()
 
     @Answering
     async def peer(method: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ async def fetch(
     refused: list[str] = []
     staging = store.begin(version, manifest)
     await content.fetch_files(
-        peers, store.tree.name, staging, lambda done, of: None, refused.append
+        peers, TreeDisk(store), staging, lambda done, of: None, refused.append
     )
     store.finish(version, staging)
     return refused
@@ -184,7 +185,7 @@ async def test_only_what_differs_of_a_manifest_is_sent(tmp_path: Path) -> None:
     there.finish(second, staging)
     sent: list[int] = []
     peer = peer_of(there, tree_manifest=lambda answer: sent.append(len(answer["rows"])) or answer)
-    assert await content.fetch_manifest(peer, store, second, first) == changed
+    assert await content.fetch_manifest(peer, TreeDisk(store), second, first) == changed
     assert sent == [1]
 
 
@@ -207,7 +208,9 @@ async def test_a_manifest_that_is_not_that_of_the_version(tmp_path: Path, bend: 
     there, version, _ = holding(tmp_path / "m1", {"a": SMALL, "b": SMALL})
     store = store_in(tmp_path / "m2")
     with pytest.raises(InvalidRecord):
-        await content.fetch_manifest(peer_of(there, tree_manifest=bend), store, version, b"")
+        await content.fetch_manifest(
+            peer_of(there, tree_manifest=bend), TreeDisk(store), version, b""
+        )
     assert outside(tmp_path / "m2") == set()
 
 
@@ -216,7 +219,7 @@ async def test_a_version_that_is_not_there(tmp_path: Path) -> None:
     there, _, _ = holding(tmp_path / "m1", {"a": SMALL})
     store = store_in(tmp_path / "m2")
     with pytest.raises(HaError, match="not here"):
-        await content.fetch_manifest(peer_of(there), store, bytes(32), b"")
+        await content.fetch_manifest(peer_of(there), TreeDisk(store), bytes(32), b"")
 
 
 @in_a_loop
@@ -240,14 +243,14 @@ async def test_a_manifest_of_long_paths_comes_in_messages_that_fit(tmp_path: Pat
         sizes.append(len(wire.pack(answer)))
         return answer
 
-    assert await content.fetch_manifest(watched, here, version, b"") == manifest
+    assert await content.fetch_manifest(watched, TreeDisk(here), version, b"") == manifest
     assert len(sizes) > 2
     assert max(sizes) < wire.MAX_BODY
     # What only the other version has is a list of paths as long.
     base = manifests.version_of({})
     there.finish(base, there.begin(base, {}))
     sizes.clear()
-    assert await content.fetch_manifest(watched, here, base, version) == {}
+    assert await content.fetch_manifest(watched, TreeDisk(here), base, version) == {}
     assert max(sizes) < wire.MAX_BODY
 
 
@@ -289,7 +292,7 @@ async def test_a_manifest_that_lost_more_paths_than_fit_into_a_message(
         pages += 1
         return await (peer if theirs == "this release" else older).answer(method, payload)
 
-    assert await content.fetch_manifest(counted, here, version, bases.pop()) == changed
+    assert await content.fetch_manifest(counted, TreeDisk(here), version, bases.pop()) == changed
     assert pages > 2
 
 
@@ -322,6 +325,6 @@ async def test_a_manifest_with_more_entries_than_a_tree_may_have(tmp_path: Path)
         return {"base": False, "rows": rows, "removed": [], "more": True}
 
     with pytest.raises(InvalidRecord, match="at most"):
-        await content.fetch_manifest(endless, store, bytes(32), b"")
+        await content.fetch_manifest(endless, TreeDisk(store), bytes(32), b"")
     assert asked == 1 + manifests.MOST_ENTRIES // 50_000
     assert outside(tmp_path / "m2") == set()

@@ -330,6 +330,8 @@ async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path, wher
         assert failed["retcode"] == 2
         for words in (f"{where}: states: check", "no good", "exit code 3", "nothing was switched"):
             assert words in failed["error"]
+        assert "; mend the files, or the check" in failed["error"]
+        assert "without=" not in failed["error"]  # that would go around the check
         assert served(two[0]) == served(two[1]) == {"top.sls": "good"}
 
 
@@ -379,7 +381,7 @@ async def test_a_check_has_ended_though_its_output_is_still_open(
     put(source(place), STATES)
     async with running(place):
         failed = await asyncio.wait_for(run(place, "deploy"), 30)
-    assert failed["error"].endswith("exit code 3: well")
+    assert failed["error"].endswith("exit code 3; mend the files, or the check: well")
     if setsid:  # nobody knows any more who has started it
         os.kill(int(pid.read_text()), signal.SIGKILL)
     await until(lambda: gone(pid), "what it left behind is ended")
@@ -933,8 +935,11 @@ async def test_what_a_tidying_that_was_cut_left_is_removed_later(tmp_path: Path)
     async with running(place):
         await deployed(place)
         left = versions(place) / "versions" / ("a" * 64)
-        left.mkdir()
-        (left / "file").touch()
+        # Made elsewhere: the tidying after the first deployment may still remove things there.
+        made = tmp_path / "left"
+        made.mkdir()
+        (made / "file").touch()
+        made.rename(left)
         left.with_name(f"{'b' * 64}.manifest").touch()
         put(source(place), {"new.sls": "{}"})
         await deployed(place)

@@ -1,0 +1,149 @@
+"""
+Work on the disk of a tree, in threads beside the event loop. A disk may hang: then nobody waits for
+it without end, and each kind of work keeps one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from saltext_ha.common.errors import DiskHangs, HaError, reason_of
+from saltext_ha.common.files import as_text
+from saltext_ha.common.looks import Looks
+from saltext_ha.trees.store import TreeStore
+
+T = TypeVar("T")
+
+LIMIT = 600.0
+"""Seconds in which nothing moves, after which work of a deployment is given up."""
+LOOKING = 20.0
+"""The same of work that only reads. Peers wait for it, for 30 s (``sync/group.py``)."""
+
+
+class DiskWork:
+    """
+    Does one piece of work after another, in one thread.
+
+    :param where: what it works on, for people.
+    :param limit: seconds without a step after which a piece is given up.
+    """
+
+    def __init__(self, where: str, limit: float) -> None:
+        self.limit = limit
+        self._where = where
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-tree")
+        self._under_way: set[Future[Any]] = set()
+        self._moved = 0.0
+        """When a piece last took a step, or began."""
+
+    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
+        """
+        The result of *work*. It may wait for the pieces before it, as long as these go on.
+
+        :raises DiskHangs: no step was taken for ``limit`` seconds. The work goes on up to its next
+            step, if the disk ever lets it; until then, others are refused at once.
+        """
+        if not self._under_way:
+            self.moved()
+        self._check()
+        piece = _Piece(self)
+        begun = self._worker.submit(piece.do, work, *arguments)
+        self._under_way.add(begun)
+        begun.add_done_callback(self._under_way.discard)
+        coming = asyncio.wrap_future(begun)
+        try:
+            while not coming.done():
+                await asyncio.wait([coming], timeout=self._check())
+            return coming.result()
+        finally:
+            piece.given_up = not coming.done()
+            coming.cancel()  # if it has not begun, it never does
+
+    def moved(self) -> None:
+        """A step was taken."""
+        self._moved = time.monotonic()
+
+    def _check(self) -> float:
+        """The seconds that are left for the next step. :raises DiskHangs: there are none."""
+        still = time.monotonic() - self._moved
+        if still >= self.limit:
+            raise DiskHangs(
+                f"{self._where}: the file system does not respond: nothing has moved for "
+                f"{self.limit:g} s"
+            )
+        return self.limit - still
+
+
+class _Piece:
+    """One piece of work, which may be given up."""
+
+    def __init__(self, lane: DiskWork) -> None:
+        self.lane, self.given_up = lane, False
+
+    def do(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do it, in this thread."""
+        self.lane.moved()
+        before = _piece.set(self)
+        try:
+            return work(*arguments)
+        finally:
+            _piece.reset(before)
+
+
+_piece: ContextVar[_Piece | None] = ContextVar("_piece", default=None)
+
+
+def steps(stop: Callable[[], None]) -> Callable[[], None]:
+    """
+    What work calls at each of its steps: it notes that the work goes on.
+
+    :param stop: called, too; raises to end the work.
+    :return: raises DiskHangs if nobody waits for the work any more.
+    """
+
+    def step() -> None:
+        stop()
+        if piece := _piece.get():
+            piece.lane.moved()
+            if piece.given_up:
+                raise DiskHangs("the file system did not respond for too long")
+
+    return step
+
+
+class TreeDisk:
+    """
+    The folders of one tree, as the event loop uses them.
+
+    :param store: does the work, in :func:`steps`. :param limit: see :class:`DiskWork`.
+    :ivar lock: held by who changes versions.
+    :ivar work: what a deployment changes here. :ivar reads: what it compares and is taken from.
+    :ivar looks: for whoever wants to know what is
+        there. :ivar sends: what peers fetch.
+    """
+
+    def __init__(self, store: TreeStore, limit: float = LIMIT) -> None:
+        self.store, self.tree = store, store.tree
+        self.lock = asyncio.Lock()
+        where = as_text(str(store.tree.folder))
+        source = as_text(str(store.tree.source or store.tree.live))
+        self.work, self.reads = DiskWork(where, limit), DiskWork(source, limit)
+        self.looks, self.sends = DiskWork(where, LOOKING), DiskWork(where, LOOKING)
+        self._look = Looks()
+
+    def live(self) -> tuple[str, bytes | None]:
+        """
+        As :meth:`.LivePath.look`, from the event loop.
+
+        :raises HaError: the live path cannot be looked at; in a second at most, see :class:`Looks`.
+        """
+        try:
+            return self._look(self.store.live)
+        except OSError as exc:
+            kind = DiskHangs if isinstance(exc, TimeoutError) else HaError
+            raise kind(f"{self.tree.live} cannot be looked at: {reason_of(exc)}") from None

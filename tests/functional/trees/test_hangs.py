@@ -1,0 +1,259 @@
+"""The disk of a master hangs: deployments end, say so, and name the way on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engines import Engine, Place
+from lab.wait import wait_for
+from saltext_ha.commands import deploy
+from saltext_ha.common.errors import ReplicaError
+from saltext_ha.output import _trees
+from saltext_ha.output._text import Screen
+from saltext_ha.trees.live_path import LivePath
+from saltext_ha.trees.staging import Staging
+from saltext_ha.trees.store import TreeStore
+from tests.engines import QUICK, in_a_loop, met, run, running, until
+from tests.forked import ForkedEngine
+from tests.functional.trees.test_deploy import (
+    STATES,
+    deployed,
+    live,
+    places,
+    put,
+    served,
+    source,
+    versions,
+)
+
+pytestmark = pytest.mark.timeout(120)
+HANGS = "the file system does not respond"
+
+
+def impatient(*engines: Engine) -> None:
+    """Have them give up what hangs after half a second."""
+    for engine in engines:
+        for disk in engine.parts.stager.disks.values():
+            disk.work.limit = disk.reads.limit = disk.looks.limit = disk.sends.limit = 0.5
+
+
+@contextlib.contextmanager
+def hanging(path: Path) -> Iterator[None]:
+    """Whoever opens *path* waits."""
+    aside = path.with_name("aside")
+    if path.exists():
+        path.rename(aside)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    try:
+        yield
+    finally:
+        # Open it at the other side, so that who waits goes on; nobody finds it again.
+        gone = path.rename(path.with_name("gone"))
+        if aside.exists():
+            aside.rename(path)
+        os.close(os.open(gone, os.O_RDWR | os.O_NONBLOCK))
+        gone.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def blocked(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, name: str, concerns: Callable[..., bool]
+) -> Iterator[threading.Event]:
+    """A function of the disk does not return where it *concerns* what it is called with."""
+    go, met_it, real = threading.Event(), threading.Event(), getattr(kind, name)
+
+    def waits(*args: Any, **kwargs: Any) -> Any:
+        if concerns(*args):
+            met_it.set()
+            go.wait(100)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(kind, name, waits)
+    try:
+        yield met_it
+    finally:
+        go.set()
+
+
+@in_a_loop
+async def test_a_deployment_onto_a_disk_that_hangs_ends_and_names_the_way_on(
+    tmp_path: Path,
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {"top.sls": "base: {}\n"})
+    part = versions(two[1]) / "staging" / "parts" / hashlib.sha256(b"base: {}\n").hexdigest()
+    async with met(*two) as engines:
+        impatient(*engines)
+        with hanging(part):
+            for _ in range(2):  # the second need not wait
+                refused = await run(two[0], "deploy")
+                assert refused["retcode"] == 2
+                for words in (
+                    "nothing was switched: m2: states",
+                    HANGS,
+                    "without=m2 leaves out m2",
+                ):
+                    assert words in refused["error"]
+            await deployed(two[0], without="m2")
+            assert served(two[0]) == {"top.sls": "base: {}\n"}
+            assert not live(two[1]).exists()
+            await until(lambda: HANGS in engines[1].parts.trees.behind(), "m2 says why")
+        await until(lambda: live(two[1]).exists(), "the disk of m2 responds, and it follows")
+        assert served(two[1]) == {"top.sls": "base: {}\n"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Staging, "make_durable"),
+        (TreeStore, "switch"),
+        (TreeStore, "take_out"),
+        (deploy, "plan_row"),
+        (deploy, "take"),
+    ],
+    ids=["stage", "switch", "take out", "plan", "source"],
+)
+@in_a_loop
+async def test_whatever_hangs_on_the_own_disk_another_deployment_can_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, name: str
+) -> None:
+    check = "sh -c 'test ! -e changes || touch changed'"
+    (place,) = places(tmp_path, "m1", check=check)
+    put(source(place), STATES)
+    if name == "take_out":
+        put(source(place), {"changes": ""})
+    async with running(place) as engines:
+        impatient(*engines)
+        with blocked(monkeypatch, kind, name, lambda *_: True) as met_it:
+            for _ in range(2):
+                failed = await run(place, "deploy")
+                assert failed["retcode"] == 2
+                assert HANGS in str(failed)
+                assert "under way" not in str(failed)
+            assert met_it.is_set()
+        (source(place) / "changes").unlink(missing_ok=True)
+
+        async def works() -> None:
+            while (await run(place, "deploy"))["retcode"]:
+                await asyncio.sleep(0.1)
+
+        await asyncio.wait_for(works(), 60)
+        assert served(place) == STATES
+
+
+@in_a_loop
+async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = {}
+    for name in ("states", "pillar", "conf"):
+        folder = tmp_path / "source" / name
+        put(folder, {"a": name})
+        trees[name] = {"source": str(folder), "live": str(tmp_path / "live" / name)}
+    (tmp_path / "live").mkdir()
+    place = Place(tmp_path, "m1", {**QUICK, "trees": trees}, {})
+    async with running(place) as (engine,):
+        decide = engine.parts.trees.decide
+
+        async def fails(name: str, *args: Any) -> Any:
+            if name == "pillar":
+                raise ReplicaError("replica.db: disk full")
+            return await decide(name, *args)
+
+        monkeypatch.setattr(engine.parts.trees, "decide", fails)
+        answer = await run(place, "deploy")
+        assert answer["retcode"] == 2
+        words = "deployed: states; not deployed: pillar, conf: replica.db: disk full"
+        assert answer["problem"] == words
+        assert [row["number"] for row in answer["trees"]] == [1, None, None]
+        text = "\n".join(_trees.deploy(answer, Screen()))
+        assert words in text
+        assert "live on" not in text
+        alone = await run(place, "deploy", "pillar")  # nothing came before it
+        assert alone["retcode"] == 2
+        assert "disk full" in alone["error"]
+        monkeypatch.setattr(engine.parts.trees, "decide", decide)
+        assert (await deployed(place))["problem"] == ""
+
+
+@in_a_loop
+async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two) as engines:
+        await deployed(two[0])
+    (version,) = (path for path in (versions(two[1]) / "versions").iterdir() if path.is_dir())
+    async with met(*two) as engines:
+        impatient(*engines)
+        with hanging(version.with_name(f"{version.name}.manifest")):
+            before = threading.active_count()
+            for _ in range(4):
+                for place in two:
+                    shown = await run(place, "deployments")
+                    assert shown["retcode"] == 2, shown
+                    assert HANGS in shown["unknown"]["m2"]
+                    assert shown["trees"][0]["masters"] == {"m1": 1, "m2": "unknown"}
+            assert threading.active_count() <= before + 12  # also those of m1, and of to_thread
+            for place, hint in zip(two, (True, False), strict=True):
+                planned = await run(place, "deploy", test=True)
+                assert planned["retcode"] == 2
+                assert HANGS in planned["error"]
+                assert ("without=m2" in planned["error"]) is hint
+        await until(lambda: not engines[1].parts.trees.behind(), "m2 can be looked at")
+        shown = {"retcode": 2}
+        while shown["retcode"]:
+            shown = await run(two[0], "deployments")
+        assert shown["trees"][0]["masters"] == {"m1": 1, "m2": 1}
+
+
+@in_a_loop
+async def test_a_live_path_that_hangs_stops_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+
+    def of_m2(path: LivePath) -> bool:
+        return path._tree.live == live(two[1])
+
+    async with met(*two) as engines:
+        await deployed(two[0])
+        with blocked(monkeypatch, LivePath, "look", of_m2):
+            began = time.monotonic()
+            status = await run(two[0], "status")
+            notes = {row["name"]: row["note"] for row in status["masters"]}
+            assert f"{live(two[1])} cannot be looked at: {HANGS}" in notes["m2"]
+            assert time.monotonic() - began < 30
+            assert HANGS in engines[1].parts.trees.behind()
+        await until(lambda: not engines[1].parts.trees.behind(), "the disk responds")
+
+
+def test_an_engine_whose_disk_hangs_ends(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    with ForkedEngine(place) as engine:
+        job = engine.control("deploy", {"by": "root"})["job"]
+        wait_for(
+            lambda: "answer" in engine.control("deploy_progress", {"job": job}),
+            60,
+            "it is deployed",
+        )
+    (version,) = (path for path in (versions(place) / "versions").iterdir() if path.is_dir())
+    with hanging(version.with_name(f"{version.name}.manifest")):
+        engine = ForkedEngine(place).start()
+        shown = engine.control("deployments")
+        assert HANGS in shown["unknown"]["m1"]
+        began = time.monotonic()
+        engine.stop()
+        assert time.monotonic() - began < 25
