@@ -17,9 +17,9 @@ from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.removals import Removed
 from tests.engines import join as join_group
-from tests.engines import run, running, until
+from tests.engines import run, running
 from tests.fixtures import named
-from tests.loop import in_a_loop
+from tests.loop import in_a_loop, until
 from tests.peers import Master, befriend, echo
 
 pytestmark = pytest.mark.usefixtures("no_bus")
