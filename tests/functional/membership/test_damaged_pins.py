@@ -9,7 +9,8 @@ import pytest
 from lab.engines import Place
 from saltext_ha.output import _status
 from saltext_ha.output._text import Screen
-from tests.engines import in_a_loop, met, places, run
+from tests.engines import met, places, run
+from tests.loop import in_a_loop
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

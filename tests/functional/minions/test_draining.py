@@ -15,7 +15,7 @@ import pytest
 from lab.engines import Engine
 from saltext_ha.commands import drain, drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
-from tests.engines import in_a_loop, run, until
+from tests.engines import run
 from tests.functional.minions.test_minions import (
     SECONDS,
     World,
@@ -24,6 +24,7 @@ from tests.functional.minions.test_minions import (
     m1,
     world,
 )
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

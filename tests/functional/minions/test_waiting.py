@@ -11,8 +11,9 @@ import pytest
 
 from saltext_ha.commands import cmd_batches
 from saltext_ha.minions import own_jobs
-from tests.engines import in_a_loop, run, until
+from tests.engines import run
 from tests.functional.minions.test_minions import SECONDS, World, failover, m1, world
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

@@ -13,8 +13,8 @@ from saltext_ha.reconciler import work_queue
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hint
 from saltext_ha.replication.record import ACCEPTED, Record
-from tests.engines import until
 from tests.functional.keepers import Master
+from tests.loop import until
 
 UNLISTED = "minions_denied: cannot be listed"
 

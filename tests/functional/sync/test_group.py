@@ -12,7 +12,8 @@ from lab.engines import Engine, Place
 from lab.key_folders import ACCEPTED, plant
 from saltext_ha.sync import group
 from saltext_ha.transport.trust import Trust
-from tests.engines import delete, in_a_loop, level, met, places, run, running, until
+from tests.engines import delete, level, met, places, run, running
+from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 

@@ -23,7 +23,7 @@ from saltext_ha.output._text import Screen
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
-from tests.engines import QUICK, in_a_loop, met, run, running, until
+from tests.engines import QUICK, met, run, running
 from tests.forked import ForkedEngine
 from tests.functional.trees.test_deploy import (
     STATES,
@@ -35,6 +35,7 @@ from tests.functional.trees.test_deploy import (
     source,
     versions,
 )
+from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.timeout(120)
 HANGS = "the file system does not respond"

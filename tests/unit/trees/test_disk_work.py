@@ -11,7 +11,7 @@ import pytest
 
 from saltext_ha.common.errors import DiskHangs
 from saltext_ha.trees.disk_work import DiskWork, steps
-from tests.engines import in_a_loop, until
+from tests.loop import in_a_loop, until
 
 step = steps(lambda: None)
 
