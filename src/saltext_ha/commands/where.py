@@ -15,6 +15,7 @@ from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.locator import reached_by
 from saltext_ha.minions.presence import Sight
 from saltext_ha.reconciler.core import Core
+from saltext_ha.sync.group import MEANWHILE
 from saltext_ha.transport.control_server import Command
 
 LOOK = 2.0
@@ -85,7 +86,9 @@ class Where:
         told = {i: sights_of(i, known) for i in ids}
         reached = {i: reached_by(sights, list(known)) for i, sights in told.items()}
         asking = [i for i, by in reached.items() if (live or by is None) and "," not in i]
-        answered = await self._pinged(asking, seconds, unknown)
+        answered = await self._pinged(asking, seconds, list(known), unknown)
+        came = [name for name in self._jobs.masters if name not in known]
+        unknown.update((name, MEANWHILE) for name in came if name not in unknown)
         silent = []
         for minion_id in ids:
             by = answered.get(minion_id) or reached[minion_id]
@@ -100,18 +103,22 @@ class Where:
         return found, sorted(silent), unknown
 
     async def _pinged(
-        self, ids: Collection[str], seconds: float, unknown: dict[str, str]
+        self,
+        ids: Collection[str],
+        seconds: float,
+        masters: Collection[str],
+        unknown: dict[str, str],
     ) -> dict[str, list[str]]:
         """
-        Pinged minion → the masters that it answered. Masters that could not be asked are added to
-        *unknown*, and not asked again.
+        Pinged minion → those of *masters* that it answered. Masters that could not be asked are
+        added to *unknown*, and not asked again.
         """
         found: dict[str, list[str]] = {}
         turns = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def ping(batch: list[str]) -> None:
             async with turns:
-                asked = [name for name in self._jobs.masters if name not in unknown]
+                asked = [name for name in masters if name not in unknown]
                 spec = JobSpec(PING, ids=tuple(batch))
                 answers, _ = await self._jobs.run(spec, seconds, asked, unreached=list(unknown))
             found.update((minion_id, []) for minion_id in batch)

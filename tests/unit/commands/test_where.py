@@ -20,6 +20,7 @@ from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import JobSpec
 from saltext_ha.minions.presence import Sight
 from saltext_ha.replication.record import ACCEPTED, PENDING
+from saltext_ha.sync.group import MEANWHILE
 
 pytestmark = pytest.mark.core
 
@@ -82,6 +83,21 @@ def test_who_could_not_be_asked_is_not_asked_again() -> None:
     assert {(*masters, "but", *unreached) for masters, unreached in played.asked} == {
         ("m1", "but", "m2")
     }
+
+
+def test_who_joins_while_minions_are_pinged_is_unknown() -> None:
+    """Minions may be with it that were pinged before it came."""
+
+    class Growing(Played):
+        async def run(self, *question: Any, **more: Any) -> tuple[dict[str, Answers], list[Any]]:
+            self.masters = ["m1", "m2", "m3"]
+            return await super().run(*question, **more)
+
+    played = Growing(0.0)
+    where = Where(None, played, played)  # type: ignore[arg-type]
+    *_, unknown = asyncio.run(where.of(IDS, {"glob": "*"}, 0.1, False))
+    assert unknown == {"m2": "timed out", "m3": MEANWHILE}
+    assert {name for masters, _ in played.asked for name in masters} == {"m1"}
 
 
 @pytest.mark.parametrize("live", [False, True])
