@@ -583,3 +583,16 @@ async def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:
         pass
     for folder in FOLDERS.values():
         assert names(place.pki_dir, folder) & (ours | others) == others
+
+
+def test_a_second_name_that_is_there_already_leaves_no_third(tmp_path: Path) -> None:
+    """Renaming one name of a file to another does nothing, and reports no error."""
+    text, source, target = public_key(0), tmp_path / "source", tmp_path / "target"
+    source.write_text(text)
+    os.utime(source, (0, 0))
+    draft = writing.draft_link(str(source), str(tmp_path / ".1.ha"), text, mode=0o600, uid=-1)
+    assert draft is not None
+    os.link(source, target)
+    assert writing.name(draft, str(target), replaces=True)
+    writing.discard(draft)
+    assert names(tmp_path, ".") == {"source", "target"}

@@ -74,6 +74,25 @@ def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
     assert list(m1.replica.held.all()) == NAMES[20:]
 
 
+@pytest.mark.parametrize("state", [PENDING, REJECTED])
+def test_many_revoked_keys_that_come_back_without_access_are_not_held(
+    tmp_path: Path, state: str
+) -> None:
+    m1 = Master(tmp_path, "m1")
+    for name in NAMES:
+        m1.knock(name, state=ACCEPTED)
+    m1.scan()
+    for name in NAMES:
+        m1.remove(name)
+    m1.keeper.observe(NAMES, by="operator", deleted=True)
+    m1.keeper.holds._guard._believed.clear()  # long after
+    for name in NAMES:
+        m1.knock(name, state=state)
+    m1.scan()
+    assert not m1.replica.held.all()
+    assert {stored.state for _, stored in m1.replica.placed()} == {state}
+
+
 def test_more_than_salt_told_of_are_held(tmp_path: Path) -> None:
     m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
     shared(m1, m2, *NAMES)
