@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha.common import validators
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.version import ours
 from saltext_ha.config import mapping
-from saltext_ha.minion import binding, evidence, files, options, pings, tcp_links
+from saltext_ha.minion import arguments, binding, evidence, files, options, pings, tcp_links
 from saltext_ha.minion.restarting import processes
 from saltext_ha.minion.watchdog import journal
 from saltext_ha.salt_bus import proof
@@ -95,8 +94,8 @@ def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dic
         salt '*' ha.current_master ping=True timeout=2
         salt-call ha.current_master
     """
-    limit, ping = _seconds(timeout), _switch("ping", ping)
-    sent = _sent(kwargs, "ping and timeout")
+    limit, ping = arguments.seconds(timeout), arguments.switch("ping", ping)
+    sent = arguments.sent(kwargs, "ping and timeout")
     running = options.running(__opts__, sent_by=sent.get("__pub_master_id"))
     links = _links(running)
     answer, current = binding.current_master(running, links)
@@ -138,7 +137,7 @@ def masters(ping: bool = False, timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.masters
         salt '*' ha.masters ping=True timeout=2
     """
-    limit, ping = _seconds(timeout), _switch("ping", ping)
+    limit, ping = arguments.seconds(timeout), arguments.switch("ping", ping)
     running = options.running(__opts__)
     links = _links(running)
     known = binding.masters(running, links)
@@ -186,7 +185,7 @@ def ping_masters(timeout: float = 3) -> list[dict[str, Any]]:
         salt '*' ha.ping_masters
         salt-call --retcode-passthrough ha.ping_masters timeout=1
     """
-    limit = _seconds(timeout)
+    limit = arguments.seconds(timeout)
     running = options.running(__opts__)
     known = binding.masters(running, _links(running))
     rows = [
@@ -271,7 +270,7 @@ def failover_report(timeout: float = 5, **kwargs: Any) -> dict[str, Any]:
 
         salt '*' ha.failover_report
     """
-    sent = _sent(kwargs, "timeout")
+    sent = arguments.sent(kwargs, "timeout")
     report = {
         "current_master": current_master(**sent),
         "masters": masters(ping=True, timeout=timeout),
@@ -319,7 +318,7 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
 
     answer: dict[str, Any] = {"from": None, "to": to, "result": False}
     try:
-        trial = bool(__opts__.get("test")) if test is None else _switch("test", test)
+        trial = bool(__opts__.get("test")) if test is None else arguments.switch("test", test)
         if (pid := options.pid(__opts__, bool(__opts__.get("caller")))) is None:
             raise HaError(_no_minion())
         place = run.site(__opts__, lambda: tcp_links.established(pid), request.TIMEOUT)
@@ -374,31 +373,6 @@ def genuine(tag: str, data: dict[str, Any]) -> bool:
         return False
     proof.unreadable.cache_clear()
     return proof.Proofs(key).is_ours(tag, data)
-
-
-def _sent(kwargs: dict[str, Any], takes: str) -> dict[str, Any]:
-    """What Salt tells of the job, as ``__pub_…``; any other argument is mistyped, and refused."""
-    unknown = [name for name in kwargs if not name.startswith("__")]
-    if unknown:
-        raise SaltInvocationError(f"{', '.join(unknown)}: takes only {takes}")
-    return kwargs
-
-
-def _switch(name: str, value: Any) -> bool:
-    try:
-        return validators.on_off(value)
-    except ValueError as exc:
-        raise SaltInvocationError(f"{name}={value!r:.80}: {exc}") from None
-
-
-def _seconds(timeout: Any) -> float:
-    try:
-        seconds = float(timeout)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds <= 300:
-        raise SaltInvocationError(f"timeout: {timeout!r} takes seconds, more than 0, at most 300")
-    return seconds
 
 
 def _publishing(known: list[binding.SeenMaster], limit: float) -> list[bool | None]:
