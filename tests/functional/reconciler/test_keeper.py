@@ -801,6 +801,29 @@ def test_junk_that_cannot_be_removed_rotates_nothing(
     assert m2.revoked == 1
 
 
+def test_junk_that_cannot_be_removed_puts_off_no_rotation_that_is_due(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m2.file(ACCEPTED, "web1").write_text("junk")
+    long_ago(m2.file(ACCEPTED, "web1"))
+    m2.scan()
+    m1.knock("web1", 0, REJECTED)
+    m1.scan()
+    unlink = os.unlink
+
+    def refuse(path: str) -> None:
+        if path.endswith("minions/web1"):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with m2.replica.transaction():  # of another key; it was killed before the rotation
+        m2.replica.meta.revocation_due = True
+    m2.keeper.learn(m1.records())
+    m2.keeper.apply()
+    assert m2.revoked == 1
+
+
 @pytest.mark.parametrize("number", [errno.EUCLEAN, errno.EBADMSG, errno.EIO])
 def test_a_file_that_its_disk_spoilt_holds_up_no_other(
     m1: Master, monkeypatch: pytest.MonkeyPatch, number: int
