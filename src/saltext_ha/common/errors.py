@@ -12,6 +12,7 @@ The errors of this package, in one tree.
     ├── InvalidRecord           a record from a peer, a key file or an argument is not acceptable
     ├── TokenError              a join token is malformed, altered, used or expired
     ├── TrustError              a certificate is missing, damaged or not pinned
+    │   └── MisnamedPeer        the file of a peer is called after another name
     ├── PeerError               a call to a peer did not succeed
     │   ├── PeerUnreachable     no answer: refused, timed out, TLS failed
     │   │   ├── PeerMistrust    one of the two does not know the certificate of the other
@@ -115,6 +116,18 @@ class TokenError(HaError):
 
 class TrustError(HaError):
     """A certificate or private key of ours or of a peer is missing, damaged or not pinned."""
+
+
+class MisnamedPeer(TrustError):
+    """
+    The file of a peer is called after another name: most likely a copy.
+
+    :ivar name: the name of the peer in it.
+    """
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class PeerError(HaError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
@@ -56,8 +55,7 @@ class Group:
     @property
     def unread(self) -> list[str]:
         """What is wrong with the folder of peers and the files in it; see :meth:`damaged`."""
-        own = f"{self.name}.json"
-        return [why for path, why in self._pins.problems().items() if Path(path).name != own]
+        return list(self._pins.problems().values())
 
     @property
     def masters(self) -> list[str]:

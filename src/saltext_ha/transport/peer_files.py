@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from saltext_ha.common.errors import TrustError
+from saltext_ha.common.errors import MisnamedPeer, TrustError
 from saltext_ha.common.files import read_plain
 from saltext_ha.config.mapping import NAME
 from saltext_ha.transport.peer import Peer, make_peer
@@ -58,6 +58,7 @@ def read(path: Path) -> Peer:
 
     :raises FileNotFoundError: there is none.
     :raises TrustError: it is damaged, or cannot be read; says what to do.
+    :raises MisnamedPeer: it is called after another name.
     """
     try:
         content: Any = json.loads(read_plain(path))
@@ -71,8 +72,6 @@ def read(path: Path) -> Peer:
             content.get("former", ()),
             _introducer(content.get("introducer")),
         )
-        if path.name != f"{peer.name}.json":
-            raise ValueError(f"names peer {peer.name!r}; the file must be called {peer.name}.json")
         if content.get("fingerprint") != peer.fingerprint:
             raise ValueError(f"its certificate has another fingerprint: {peer.fingerprint}")
     except FileNotFoundError:
@@ -81,6 +80,12 @@ def read(path: Path) -> Peer:
         raise TrustError(
             f"{path}: {exc}; restore it from a backup, or remove it and join again"
         ) from None
+    if path.name != f"{peer.name}.json":
+        raise MisnamedPeer(
+            f"{path}: names peer {peer.name!r}; remove the file if it is a copy, else call it "
+            f"{peer.name}.json",
+            peer.name,
+        )
     return peer
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from saltext_ha.common.errors import TrustError, reason_of
+from saltext_ha.common.errors import MisnamedPeer, TrustError, reason_of
 from saltext_ha.common.files import private_dir
 from saltext_ha.common.looks import Looks
 from saltext_ha.config.mapping import NAME
@@ -51,6 +51,8 @@ class Pins:
         self._in_folder: dict[str, Peer] = {}
         """The pinned peers, and those that are barred and whose files are there still."""
         self._problems: dict[str, str] = {}
+        self._misnamed: dict[str, str] = {}
+        """Files among these that are called after another name → the peer in each."""
         self._unread = ""
         """Why the folder cannot be read at present."""
         self._generation, self._changed = 0, 0.0
@@ -91,13 +93,17 @@ class Pins:
         return MappingProxyType({**self._problems, **unread})
 
     def damaged(self) -> dict[str, str]:
-        """Masters whose files cannot be read, and why: they are among :meth:`problems`."""
+        """
+        Masters whose files cannot be read, and why; these files are among :meth:`problems`. A copy
+        of a pinned peer's file under another name is no master's.
+        """
+        self._refresh()
         # Not the folder: who was pinned before it could not be read still counts.
-        files = ((Path(path), why) for path, why in self.problems().items())
         return {
-            path.stem: why
-            for path, why in files
-            if path.suffix == ".json" and NAME.fullmatch(path.stem)
+            name: why
+            for path, why in self._problems.items()
+            if NAME.fullmatch(name := Path(path).stem)
+            and self._misnamed.get(path) not in self._pinned
         }
 
     def generation(self) -> int:
@@ -127,26 +133,30 @@ class Pins:
             self._read(entries)
 
     def _read(self, entries: tuple[Entry, ...]) -> None:
-        found, problems = self._read_all(entries)
+        found, problems, misnamed = self._read_all(entries)
         for file, problem in problems.items():
             if self._problems.get(file) != problem:
                 log.error("peer file ignored: %s", problem)
         pinned = {name: peer for name, peer in found.items() if not self._removals.barred(peer)}
         reachable = {name: replace(peer, url=self.url_of(peer)) for name, peer in pinned.items()}
         # One assignment each: a concurrent reader gets all of the old or all of the new content.
-        self._problems, self._in_folder = problems, found
+        self._problems, self._misnamed, self._in_folder = problems, misnamed, found
         self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
         self._pinned, self._reachable = pinned, reachable
         self._entries = entries
         self._generation, self._changed = self._generation + 1, time.monotonic()
 
-    def _read_all(self, entries: tuple[Entry, ...]) -> tuple[dict[str, Peer], dict[str, str]]:
+    def _read_all(
+        self, entries: tuple[Entry, ...]
+    ) -> tuple[dict[str, Peer], dict[str, str], dict[str, str]]:
         """
-        Name → peer, and file → what is wrong with it. Only changed files are read: otherwise a
-        group that grows by a hundred would read five thousand certificates.
+        Name → peer; file → what is wrong with it; misnamed file → the peer in it. Only changed
+        files are read: otherwise a group that grows by a hundred would read five thousand
+        certificates.
         """
         peers: dict[str, Peer] = {}
         problems: dict[str, str] = {}
+        misnamed: dict[str, str] = {}
         owners: dict[str, str] = {}
         read: dict[Entry, Peer] = {}
         for entry in entries:
@@ -162,8 +172,10 @@ class Pins:
                 continue
             except TrustError as exc:
                 problems[str(path)] = str(exc)
+                if isinstance(exc, MisnamedPeer):
+                    misnamed[str(path)] = exc.name
             else:
                 peers[peer.name] = peer
                 owners[peer.fingerprint] = peer.name
         self._files = read
-        return peers, problems
+        return peers, problems, misnamed
