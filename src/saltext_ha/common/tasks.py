@@ -27,7 +27,8 @@ class Tasks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks[name] = asyncio.create_task(self._guarded(name, work), name=name)
+        task = self._tasks[name] = asyncio.create_task(self._guarded(name, work), name=name)
+        task.add_done_callback(lambda _: work.close())  # if it was cancelled before it began
 
     async def _guarded(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import threading
@@ -14,8 +15,10 @@ from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.service import Service
 
+log = logging.getLogger(__name__)
+
 ENDING = 15.0
-"""Seconds from the signal to the end, even if threads hang on a disk."""
+"""Seconds from when the engine stops to its end, even if threads hang on a disk."""
 
 
 def run(opts: Mapping[str, Any], config: HaConfig) -> None:
@@ -34,22 +37,26 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
     gc.set_threshold(50_000, 20, 10)
 
     async def serve() -> None:
-        service = Service(opts, config)
+        service = Service(opts, config, stopping=lambda: end_within(ENDING))
         loop = asyncio.get_running_loop()
-
-        def end() -> None:
-            _end_within(ENDING)
-            service.stop()
-
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, end)
+            loop.add_signal_handler(name, service.stop)
         await service.run()
 
     asyncio.run(serve())
 
 
-def _end_within(seconds: float) -> None:
+def end_within(seconds: float) -> None:
     """End this process then, if it still runs: Python waits for its threads, whatever they do."""
-    last = threading.Timer(seconds, os._exit, (1,))
+
+    def end() -> None:
+        text = "ha engine: ended after %g s, though a thread had not; does a file system hang?"
+        # The file of the log may be on that one.
+        saying = threading.Thread(target=log.critical, args=(text, seconds), daemon=True)
+        saying.start()
+        saying.join(1.0)
+        os._exit(1)
+
+    last = threading.Timer(seconds, end)
     last.daemon = True
     last.start()

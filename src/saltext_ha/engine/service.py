@@ -38,12 +38,18 @@ class Service:
     The ha engine of one master.
 
     :param opts: the running master's configuration, as engines get it in ``__opts__``.
+    :param stopping: called once when the engine begins to stop, whatever the reason.
     :raises ConfigError: the configuration contradicts the state folder. :raises HaError: the state
         folder cannot be used.
     """
 
-    def __init__(self, opts: Mapping[str, Any], config: HaConfig) -> None:
-        self._config = config
+    def __init__(
+        self,
+        opts: Mapping[str, Any],
+        config: HaConfig,
+        stopping: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config, self._stopping = config, stopping
         self._stopped = asyncio.Event()
         self._tasks = Tasks(failed=self.stop)
         self.parts = Parts(opts, config, self._tasks)
@@ -55,7 +61,9 @@ class Service:
 
     def stop(self) -> None:
         """Make :meth:`run` return."""
-        self._stopped.set()
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._stopping()
 
     async def run(self) -> None:
         """

@@ -86,8 +86,8 @@ def test_every_try_to_start_cleans_up_after_itself(
     tried: weakref.WeakSet[Service] = weakref.WeakSet()
 
     class Known(Service):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
             tried.add(self)
 
     def try_once() -> None:

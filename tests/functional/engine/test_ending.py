@@ -1,0 +1,47 @@
+"""How an engine ends: whatever stops it, nothing that hangs keeps its process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.engines import Place
+from saltext_ha.engine.service import Service
+from tests.loop import in_a_loop
+
+pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+
+HANGS = """
+import logging, threading, time
+from saltext_ha.engine.main import end_within
+
+logging.basicConfig(force=True)
+threading.Thread(target=time.sleep, args=(600,)).start()
+end_within(0.2)
+"""
+
+
+def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "ended after 0.2 s, though a thread had not; does a file system hang?" in ended.stderr
+
+
+@pytest.mark.usefixtures("no_bus")
+@in_a_loop
+async def test_a_part_that_fails_begins_the_end_as_a_signal_does(tmp_path: Path) -> None:
+    place, begun = Place(tmp_path, "m1"), list[str]()
+    service = Service(place.opts, place.config, stopping=lambda: begun.append("the end"))
+
+    async def fails() -> None:
+        raise ValueError("a fault of ours")
+
+    service._tasks.start("a part", fails())
+    await service.run()
+    service.stop()
+    assert begun == ["the end"]
