@@ -218,7 +218,11 @@ class Drain:
         untold = {name: why for name, why in sorted(untold.items()) if marked.get(name, True)}
         answer["untold"] = untold
         answer["notes"] = [LEFT_OUT.format(*each) for each in sorted(out.items())]
-        answer["notes"] += [UNTOLD.format(*n) for n in untold.items() if not marked.get(n[0])]
+        answer["notes"] += [
+            UNTOLD.format(name, why)
+            for name, why in untold.items()
+            if not (name in out and marked.get(name))  # else it was said above
+        ]
         answer["retcode"] = 2 if untold else answer["retcode"] or int(bool(out))
         return answer
 

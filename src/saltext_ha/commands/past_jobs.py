@@ -26,7 +26,7 @@ MOST_ASKED = 8 * MAX_IDS
 """How many minions are asked what they run; in portions, one after the other."""
 TOO_MANY = (
     "{0} minions without a return were not asked whether they still run it: at most "
-    f"{MOST_ASKED} are, those of the newest jobs"
+    f"{MOST_ASKED} are asked at a time"
 )
 UNNAMED = (
     "{0} without a return cannot be asked whether they still run it, as Salt cannot name their ids "
@@ -41,7 +41,7 @@ DENIED = "shows its jobs to no other master (ha: commands: False)"
 class Running(NamedTuple):
     """
     What minions say that they run: minion → job ids. ``unknown``: master → why its minions were not
-    asked; ``asked``: the minions that were; ``rest``: how many were too many.
+    asked; ``asked``: the minions that every master asked; ``rest``: how many were too many.
     """
 
     jobs: dict[str, list[str]]
@@ -193,7 +193,8 @@ class PastJobs:
             listed = "; ".join([shown(each) for each in unnamed[:SHOWN]])
             more = f" and {len(unnamed) - SHOWN} more" if len(unnamed) > SHOWN else ""
             notes.append(UNNAMED.format(len(unnamed), listed + more))
-        return Running(running, unknown, frozenset(asked), rest, notes)
+        everywhere = frozenset[str]() if unknown else frozenset(asked)
+        return Running(running, unknown, everywhere, rest, notes)
 
 
 def _can_be_named(minion_id: str) -> bool:
@@ -245,7 +246,7 @@ def _counted(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state(row: Mapping[str, Any], asked: frozenset[str]) -> str:
-    """:param asked: the minions that were asked whether they still run a job."""
+    """:param asked: the minions that all masters asked whether they still run a job."""
     if row["running"]:
         return "running"
     if not asked.isdisjoint(row["missing"]):

@@ -158,8 +158,8 @@ def test_as_many_are_asked_as_can_be_and_the_others_are_told() -> None:
     assert {under_way for _, _, under_way in jobs.asked} == {1}
     assert [*jobs.asked[0][0]] == newer[:1000], "those of the newest job first"
     assert found["notes"] == [
-        "400 minions without a return were not asked whether they still run it: at most 8000 are, "
-        "those of the newest jobs"
+        "400 minions without a return were not asked whether they still run it: at most 8000 are "
+        "asked at a time"
     ]
     assert found["retcode"] == 2
     assert found["notes"][0] in "\n".join(_jobs.jobs(found, Screen()))
