@@ -168,8 +168,10 @@ async def find_group(
         for url in masters:
             if url in itself or time.monotonic() < due.get(url, 0.0):
                 continue
+            listens = False
             try:
                 server = await shown(url)
+                listens = True
                 if server in own.identity.fingerprints:
                     itself.add(url)  # its own engine runs, and is listed under another name
                     continue
@@ -178,7 +180,9 @@ async def find_group(
                 return JoinOutcome(joined, url, reasons)
             except PeerUnreachable as exc:
                 reasons[url] = str(exc)
-                (definite.add if isinstance(exc, NobodyListens) else definite.discard)(url)
+                # One that ends while it is asked may be back in a moment.
+                nobody = isinstance(exc, NobodyListens) and not listens
+                (definite.add if nobody else definite.discard)(url)
                 delay = FIRST_RETRY
             except (PeerError, TokenError, TrustError) as exc:
                 answered.add(url)

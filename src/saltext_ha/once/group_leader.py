@@ -20,6 +20,7 @@ from saltext_ha.common.errors import (
     NobodyListens,
     PeerError,
     PeerRefused,
+    UnknownMethod,
     reason_of,
 )
 from saltext_ha.config.leader import GROUP, LeaderSettings
@@ -171,7 +172,8 @@ class GroupLeader:
         if isinstance(exc, PeerRefused):
             # A release that does not know the question, or a master configured to take no part.
             _, told, why = str(exc).partition(APART)
-            self._gone(name, why if told else f"{OLDER} ({exc})")
+            older = isinstance(exc, UnknownMethod)
+            self._gone(name, why if told else f"{OLDER} ({exc})" if older else str(exc))
         elif isinstance(exc, NobodyListens):
             self._gone(name, str(exc))  # no engine runs there: that is known at once
         else:

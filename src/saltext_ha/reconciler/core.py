@@ -253,7 +253,7 @@ class Core:
         :return: the records that changed, and the ids that are left.
         """
         if left is None:
-            if self.problem:
+            if self.problem != self._unlisted:
                 self.replica.check_writable()
             left = self.replica.dirty() if self.keeper.mode.writes else []
         changed = self.keeper.apply(left[:BATCH])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import NobodyListens, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import NobodyListens, PeerUnreachable, UnknownMethod
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
@@ -41,7 +41,7 @@ class Link:
         if self._to in world.down:
             raise NobodyListens(f"{self._to} {REFUSED}")
         if self._to in world.old:
-            raise PeerRefused(f"{self._to} refused {method}: no such method")
+            raise UnknownMethod(f"{self._to} refused {method}: no such method")
         handler = world.masters[self._to].for_peers()[method]
         asked = wire.unpack(wire.pack(payload or {}))
         answer = await world.at(self._to, handler(Peer(self._me, "https://x:1", "", ""), asked))
