@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from saltext_ha.commands.background import Job
 from saltext_ha.commands.deploy_plan import Planned
 from saltext_ha.commands.tree_states import States, TreeStates
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import DiskHangs, HaError
 from saltext_ha.replication.deployment import Register
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.trees.live_path import FOREIGN
@@ -72,12 +72,15 @@ class Masters:
                 raise HaError(f"nothing was switched: {here}: {exc}") from None
         said: dict[str, str] = {}
         others = sorted(set(masters) - {self._group.name})
+        pairs = [(peer, each) for peer in others for each in todo]
         found = await asyncio.gather(
-            *(self._stage_on(peer, each, said, job) for peer in others for each in todo),
+            *(self._stage_on(peer, each, said, job) for peer, each in pairs),
             return_exceptions=True,
         )
         problems = [str(one) for one in found if isinstance(one, HaError)]
-        hang = {one.peer for one in found if isinstance(one, _PeerHangs)}
+        hang = {
+            peer for (peer, _), one in zip(pairs, found, strict=True) if isinstance(one, DiskHangs)
+        }
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, HaError):
                 raise one
@@ -99,8 +102,8 @@ class Masters:
             if answer.get("state") == STAGED:
                 return
             if answer.get("state") == FAILED:
-                why = f"{peer}: {name}: {answer.get('why')}"
-                raise _PeerHangs(peer, why) if answer.get("hangs") is True else HaError(why)
+                kind = DiskHangs if answer.get("hangs") is True else HaError
+                raise kind(f"{peer}: {name}: {answer.get('why')}")
             said[peer] = f"{peer} {answer.get('done')} of {answer.get('of')}"
             job.text = f"staging {name}: {', '.join(said.values())} new files"
             await asyncio.sleep(PAUSE)
@@ -140,14 +143,6 @@ class Masters:
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
         problems = await asyncio.gather(*works)
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
-
-
-class _PeerHangs(HaError):
-    """The disk of *peer* hangs: the others can be deployed to without it."""
-
-    def __init__(self, peer: str, why: str) -> None:
-        super().__init__(why)
-        self.peer = peer
 
 
 def _without(masters: Iterable[str]) -> str:
