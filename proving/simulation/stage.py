@@ -1,6 +1,7 @@
 """
 Runs :class:`saltext_ha.sync.link.Link` and its parts, unchanged, in simulated time: it replaces
-``time``, ``asyncio``, ``random`` and ``ahead`` in their modules, and ``PeerClient``.
+``time``, ``asyncio``, ``random`` and ``ahead`` in their modules. Its network takes the place of
+``PeerClient``.
 """
 
 from __future__ import annotations

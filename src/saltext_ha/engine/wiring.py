@@ -34,7 +34,6 @@ from saltext_ha.commands.status import Status
 from saltext_ha.commands.summary import Summary
 from saltext_ha.commands.tree_states import TreeStates
 from saltext_ha.commands.where import Where
-from saltext_ha.common.tasks import Ending
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.parts import Parts
 from saltext_ha.health.watcher import Watcher
@@ -62,8 +61,6 @@ from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Trust
-from saltext_ha.trees.stager import Stager
-from saltext_ha.trees.trees import Trees
 from saltext_ha.web.own import Own
 from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
@@ -109,7 +106,7 @@ class Answering(NamedTuple):
 
 
 class OfMinions(NamedTuple):
-    """The parts that ask minions, and say which are connected here."""
+    """The parts that ask minions, and say what is known of their connections and jobs."""
 
     bound: Bound
     where: Where
@@ -172,7 +169,9 @@ def make(parts: Parts) -> Answering:
     answering: tuple[Answers, ...] = (
         status,
         summary,
-        *_keys(group, core, config.name),
+        Keys(group, core),
+        Decisions(group, core),
+        HistoryCommand(core, config.name),
         *comparing,
         *members,
         Rewrite(group, core, parts.vouching),
@@ -190,7 +189,14 @@ def make(parts: Parts) -> Answering:
             summary=summary,
             health=parts.health,
         ),
-        _deploy(group, config, parts.trees, parts.stager, tree_states, parts.ending),
+        Deploy(
+            group,
+            parts.trees,
+            parts.stager,
+            tree_states,
+            config.state_dir / "trees",
+            parts.ending.check,
+        ),
         parts.trees,
         parts.stager,
         *_once(group, parts.leader, parts.runs, parts.locks, parts.reactions),
@@ -263,10 +269,6 @@ def _comparing(
     )
 
 
-def _keys(group: Group, core: Core, name: str) -> tuple[Keys, Decisions, HistoryCommand]:
-    return Keys(group, core), Decisions(group, core), HistoryCommand(core, name)
-
-
 def _members(
     group: Group,
     core: Core,
@@ -304,7 +306,7 @@ def _failover(
     summary: Summary,
     health: Watcher,
 ) -> tuple[Endpoints, MinionConfig, Drain, FailoverSafe, ProxyConfig, RestartMasters]:
-    """The parts that move minions to other masters, or say whether they could move."""
+    """The parts about the way of minions and applications to masters, and about restarting one."""
     endpoints = Endpoints(group, core, opts, config.address)
     return (
         endpoints,
@@ -314,17 +316,6 @@ def _failover(
         ProxyConfig(group, opts, config),
         RestartMasters(group, config.restart, config.state_dir / "restart"),
     )
-
-
-def _deploy(
-    group: Group,
-    config: HaConfig,
-    trees: Trees,
-    stager: Stager,
-    tree_states: TreeStates,
-    ending: Ending,
-) -> Deploy:
-    return Deploy(group, trees, stager, tree_states, config.state_dir / "trees", ending.check)
 
 
 def _once(

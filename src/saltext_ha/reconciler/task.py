@@ -14,7 +14,9 @@ Revise = Callable[[str, Records], Iterator[Record]]
 
 
 class Task(NamedTuple):
-    """Made by one of the constructors below, for :meth:`.Reconciler.reconcile`."""
+    """
+    For :meth:`.Reconciler.reconcile`; made by a constructor below, or for fewer ids from another.
+    """
 
     ids: Collection[str]
     by: str = ""

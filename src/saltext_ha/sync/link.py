@@ -36,6 +36,7 @@ class Link:
     :param met: called after every ``hello``, before anything else is exchanged.
     :param mistrusted: called if one of the two masters does not know the other's certificate;
         returns whether both do now.
+    :ivar client: asks without noting whether the peer is up; :meth:`call` notes it.
     """
 
     def __init__(
@@ -135,6 +136,9 @@ class Link:
         """
         Make one round of anti-entropy now: see :meth:`.Rounds.make`. A peer that was down is met
         first.
+
+        :raises PeerError: the peer cannot be asked, or refuses. :raises InvalidRecord: it answers
+            nonsense. :raises ReplicaError, StoreError: our own disk fails.
         """
         async with self._round:
             if not self.up:
