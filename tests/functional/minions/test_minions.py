@@ -44,7 +44,7 @@ from saltext_ha.runners import ha as runner
 from saltext_ha.transport import control_client
 from tests.engines import QUICK, run, running
 from tests.keys import public_key
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
 
@@ -1279,10 +1279,12 @@ async def test_who_was_heard_last_on_a_drained_master_may_be_lost_with_it(
                 lambda ears=ears: (ears.sights(["quiet"])["quiet"].sure or 0) > 0.3,
                 "it is long ago",
             )
-        known = await run(m1(there), "minions", "quiet")
-        assert (states(known), set(known["minions"][0]["on"])) == (
-            {"quiet": "silent"}, {"m1", "m2"},
-        )  # fmt: skip
+
+        async def seen() -> object:
+            known = await run(m1(there), "minions", "quiet")
+            return states(known), set(known["minions"][0]["on"])
+
+        await becomes(seen, ({"quiet": "silent"}, {"m1", "m2"}))
         first = await run(m1(there), "drain", "m1", test=True)
         assert ([(row["id"], row["goes_on"]) for row in first["stay"]], first["retcode"]) == (
             [("quiet", None)], 1,
