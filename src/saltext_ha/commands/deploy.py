@@ -85,7 +85,7 @@ class Deploy:
             version = manifests.version_of(found.manifest)
             return Planned(tree, version, found.manifest, found.words, found)
 
-        return await self._stager.disks[tree.name].reads(read)
+        return await self._stager.disks[tree.name].reading(read)
 
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         wanted = payload.get("to")
@@ -96,7 +96,7 @@ class Deploy:
             job.text = f"fetching deployment {entry.number} of {tree.name}"
             await self._stager.stage(tree.name, entry.version)
             disk = self._stager.disks[tree.name]
-            manifest = await disk.work(disk.store.manifest, entry.version) or {}
+            manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
         return await self._carry_out(planned, payload, job)
@@ -140,14 +140,14 @@ class Deploy:
         }
 
     def _named(self, names: Any) -> list[Tree]:
-        stores = self._stager.stores
-        if not stores:
+        disks = self._stager.disks
+        if not disks:
             raise HaError("no tree is configured on this master; see  ha: trees:  in docs/trees.md")
-        wanted = [str(name) for name in names] if isinstance(names, list) and names else [*stores]
+        wanted = [str(name) for name in names] if isinstance(names, list) and names else [*disks]
         for name in wanted:
-            if name not in stores:
-                raise HaError(f"there is no tree {name!r}; trees: {', '.join(stores)}")
-        return [stores[name].tree for name in dict.fromkeys(wanted)]
+            if name not in disks:
+                raise HaError(f"there is no tree {name!r}; trees: {', '.join(disks)}")
+        return [disks[name].tree for name in dict.fromkeys(wanted)]
 
     def _entry(self, name: str, wanted: Any) -> Entry:
         register = self._trees.registers[name]
@@ -169,7 +169,7 @@ class Deploy:
         found = [e for e in entries if str(e.number) == text]
         found = found or [e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)]
         if len({entry.version for entry in found}) > 1:
-            shown = self._stager.stores[name].tree.shown
+            shown = self._stager.disks[name].tree.shown
             sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
             raise HaError(
                 f"tree {name}: several deployments match {text} ({sides}): name one by its "
@@ -193,11 +193,11 @@ class Deploy:
         states = await self._masters.ready(names, left_out, adopt or test)
         there = await self._by_hand(planned, job)
         rows = [
-            await self._stager.disks[each.tree.name].reads(
+            await self._stager.disks[each.tree.name].reading(
                 plan_row,
                 each,
                 there.get(each.tree.name),
-                self._stager.stores[each.tree.name],
+                self._stager.disks[each.tree.name].store,
                 self._trees.registers[each.tree.name],
                 states,
             )

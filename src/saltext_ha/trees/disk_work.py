@@ -122,9 +122,8 @@ class TreeDisk:
 
     :param store: does the work, in :func:`steps`. :param limit: see :class:`DiskWork`.
     :ivar lock: held by who changes versions.
-    :ivar work: what a deployment changes here. :ivar reads: what it compares and is taken from.
-    :ivar looks: for whoever wants to know what is
-        there. :ivar sends: what peers fetch.
+    :ivar deploying: what a deployment or a rollback does here. :ivar reading: reads the source.
+    :ivar looking: for whoever wants to know what is there. :ivar sending: what peers fetch.
     """
 
     def __init__(self, store: TreeStore, limit: float = LIMIT) -> None:
@@ -132,8 +131,8 @@ class TreeDisk:
         self.lock = asyncio.Lock()
         where = as_text(str(store.tree.folder))
         source = as_text(str(store.tree.source or store.tree.live))
-        self.work, self.reads = DiskWork(where, limit), DiskWork(source, limit)
-        self.looks, self.sends = DiskWork(where, LOOKING), DiskWork(where, LOOKING)
+        self.deploying, self.reading = DiskWork(where, limit), DiskWork(source, limit)
+        self.looking, self.sending = DiskWork(where, LOOKING), DiskWork(where, LOOKING)
         self._look = Looks()
 
     def live(self) -> tuple[str, bytes | None]:

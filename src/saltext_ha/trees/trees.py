@@ -229,7 +229,7 @@ class Trees:
         """Look again and again while the engine runs."""
         for disk in self._disks.values():
             with contextlib.suppress(OSError, DiskHangs):  # staging meets it too, and says so
-                await disk.looks(disk.store.close)
+                await disk.looking(disk.store.close)
         tidied = False
         while self._disks:
             self._wake.clear()
@@ -323,12 +323,12 @@ class Trees:
             if live[0] == FOREIGN and not adopt:
                 raise HaError(store.place.foreign())
             verified = current.version in self._stager.verified(name)
-            if not verified or not await disk.work(store.manifest, current.version):
+            if not verified or not await disk.deploying(store.manifest, current.version):
                 await self._stager.stage(name, current.version)
             async with disk.lock:
                 if disk.live() == (LINKED, current.version):
                     return  # two tasks noticed at once
-                await disk.work(store.switch, current.version, adopt)
+                await disk.deploying(store.switch, current.version, adopt)
         except (HaError, OSError) as exc:
             why = reason_of(exc)
             if self._late.get(name) != why:
@@ -359,8 +359,8 @@ class Trees:
         disk, store = self._disks[name], self._disks[name].store
         try:  # what fails is tried again after the next deployment
             async with disk.lock:  # by then, staging under way has verified its version
-                await disk.work(store.keep, self._kept(name))
-                lacking = await disk.work(store.lacking, self._kept(name))
+                await disk.deploying(store.keep, self._kept(name))
+                lacking = await disk.deploying(store.lacking, self._kept(name))
             under_way = name in self._lacking
             self._lacking[name] = lacking
             if not under_way:
@@ -380,7 +380,7 @@ class Trees:
             while self._lacking[name]:
                 disk = self._disks[name]
                 async with disk.lock:  # a deployment waits for one step at most
-                    await disk.work(disk.store.preserve, self._lacking[name])
+                    await disk.deploying(disk.store.preserve, self._lacking[name])
                 if self._lacking[name]:
                     await asyncio.sleep(BREATH)
         finally:

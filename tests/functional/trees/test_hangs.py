@@ -45,7 +45,8 @@ def impatient(*engines: Engine) -> None:
     """Have them give up what hangs after half a second."""
     for engine in engines:
         for disk in engine.parts.stager.disks.values():
-            disk.work.limit = disk.reads.limit = disk.looks.limit = disk.sends.limit = 0.5
+            for lane in (disk.deploying, disk.reading, disk.looking, disk.sending):
+                lane.limit = 0.5
 
 
 @contextlib.contextmanager
