@@ -19,7 +19,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.disk_work import LIMIT, TreeDisk, steps
+from saltext_ha.trees.disk_work import LIMIT, TreeDisk, either, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
@@ -255,7 +255,8 @@ class Stager:
 
         async with self._staging(name) as disk:
             in_use = self.in_use(name)
-            await disk.deploying(put_together)
+            where = either(source.folder, disk.tree.folder)
+            await disk.deploying(put_together, where=where)
             self._note(name, version)
 
     async def check(self, name: str, version: bytes) -> None:

@@ -155,6 +155,56 @@ async def test_whatever_hangs_on_the_own_disk_another_deployment_can_be_begun(
 
 
 @in_a_loop
+async def test_a_rollback_needs_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place) as engines:
+        await deployed(place)
+        put(source(place), {"top.sls": "base: {'*': [nginx]}\n"})
+        await deployed(place)
+        impatient(*engines)
+        with blocked(monkeypatch, deploy, "take", lambda *_: True):
+            failed = await run(place, "deploy")
+            assert f"{source(place)}: {HANGS}" in failed["error"]
+            back = await run(place, "rollback")
+            assert back["retcode"] == 0, back
+            assert served(place) == STATES
+
+
+@in_a_loop
+async def test_a_plan_that_hangs_names_both_folders_that_it_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place) as engines:
+        impatient(*engines)
+        with blocked(monkeypatch, deploy, "plan_row", lambda *_: True):
+            failed = await run(place, "deploy")
+            assert f"{source(place)} or {versions(place)}: {HANGS}" in failed["error"]
+            for function in ("deployments", "status"):
+                assert HANGS not in str(await run(place, function))
+
+
+@in_a_loop
+async def test_a_live_folder_that_hangs_while_it_is_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    put(live(place), STATES)
+
+    def of_live(folder: Path, *_: Any) -> bool:
+        return folder == live(place)
+
+    async with running(place) as engines:
+        impatient(*engines)
+        with blocked(monkeypatch, deploy, "take", of_live):
+            failed = await run(place, "deploy", test=True)
+            assert failed["error"].startswith(f"{live(place)}: {HANGS}"), failed
+
+
+@in_a_loop
 async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
