@@ -6,6 +6,8 @@ it without end, and each kind of work keeps one thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +18,7 @@ from typing import Any, TypeVar
 from saltext_ha.common.errors import DiskHangs, HaError, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.common.looks import Looks
+from saltext_ha.trees.live_path import FREE, LINKED
 from saltext_ha.trees.store import TreeStore
 
 T = TypeVar("T")
@@ -27,6 +30,8 @@ LOOKING = 20.0
 The same of work that only reads. Peers wait for it: 30 s for a look (``sync/group.py``), and 60 s
 for what they fetch (``sync/line.py``).
 """
+LAST = 10.0
+"""Seconds in which the last look at a live path counts, while a new one fails."""
 
 
 class DiskWork:
@@ -148,6 +153,18 @@ class TreeDisk:
         self.deploying, self.reading = DiskWork(where, limit), DiskWork(source, limit)
         self.looking, self.sending = DiskWork(where, LOOKING), DiskWork(where, LOOKING)
         self._look = Looks()
+        self._seen: tuple[str, bytes | None] = (FREE, None)
+        self._seen_at = -math.inf
+
+    async def close(self) -> None:
+        """As :meth:`.TreeStore.close`. If that fails, staging meets it, too, and says so."""
+        with contextlib.suppress(OSError, DiskHangs):
+            await self.looking(self.store.close)
+
+    async def switch(self, version: bytes, adopt: bool) -> None:
+        """As :meth:`.TreeStore.switch`."""
+        await self.deploying(self.store.switch, version, adopt)
+        self._saw((LINKED, version))
 
     def live(self) -> tuple[str, bytes | None]:
         """
@@ -156,7 +173,23 @@ class TreeDisk:
         :raises HaError: the live path cannot be looked at; in a second at most, see :class:`Looks`.
         """
         try:
-            return self._look(self.store.live)
+            self._saw(self._look(self.store.live))
         except OSError as exc:
             kind = DiskHangs if isinstance(exc, TimeoutError) else HaError
             raise kind(f"{self.tree.live} cannot be looked at: {reason_of(exc)}") from None
+        return self._seen
+
+    def lately(self) -> tuple[str, bytes | None]:
+        """
+        As :meth:`live`, or what was there at most :data:`LAST` seconds ago: masters that share a
+        file server must not all be taken from a load balancer by a pause of it.
+        """
+        try:
+            return self.live()
+        except HaError:
+            if time.monotonic() - self._seen_at > LAST:
+                raise
+            return self._seen
+
+    def _saw(self, live: tuple[str, bytes | None]) -> None:
+        self._seen, self._seen_at = live, time.monotonic()

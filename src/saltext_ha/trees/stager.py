@@ -218,7 +218,7 @@ class Stager:
         here = await disk.deploying(disk.store.manifest, version)
         if here is not None:
             return here
-        base, why = disk.live()[1] or b"", []
+        base, why = (await disk.deploying(disk.store.live))[1] or b"", []
         for name, peer in peers.items():
             try:
                 return await content.fetch_manifest(peer, disk, version, base)

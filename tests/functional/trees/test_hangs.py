@@ -20,6 +20,7 @@ from saltext_ha.commands import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
 from saltext_ha.output._text import Screen
+from saltext_ha.trees import disk_work
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -269,6 +270,13 @@ async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(tmp_p
         assert shown["trees"][0]["masters"] == {"m1": 1, "m2": 1}
 
 
+def told_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> list[str]:
+    """The events about trees that an engine fires from now on."""
+    told: list[str] = []
+    monkeypatch.setattr(engine.parts.trees, "_announce", lambda tag, data: told.append(tag))
+    return told
+
+
 @in_a_loop
 async def test_a_live_path_that_hangs_stops_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,14 +289,74 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
 
     async with met(*two) as engines:
         await deployed(two[0])
-        with blocked(monkeypatch, LivePath, "look", of_m2):
+        trees = engines[1].parts.trees
+        await until(lambda: not trees.behind(), "it serves what was deployed")
+        told = told_by(monkeypatch, engines[1])
+        monkeypatch.setattr(disk_work, "LAST", 1000.0)
+        with blocked(monkeypatch, LivePath, "look", of_m2) as met_it:
+            await until(met_it.is_set)
+            await trees.settle("states")
+            assert trees.behind() == "", "what was there just now still counts"
+            monkeypatch.setattr(disk_work, "LAST", 0.0)
             began = time.monotonic()
             status = await run(two[0], "status")
             notes = {row["name"]: row["note"] for row in status["masters"]}
             assert f"{live(two[1])} cannot be looked at: {HANGS}" in notes["m2"]
             assert time.monotonic() - began < 30
-            assert HANGS in engines[1].parts.trees.behind()
-        await until(lambda: not engines[1].parts.trees.behind(), "the disk responds")
+            assert HANGS in trees.behind()
+        await until(lambda: not trees.behind(), "the disk responds")
+        await trees.settle("states")
+        assert told == [], "nothing was deployed, and nothing failed"
+
+
+@in_a_loop
+async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+
+    def of_m2(store: TreeStore, *_: Any) -> bool:
+        return store.tree.live == live(two[1])
+
+    async with met(*two) as engines:
+        impatient(engines[1])
+        told = told_by(monkeypatch, engines[1])
+        with blocked(monkeypatch, TreeStore, "switch", of_m2):
+            answer = await run(two[0], "deploy")
+            assert HANGS in answer["unknown"]["m2"], answer
+            assert told == ["deploy/failed"]
+        await until(lambda: "deployed" in told, "the disk responds, and it follows")
+        assert served(two[1]) == STATES
+        await engines[1].parts.trees.settle("states")
+        assert told == ["deploy/failed", "deployed"]
+
+
+@in_a_loop
+async def test_a_tree_whose_disk_hangs_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = []
+    for name in ("m1", "m2"):
+        trees = {}
+        for tree in ("conf", "states"):
+            put(tmp_path / "source" / tree, {"a": tree})
+            folder = tmp_path / "live" / name / tree
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            trees[tree] = {"source": str(tmp_path / "source" / tree), "live": str(folder)}
+        two.append(Place(tmp_path, name, {**QUICK, "trees": trees}, {}))
+
+    def of_conf(store: TreeStore, *_: Any) -> bool:
+        return store.tree.live == tmp_path / "live" / "m2" / "conf"
+
+    async with met(*two):
+        with blocked(monkeypatch, TreeStore, "switch", of_conf) as met_it:
+            await deployed(two[0], "conf", without="m2")
+            await until(met_it.is_set, "m2 follows, and hangs")
+            await deployed(two[0], "states", without="m2")
+            there = tmp_path / "live" / "m2" / "states" / "a"
+            await until(there.exists, "m2 serves the other tree", 20)
+        await until((tmp_path / "live" / "m2" / "conf" / "a").exists, "the disk responds")
 
 
 def test_an_engine_whose_disk_hangs_ends(tmp_path: Path) -> None:
