@@ -140,7 +140,7 @@ class Trees:
             if register.conflict:
                 yield conflict(name, register)
             yield self.lag(name)
-        yield from self._troubles.values()
+        yield from (why for peer, why in self._troubles.items() if peer in self._links)
 
     async def _registers(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         have = wire.field(payload, "have", dict)
@@ -290,6 +290,7 @@ class Trees:
 
     async def _compare(self, name: str, link: Link, must: bool) -> str:
         if not link.up and not must:
+            self._troubles.pop(name, None)
             return link.error or "it is not up"
         have = {tree: register.digest for tree, register in self.registers.items()}
         try:
@@ -305,6 +306,7 @@ class Trees:
             self._asked.add(name)
             return self._trouble(name, f"{name} does not say what is current there", exc)
         except PeerError as exc:  # its link tells of it
+            self._troubles.pop(name, None)
             return str(exc)
         except (HaError, OSError) as exc:
             # Nonsense, or our own disk is full: ask it again in the next round.
