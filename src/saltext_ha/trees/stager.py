@@ -276,11 +276,12 @@ class Stager:
 
     async def _check(self, disk: TreeDisk, version: bytes) -> None:
         tree, store, why = disk.tree, disk.store, ""
-        uses = self._checked[tree.name]
+        folder, uses = store.path_of(version), self._checked[tree.name]
         uses.append(version)
         try:
+            await disk.looking(checking.look, tree, folder, where=f"check: {tree.check}")
             try:
-                await checking.check(tree, store.path_of(version))
+                await checking.check(tree, folder)
             except HaError as exc:
                 why = str(exc)
             async with _explained(tree):  # it was sound when it was staged

@@ -156,6 +156,24 @@ async def test_whatever_hangs_on_the_own_disk_another_deployment_can_be_begun(
 
 
 @in_a_loop
+async def test_a_check_whose_program_hangs_is_not_begun(tmp_path: Path) -> None:
+    program = tmp_path / "check"
+    put(tmp_path, {"check": "#!/bin/sh\n"})
+    program.chmod(0o755)
+    (place,) = places(tmp_path, "m1", check=str(program))
+    put(source(place), STATES)
+    async with running(place) as engines:
+        impatient(*engines)
+        with hanging(program):
+            failed = await run(place, "deploy")
+            assert f"check: {program}: {HANGS}" in failed["error"]
+        answer = {"retcode": 2}
+        while answer["retcode"]:
+            answer = await run(place, "deploy")
+        assert served(place) == STATES
+
+
+@in_a_loop
 async def test_a_rollback_needs_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place,) = places(tmp_path, "m1")
     put(source(place), STATES)
