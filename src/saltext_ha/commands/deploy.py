@@ -11,6 +11,7 @@ from saltext_ha.commands.background import Background, Job
 from saltext_ha.commands.deploy_masters import Masters
 from saltext_ha.commands.deploy_plan import Planned, entry_row, plan_row
 from saltext_ha.commands.tree_states import (
+    States,
     TreeStates,
     all_serve,
     edits,
@@ -25,7 +26,7 @@ from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.disk_work import steps
+from saltext_ha.trees.disk_work import DiskWork, either, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.source import take
 from saltext_ha.trees.stager import Stager
@@ -52,6 +53,7 @@ class Deploy:
         stop: Callable[[], None],
     ) -> None:
         self._group, self._trees, self._stager = group, trees, stager
+        self._disks = stager.disks
         self._states, self._digests, self._step = states, digests, steps(stop)
         self._masters = Masters(group, trees, stager, states)
         self._background = Background("a deployment", "salt-run ha.deployments")
@@ -74,10 +76,10 @@ class Deploy:
                     f"tree {tree.name}: ha: trees: {tree.name}: source: is not set on this master"
                 )
             job.text = f"reading {tree.source}"
-            planned.append(await self._read(tree, tree.source))
+            planned.append(await self._read(tree, tree.source, self._disks[tree.name].reading))
         return await self._carry_out(planned, payload, job)
 
-    async def _read(self, tree: Tree, folder: Path) -> Planned:
+    async def _read(self, tree: Tree, folder: Path, lane: DiskWork) -> Planned:
         remembered = self._digests / tree.name
 
         def read() -> Planned:
@@ -85,7 +87,7 @@ class Deploy:
             version = manifests.version_of(found.manifest)
             return Planned(tree, version, found.manifest, found.words, found)
 
-        return await self._stager.disks[tree.name].reads(read)
+        return await lane(read, where=either(folder))
 
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         wanted = payload.get("to")
@@ -95,8 +97,8 @@ class Deploy:
             entry = self._entry(tree.name, wanted)
             job.text = f"fetching deployment {entry.number} of {tree.name}"
             await self._stager.stage(tree.name, entry.version)
-            disk = self._stager.disks[tree.name]
-            manifest = await disk.work(disk.store.manifest, entry.version) or {}
+            disk = self._disks[tree.name]
+            manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
         return await self._carry_out(planned, payload, job)
@@ -140,14 +142,14 @@ class Deploy:
         }
 
     def _named(self, names: Any) -> list[Tree]:
-        stores = self._stager.stores
-        if not stores:
+        disks = self._disks
+        if not disks:
             raise HaError("no tree is configured on this master; see  ha: trees:  in docs/trees.md")
-        wanted = [str(name) for name in names] if isinstance(names, list) and names else [*stores]
+        wanted = [str(name) for name in names] if isinstance(names, list) and names else [*disks]
         for name in wanted:
-            if name not in stores:
-                raise HaError(f"there is no tree {name!r}; trees: {', '.join(stores)}")
-        return [stores[name].tree for name in dict.fromkeys(wanted)]
+            if name not in disks:
+                raise HaError(f"there is no tree {name!r}; trees: {', '.join(disks)}")
+        return [disks[name].tree for name in dict.fromkeys(wanted)]
 
     def _entry(self, name: str, wanted: Any) -> Entry:
         register = self._trees.registers[name]
@@ -169,7 +171,7 @@ class Deploy:
         found = [e for e in entries if str(e.number) == text]
         found = found or [e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)]
         if len({entry.version for entry in found}) > 1:
-            shown = self._stager.stores[name].tree.shown
+            shown = self._disks[name].tree.shown
             sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
             raise HaError(
                 f"tree {name}: several deployments match {text} ({sides}): name one by its "
@@ -192,17 +194,7 @@ class Deploy:
         names = [each.tree.name for each in planned]
         states = await self._masters.ready(names, left_out, adopt or test)
         there = await self._by_hand(planned, job)
-        rows = [
-            await self._stager.disks[each.tree.name].reads(
-                plan_row,
-                each,
-                there.get(each.tree.name),
-                self._stager.stores[each.tree.name],
-                self._trees.registers[each.tree.name],
-                states,
-            )
-            for each in planned
-        ]
+        rows = [await self._plan(each, there.get(each.tree.name), states) for each in planned]
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
@@ -248,6 +240,14 @@ class Deploy:
         answer["retcode"] = 2 if answer["unknown"] or answer["problem"] else 0
         return answer
 
+    async def _plan(self, each: Planned, there: Planned | None, states: States) -> dict[str, Any]:
+        """As :func:`.plan_row`. A rollback does not wait for the source, which may hang."""
+        disk, register = self._disks[each.tree.name], self._trees.registers[each.tree.name]
+        lane = disk.reading if each.source else disk.deploying
+        read = [one.source.folder for one in (each, there) if one and one.source]
+        where = either(*read, each.tree.folder)
+        return await lane(plan_row, each, there, disk.store, register, states, where=where)
+
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
         Tree → its live folder here, if no deployment made it. Leaves out folders that cannot become
@@ -255,11 +255,12 @@ class Deploy:
         """
         found: dict[str, Planned] = {}
         for tree in (each.tree for each in planned):
-            live, _ = self._stager.disks[tree.name].live()
+            disk = self._disks[tree.name]
+            live, _ = await disk.looking(disk.store.live, where=either(tree.live))
             if live == FOREIGN:
                 job.text = f"reading {tree.live}"
                 try:
-                    found[tree.name] = await self._read(tree, tree.live)
+                    found[tree.name] = await self._read(tree, tree.live, disk.deploying)
                 except DiskHangs:
                     raise
                 except HaError:

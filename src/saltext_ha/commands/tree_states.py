@@ -56,7 +56,7 @@ class TreeStates:
 
     async def explain(self, differences: Sequence[Difference]) -> None:
         """Add to each difference in a tree: which tree, where it was edited, and what mends it."""
-        trees = [store.tree for store in self._stager.stores.values()]
+        trees = [disk.tree for disk in self._stager.disks.values()]
         if not trees or not differences:
             return
         folders = await asyncio.to_thread(folders_of, self._opts)

@@ -25,6 +25,7 @@ HEADINGS = (
     "`replica.db is gone, or an old copy`",
     "`replica.db was damaged`",
     "`cannot be written`",
+    "`the file system does not respond`, `nothing has moved for`",
     "`under the running engine`",
     "`not yet written to its key store`",
     "`busy with its keys for`",

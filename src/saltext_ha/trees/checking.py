@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,20 @@ from saltext_ha.config.trees import Tree
 MOST_OUTPUT = 4000  # bytes of a check's output
 MOST_READ = 64 * 1024  # what a pipe holds
 KILLED = 5.0  # seconds in which a process that gets SIGKILL ends
+
+
+def look(tree: Tree, folder: Path) -> None:
+    """
+    Open the *folder*, and the program of ``check:``. Whoever starts a process waits for both: that
+    must not be the event loop if the disk hangs.
+    """
+    program = _command(tree, folder)[0]
+    if "/" not in program:
+        program = shutil.which(program) or ""
+    with suppress(OSError), os.scandir(folder) as found:
+        next(found, None)
+    with suppress(OSError), (folder / program).open("rb") as file:
+        file.read(1)
 
 
 async def check(tree: Tree, folder: Path) -> None:
@@ -34,7 +49,7 @@ async def check(tree: Tree, folder: Path) -> None:
 
 async def _run(tree: Tree, folder: Path) -> tuple[str, int]:
     """The end of its output, and its exit code. Nothing that it has started goes on after it."""
-    command = [part.replace("{tree}", str(folder)) for part in shlex.split(tree.check)]
+    command = _command(tree, folder)
     output = _Output()
     try:
         try:
@@ -66,6 +81,10 @@ async def _run(tree: Tree, folder: Path) -> tuple[str, int]:
         return output.end(), code
     finally:
         output.close()
+
+
+def _command(tree: Tree, folder: Path) -> list[str]:
+    return [part.replace("{tree}", str(folder)) for part in shlex.split(tree.check)]
 
 
 async def _ended(process: asyncio.subprocess.Process) -> bool:

@@ -41,12 +41,12 @@ class Content:
         disk, version = self._of(payload)
         base = wire.field(payload, "base", bytes, b"")
         after = wire.field(payload, "after", str, "")
-        return await disk.sends(_page, disk.store, version, base, after)
+        return await disk.sending(_page, disk.store, version, base, after)
 
     async def _parts(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         disk, _ = self._of(payload)
         wanted = wire.rows(payload.get("wanted"), "wanted", bytes, int)[:MOST_WANTED]
-        return {"parts": await disk.sends(_read, disk.store, wanted)}
+        return {"parts": await disk.sending(_read, disk.store, wanted)}
 
     def _of(self, payload: dict[str, Any]) -> tuple[TreeDisk, bytes]:
         return disk_of(self._disks, payload), wire.field(payload, "version", bytes, b"")
@@ -121,7 +121,7 @@ async def fetch_manifest(peer: Asking, disk: TreeDisk, version: bytes, base: byt
         answer = await peer.call_large("tree_manifest", {**ask, "after": after})
         rows = wire.rows(answer.get("rows"), "manifest", str, str, int, int, bytes)
         if first and answer.get("base") is True:
-            known = await disk.work(disk.store.manifest, base)
+            known = await disk.deploying(disk.store.manifest, base)
             entries = dict(known or {})
             for path in wire.texts(answer, "removed"):
                 entries.pop(path, None)
@@ -141,7 +141,7 @@ async def fetch_manifest(peer: Asking, disk: TreeDisk, version: bytes, base: byt
         manifests.check(entries)
         return manifests.version_of(entries)
 
-    if await disk.work(named) != version:
+    if await disk.deploying(named) != version:
         raise InvalidRecord("a manifest that is not the one of that version")
     return entries
 
@@ -189,10 +189,10 @@ async def _fetch_some(
     peer: Asking, disk: TreeDisk, staging: Staging, left: dict[bytes, None]
 ) -> bool:
     """Fetch as much of the files *left* as fits into a message; returns whether anything came."""
-    wanted = await disk.work(_wanted, staging, left)
+    wanted = await disk.deploying(_wanted, staging, left)
     answer = await peer.call_large("tree_parts", {"tree": disk.tree.name, "wanted": wanted})
     parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
-    return await disk.work(_take, staging, left, dict(map(tuple, wanted)), parts)
+    return await disk.deploying(_take, staging, left, dict(map(tuple, wanted)), parts)
 
 
 def _wanted(staging: Staging, left: Iterable[bytes]) -> list[list[Any]]:

@@ -19,7 +19,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.disk_work import LIMIT, TreeDisk, steps
+from saltext_ha.trees.disk_work import LIMIT, TreeDisk, either, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
@@ -38,8 +38,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 PATIENCE = 1.0
 
 
-class _Work:
-    """The fetching of a version, and how far it is."""
+class _Fetch:
+    """The fetching of a version for a peer, and how far it is."""
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -69,15 +69,15 @@ class Stager:
         stop: Callable[[], None],
         limit: float = LIMIT,
     ) -> None:
-        self.stores = {tree.name: TreeStore(tree, steps(stop)) for tree in trees}
-        self.disks = {name: TreeDisk(store, limit) for name, store in self.stores.items()}
+        step = steps(stop)
+        self.disks = {tree.name: TreeDisk(TreeStore(tree, step), limit) for tree in trees}
         self._links, self._refused = links, refused
         self._content = Content(self.disks)
-        self._work: dict[tuple[str, bytes], _Work] = {}
+        self._fetches: dict[tuple[str, bytes], _Fetch] = {}
         self.deployed: Callable[[str], set[bytes]] = lambda name: set()
-        self._checked: dict[str, list[bytes]] = {name: [] for name in self.stores}
+        self._checked: dict[str, list[bytes]] = {name: [] for name in self.disks}
         """Tree → versions whose check runs."""
-        self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.stores}
+        self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.disks}
 
     def for_peers(self) -> dict[str, Handler]:
         return {
@@ -102,7 +102,7 @@ class Stager:
 
         async def look(disk: TreeDisk) -> dict[str, Any]:
             async with _explained(disk.tree):
-                return await disk.looks(_state_of, disk.store)
+                return await disk.looking(_state_of, disk.store)
 
         disks = [self.disks[name] for name in names if name in self.disks]
         states = await asyncio.gather(*map(look, disks))
@@ -144,27 +144,29 @@ class Stager:
         name = content.disk_of(self.disks, payload).tree.name
         version = wire.field(payload, "version", bytes)
         again = wire.field(payload, "begin", bool, False)
-        work = self._work.get((name, version))
-        if work is None or (again and work.task and work.task.done()):
-            work = self._work[name, version] = _Work()
-            # Forget ended work on other versions: a peer asks for one at a time.
-            for key in [k for k, w in self._work.items() if w.task and w.task.done()]:
-                del self._work[key]
-            work.task = asyncio.ensure_future(self._stage_and_check(name, version, peer.name, work))
-        assert work.task is not None  # nosec B101
-        await asyncio.wait([work.task], timeout=PATIENCE)
-        if not work.task.done():
-            return {"state": WORKING, "done": work.done, "of": work.of}
-        exc = work.task.exception()
+        fetch = self._fetches.get((name, version))
+        if fetch is None or (again and fetch.task and fetch.task.done()):
+            fetch = self._fetches[name, version] = _Fetch()
+            # Forget ended fetches of other versions: a peer asks for one at a time.
+            for key in [k for k, f in self._fetches.items() if f.task and f.task.done()]:
+                del self._fetches[key]
+            fetch.task = asyncio.ensure_future(
+                self._stage_and_check(name, version, peer.name, fetch)
+            )
+        assert fetch.task is not None  # nosec B101
+        await asyncio.wait([fetch.task], timeout=PATIENCE)
+        if not fetch.task.done():
+            return {"state": WORKING, "done": fetch.done, "of": fetch.of}
+        exc = fetch.task.exception()
         if exc is None:
             return {"state": STAGED}
         return {"state": FAILED, "why": reason_of(exc), "hangs": isinstance(exc, DiskHangs)}
 
-    async def _stage_and_check(self, name: str, version: bytes, first: str, work: _Work) -> None:
-        await self.stage(name, version, first, work.progress)
+    async def _stage_and_check(self, name: str, version: bytes, first: str, fetch: _Fetch) -> None:
+        await self.stage(name, version, first, fetch.progress)
         await self.check(name, version)
 
-    # -- the work
+    # -- a version comes here
 
     async def stage(
         self,
@@ -180,8 +182,8 @@ class Stager:
         :raises HaError: the version could not be fetched, or put together, or could not be served.
         """
         async with self._staging(name) as disk:
-            await disk.work(disk.store.place.check)
-            if not await disk.work(_is_sound, disk.store, version):
+            await disk.deploying(disk.store.place.check)
+            if not await disk.deploying(_is_sound, disk.store, version):
                 await self._fetch(disk, version, first, progress)
             self._note(name, version)
 
@@ -190,9 +192,9 @@ class Stager:
     ) -> None:
         store, peers = disk.store, self._asked(first)
         manifest = await self._manifest(peers, disk, version)
-        staging = await disk.work(store.begin, version, manifest, self.in_use(disk.tree.name))
+        staging = await disk.deploying(store.begin, version, manifest, self.in_use(disk.tree.name))
         await content.fetch_files(peers, disk, staging, progress, self.refuse)
-        await disk.work(store.finish, version, staging)
+        await disk.deploying(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
     async def _staging(self, name: str) -> AsyncIterator[TreeDisk]:
@@ -203,7 +205,7 @@ class Stager:
                 yield disk
             except OSError as exc:
                 if exc.errno in FULL:
-                    await disk.work(disk.store.clear_staging)
+                    await disk.deploying(disk.store.clear_staging)
                 raise
 
     def _asked(self, first: str) -> dict[str, Asking]:
@@ -213,10 +215,10 @@ class Stager:
     async def _manifest(
         self, peers: Mapping[str, Asking], disk: TreeDisk, version: bytes
     ) -> Manifest:
-        here = await disk.work(disk.store.manifest, version)
+        here = await disk.deploying(disk.store.manifest, version)
         if here is not None:
             return here
-        base, why = disk.live()[1] or b"", []
+        base, why = (await disk.deploying(disk.store.live))[1] or b"", []
         for name, peer in peers.items():
             try:
                 return await content.fetch_manifest(peer, disk, version, base)
@@ -237,9 +239,9 @@ class Stager:
         progress: content.Progress = lambda done, of: None,
     ) -> None:
         """As :meth:`stage`, from a folder here. :raises HaError: the folder changed meanwhile."""
-        store = self.stores[name]
+        store = self.disks[name].store
 
-        def work() -> None:
+        def put_together() -> None:
             store.place.check()
             if _is_sound(store, version):
                 return
@@ -253,7 +255,8 @@ class Stager:
 
         async with self._staging(name) as disk:
             in_use = self.in_use(name)
-            await disk.work(work)
+            where = either(source.folder, disk.tree.folder)
+            await disk.deploying(put_together, where=where)
             self._note(name, version)
 
     async def check(self, name: str, version: bytes) -> None:
@@ -262,25 +265,27 @@ class Stager:
 
         :raises HaError: it failed, took too long, or changed something in the version.
         """
-        if not self.stores[name].tree.check:
+        disk = self.disks[name]
+        if not disk.tree.check:
             return
         try:
-            await self._check(self.disks[name], version)
+            await self._check(disk, version)
         except BaseException:  # also when the engine stops
             self._forget(name, version)
             raise
 
     async def _check(self, disk: TreeDisk, version: bytes) -> None:
         tree, store, why = disk.tree, disk.store, ""
-        uses = self._checked[tree.name]
+        folder, uses = store.path_of(version), self._checked[tree.name]
         uses.append(version)
         try:
+            await disk.looking(checking.look, tree, folder, where=f"check: {tree.check}")
             try:
-                await checking.check(tree, store.path_of(version))
+                await checking.check(tree, folder)
             except HaError as exc:
                 why = str(exc)
             async with _explained(tree):  # it was sound when it was staged
-                changed = await disk.work(_changed, store, version)
+                changed = await disk.deploying(_changed, store, version)
         finally:
             uses.remove(version)
         if changed:
@@ -297,7 +302,7 @@ class Stager:
         """Remove a version that its check has changed, unless it is in use."""
         async with disk.lock, _explained(disk.tree):
             if version not in self.in_use(disk.tree.name):
-                await disk.work(disk.store.take_out, version)
+                await disk.deploying(disk.store.take_out, version)
 
 
 @contextlib.asynccontextmanager

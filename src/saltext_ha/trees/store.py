@@ -121,6 +121,7 @@ class TreeStore:
         """For each of *digests*, a file here with that content, judged without reading it."""
         order = self._in_order()
         for digest in digests:
+            self._stop()
             yield self._holder(digest, order)
 
     def _holder(self, digest: bytes, order: list[bytes]) -> Path | None:

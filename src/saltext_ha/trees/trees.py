@@ -34,6 +34,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import register_rows
 from saltext_ha.trees.content import disk_of
+from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.stager import Stager
 
@@ -80,6 +81,8 @@ class Trees:
         """Tree → why this master does not serve its current version."""
         self._untidy: dict[str, str] = {}
         """Tree → why its versions are not tidied or copied."""
+        self._following: dict[str, asyncio.Task[None]] = {}
+        """Tree → the task that serves its current version."""
         self._lacking: dict[str, list[bytes]] = {}
         """Tree → contents that are still to be copied, while they are."""
         self._troubles: dict[str, str] = {}
@@ -119,7 +122,7 @@ class Trees:
         if current is None:
             return ""
         try:
-            if self._disks[name].live() == (LINKED, current.version):
+            if self._disks[name].lately() == (LINKED, current.version):
                 return ""
         except HaError as exc:
             return f"tree {name}: {exc}"
@@ -137,7 +140,7 @@ class Trees:
             if register.conflict:
                 yield conflict(name, register)
             yield self.lag(name)
-        yield from self._troubles.values()
+        yield from (why for peer, why in self._troubles.items() if peer in self._links)
 
     async def _registers(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         have = wire.field(payload, "have", dict)
@@ -227,20 +230,22 @@ class Trees:
 
     async def run(self) -> None:
         """Look again and again while the engine runs."""
-        for disk in self._disks.values():
-            with contextlib.suppress(OSError, DiskHangs):  # staging meets it too, and says so
-                await disk.looks(disk.store.close)
+        await asyncio.gather(*(disk.close() for disk in self._disks.values()))
         tidied = False
-        while self._disks:
-            self._wake.clear()
-            await self.look()
-            if not tidied and not self.behind():  # before, versions here may still be needed
-                tidied = True
-                for name in self._disks:
-                    if not self._is_lost(name):
-                        self._core.start(self._tidy(name))
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._interval)
+        try:
+            while self._disks:
+                self._wake.clear()
+                await self.look()
+                if not tidied and not self.behind():  # before, versions here may still be needed
+                    tidied = True
+                    for name in self._disks:
+                        if not self._is_lost(name):
+                            self._core.start(self._tidy(name))
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), self._interval)
+        finally:
+            for task in self._following.values():
+                task.cancel()
 
     def _is_lost(self, name: str) -> bool:
         """Whether nobody here knows of deployments that were made: replica.db may come back."""
@@ -250,10 +255,21 @@ class Trees:
             return True
 
     async def look(self) -> None:
-        """One round: ask all peers, and serve the current versions."""
+        """One round: ask all peers, and begin to serve the current versions."""
         await self.compare()
-        # The disk of one may hang.
-        await asyncio.gather(*map(self.settle, self._disks))
+        for name in self._disks:  # nobody waits for them: the disk of one may hang
+            before = self._following.get(name)
+            if before is None or before.done():
+                if before is not None:
+                    before.result()  # an error that nobody expects ends the engine
+                self._following[name] = asyncio.ensure_future(self._follow(name))
+
+    async def _follow(self, name: str) -> None:
+        """Settle a tree until its register has stayed as it was."""
+        register = None
+        while register != self.registers[name]:
+            register = self.registers[name]
+            await self.settle(name)
 
     async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
         """
@@ -274,6 +290,7 @@ class Trees:
 
     async def _compare(self, name: str, link: Link, must: bool) -> str:
         if not link.up and not must:
+            self._troubles.pop(name, None)
             return link.error or "it is not up"
         have = {tree: register.digest for tree, register in self.registers.items()}
         try:
@@ -289,6 +306,7 @@ class Trees:
             self._asked.add(name)
             return self._trouble(name, f"{name} does not say what is current there", exc)
         except PeerError as exc:  # its link tells of it
+            self._troubles.pop(name, None)
             return str(exc)
         except (HaError, OSError) as exc:
             # Nonsense, or our own disk is full: ask it again in the next round.
@@ -311,24 +329,22 @@ class Trees:
     async def settle(self, name: str, adopt: bool = False) -> None:
         """Serve the current version of a tree; fetch it first if it is not here."""
         current = self.registers[name].current
-        disk, store = self._disks[name], self._disks[name].store
         if current is None:
             self._late.pop(name, None)
             return
+        disk = self._disks[name]
         try:
             live = disk.live()
+        except HaError:  # nothing has failed, and lag() says so
+            return
+        try:
             if live == (LINKED, current.version):
-                self._late.pop(name, None)
+                if name not in self._late or disk.lock.locked():  # another task tells of it
+                    return
+            elif live[0] == FOREIGN and not adopt:
+                raise HaError(disk.store.place.foreign())
+            elif not await self._serve(disk, current.version, adopt):
                 return
-            if live[0] == FOREIGN and not adopt:
-                raise HaError(store.place.foreign())
-            verified = current.version in self._stager.verified(name)
-            if not verified or not await disk.work(store.manifest, current.version):
-                await self._stager.stage(name, current.version)
-            async with disk.lock:
-                if disk.live() == (LINKED, current.version):
-                    return  # two tasks noticed at once
-                await disk.work(store.switch, current.version, adopt)
         except (HaError, OSError) as exc:
             why = reason_of(exc)
             if self._late.get(name) != why:
@@ -336,19 +352,36 @@ class Trees:
                 self._announce("deploy/failed", {"tree": name, "reason": why})
             self._late[name] = why
             return
+        # Also of a switch that was given up, as the disk hung, and was done later.
+        self._is_served(name, current.entry)
+
+    async def _serve(self, disk: TreeDisk, version: bytes, adopt: bool) -> bool:
+        """Switch to a version, and fetch it first if needed; returns whether this task did it."""
+        name, store = disk.tree.name, disk.store
+        verified = version in self._stager.verified(name)
+        if not verified or not await disk.deploying(store.manifest, version):
+            await self._stager.stage(name, version)
+        async with disk.lock:
+            if await disk.deploying(store.live) == (LINKED, version):
+                return False  # two tasks noticed at once
+            await disk.switch(version, adopt)
+        return True
+
+    def _is_served(self, name: str, entry: Entry) -> None:
+        """Tell that a deployment is served here, and do what comes after a switch."""
         self._late.pop(name, None)
-        self._stager.served(name, current.version)
-        log.info("ha trees: %s: deployment %d is served", name, current.entry.number)
+        self._stager.served(name, entry.version)
+        log.info("ha trees: %s: deployment %d is served", name, entry.number)
         self._clear_lists()
         asyncio.get_running_loop().call_later(SETTLED, self._clear_lists)
         self._announce(
             "deployed",
             {
                 "tree": name,
-                "number": current.entry.number,
-                "version": store.tree.shown(current.version),
-                "by": current.entry.by,
-                "source": current.entry.source,
+                "number": entry.number,
+                "version": self._disks[name].tree.shown(entry.version),
+                "by": entry.by,
+                "source": entry.source,
             },
         )
         # Do not wait for this: whoever deployed wants to know that it is served.
@@ -359,8 +392,8 @@ class Trees:
         disk, store = self._disks[name], self._disks[name].store
         try:  # what fails is tried again after the next deployment
             async with disk.lock:  # by then, staging under way has verified its version
-                await disk.work(store.keep, self._kept(name))
-                lacking = await disk.work(store.lacking, self._kept(name))
+                await disk.deploying(store.keep, self._kept(name))
+                lacking = await disk.deploying(store.lacking, self._kept(name))
             under_way = name in self._lacking
             self._lacking[name] = lacking
             if not under_way:
@@ -380,7 +413,7 @@ class Trees:
             while self._lacking[name]:
                 disk = self._disks[name]
                 async with disk.lock:  # a deployment waits for one step at most
-                    await disk.work(disk.store.preserve, self._lacking[name])
+                    await disk.deploying(disk.store.preserve, self._lacking[name])
                 if self._lacking[name]:
                     await asyncio.sleep(BREATH)
         finally:

@@ -170,7 +170,7 @@ class Engine:
     @property
     def store(self) -> TreeStore:
         """The versions on its disk."""
-        return self.stager.stores[TREE]
+        return self.stager.disks[TREE].store
 
     @property
     def register(self) -> Register:

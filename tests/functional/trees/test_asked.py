@@ -48,6 +48,15 @@ def test_a_master_that_refuses_is_noted_and_keeps_nobody_from_serving(group: Gro
     note = "trees: m2 does not say what is current there: no such method"
     assert note in [*m1.trees.notes()]
     assert m1.trees.behind() == ""
+    group.sides["m2"] = 1
+    group.do((m1, m1.round()))
+    assert note not in [*m1.trees.notes()], "it is not known any more"
+    group.sides["m2"] = 0
+    group.do((m1, m1.round()))
+    assert note in [*m1.trees.notes()]
+    way = m1.ways.pop("m2")
+    assert note not in [*m1.trees.notes()], "it is no peer any more"
+    m1.ways["m2"] = way
     m2.handlers["trees"] = answers
     group.do((m1, m1.round()))
     assert note not in [*m1.trees.notes()]

@@ -145,6 +145,19 @@ async def test_a_large_file_goes_on_where_it_was_cut(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_each_file_that_is_sent_is_a_step(tmp_path: Path) -> None:
+    files = {f"{number}": b"%d" % number for number in range(20)}
+    store, version, _ = holding(tmp_path / "m1", files)
+    steps: list[None] = []
+    slow = TreeStore(store.tree, lambda: steps.append(None))
+    wanted = [[hashlib.sha256(data).digest(), 0] for data in files.values()]
+    ask = {"tree": "states", "version": version, "wanted": wanted}
+    answer = await peer_of(slow).call("tree_parts", ask)
+    assert len(answer["parts"]) == 20
+    assert len(steps) >= 20
+
+
+@in_a_loop
 async def test_a_file_is_never_held_whole(tmp_path: Path) -> None:
     source = tmp_path / "m1" / "source"
     there = store_in(tmp_path / "m1")

@@ -626,7 +626,7 @@ async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
         assert "hunter2" not in str(planned)
         done = await deployed(two[0])
         shown = await run(two[1], "deployments")
-        version = one.service.parts.stager.stores["states"].live()[1]
+        version = one.service.parts.stager.disks["states"].store.live()[1]
         assert version is not None
         for answer in (planned, done, shown):
             assert version.hex()[:8] not in str(answer)
@@ -651,7 +651,7 @@ async def test_where_a_live_path_leads_is_closed_and_opened_again(tmp_path: Path
         async with running(place) as (engine,):
             await deployed(place)
             assert served(place) == {"top.sls": text}
-            version = engine.service.parts.stager.stores["states"].live()[1]
+            version = engine.service.parts.stager.disks["states"].store.live()[1]
         assert version is not None
         return str(live(place).readlink()).replace(version.hex(), "VERSION")
 

@@ -20,6 +20,7 @@ from saltext_ha.commands import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
 from saltext_ha.output._text import Screen
+from saltext_ha.trees import disk_work
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -45,7 +46,8 @@ def impatient(*engines: Engine) -> None:
     """Have them give up what hangs after half a second."""
     for engine in engines:
         for disk in engine.parts.stager.disks.values():
-            disk.work.limit = disk.reads.limit = disk.looks.limit = disk.sends.limit = 0.5
+            for lane in (disk.deploying, disk.reading, disk.looking, disk.sending):
+                lane.limit = 0.5
 
 
 @contextlib.contextmanager
@@ -154,6 +156,74 @@ async def test_whatever_hangs_on_the_own_disk_another_deployment_can_be_begun(
 
 
 @in_a_loop
+async def test_a_check_whose_program_hangs_is_not_begun(tmp_path: Path) -> None:
+    program = tmp_path / "check"
+    put(tmp_path, {"check": "#!/bin/sh\n"})
+    program.chmod(0o755)
+    (place,) = places(tmp_path, "m1", check=str(program))
+    put(source(place), STATES)
+    async with running(place) as engines:
+        impatient(*engines)
+        with hanging(program):
+            failed = await run(place, "deploy")
+            assert f"check: {program}: {HANGS}" in failed["error"]
+        answer = {"retcode": 2}
+        while answer["retcode"]:
+            answer = await run(place, "deploy")
+        assert served(place) == STATES
+
+
+@in_a_loop
+async def test_a_rollback_needs_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place) as engines:
+        await deployed(place)
+        put(source(place), {"top.sls": "base: {'*': [nginx]}\n"})
+        await deployed(place)
+        impatient(*engines)
+        with blocked(monkeypatch, deploy, "take", lambda *_: True):
+            failed = await run(place, "deploy")
+            assert f"{source(place)}: {HANGS}" in failed["error"]
+            back = await run(place, "rollback")
+            assert back["retcode"] == 0, back
+            assert served(place) == STATES
+
+
+@in_a_loop
+async def test_a_plan_that_hangs_names_both_folders_that_it_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place) as engines:
+        impatient(*engines)
+        with blocked(monkeypatch, deploy, "plan_row", lambda *_: True):
+            failed = await run(place, "deploy")
+            assert f"{source(place)} or {versions(place)}: {HANGS}" in failed["error"]
+            for function in ("deployments", "status"):
+                assert HANGS not in str(await run(place, function))
+
+
+@in_a_loop
+async def test_a_live_folder_that_hangs_while_it_is_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    put(live(place), STATES)
+
+    def of_live(folder: Path, *_: Any) -> bool:
+        return folder == live(place)
+
+    async with running(place) as engines:
+        impatient(*engines)
+        with blocked(monkeypatch, deploy, "take", of_live):
+            failed = await run(place, "deploy", test=True)
+            assert failed["error"].startswith(f"{live(place)}: {HANGS}"), failed
+
+
+@in_a_loop
 async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +288,13 @@ async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(tmp_p
         assert shown["trees"][0]["masters"] == {"m1": 1, "m2": 1}
 
 
+def told_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> list[str]:
+    """The events about trees that an engine fires from now on."""
+    told: list[str] = []
+    monkeypatch.setattr(engine.parts.trees, "_announce", lambda tag, data: told.append(tag))
+    return told
+
+
 @in_a_loop
 async def test_a_live_path_that_hangs_stops_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,14 +307,74 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
 
     async with met(*two) as engines:
         await deployed(two[0])
-        with blocked(monkeypatch, LivePath, "look", of_m2):
+        trees = engines[1].parts.trees
+        await until(lambda: not trees.behind(), "it serves what was deployed")
+        told = told_by(monkeypatch, engines[1])
+        monkeypatch.setattr(disk_work, "LAST", 1000.0)
+        with blocked(monkeypatch, LivePath, "look", of_m2) as met_it:
+            await until(met_it.is_set)
+            await trees.settle("states")
+            assert trees.behind() == "", "what was there just now still counts"
+            monkeypatch.setattr(disk_work, "LAST", 0.0)
             began = time.monotonic()
             status = await run(two[0], "status")
             notes = {row["name"]: row["note"] for row in status["masters"]}
             assert f"{live(two[1])} cannot be looked at: {HANGS}" in notes["m2"]
             assert time.monotonic() - began < 30
-            assert HANGS in engines[1].parts.trees.behind()
-        await until(lambda: not engines[1].parts.trees.behind(), "the disk responds")
+            assert HANGS in trees.behind()
+        await until(lambda: not trees.behind(), "the disk responds")
+        await trees.settle("states")
+        assert told == [], "nothing was deployed, and nothing failed"
+
+
+@in_a_loop
+async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+
+    def of_m2(store: TreeStore, *_: Any) -> bool:
+        return store.tree.live == live(two[1])
+
+    async with met(*two) as engines:
+        impatient(engines[1])
+        told = told_by(monkeypatch, engines[1])
+        with blocked(monkeypatch, TreeStore, "switch", of_m2):
+            answer = await run(two[0], "deploy")
+            assert HANGS in answer["unknown"]["m2"], answer
+            assert told == ["deploy/failed"]
+        await until(lambda: "deployed" in told, "the disk responds, and it follows")
+        assert served(two[1]) == STATES
+        await engines[1].parts.trees.settle("states")
+        assert told == ["deploy/failed", "deployed"]
+
+
+@in_a_loop
+async def test_a_tree_whose_disk_hangs_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = []
+    for name in ("m1", "m2"):
+        trees = {}
+        for tree in ("conf", "states"):
+            put(tmp_path / "source" / tree, {"a": tree})
+            folder = tmp_path / "live" / name / tree
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            trees[tree] = {"source": str(tmp_path / "source" / tree), "live": str(folder)}
+        two.append(Place(tmp_path, name, {**QUICK, "trees": trees}, {}))
+
+    def of_conf(store: TreeStore, *_: Any) -> bool:
+        return store.tree.live == tmp_path / "live" / "m2" / "conf"
+
+    async with met(*two):
+        with blocked(monkeypatch, TreeStore, "switch", of_conf) as met_it:
+            await deployed(two[0], "conf", without="m2")
+            await until(met_it.is_set, "m2 follows, and hangs")
+            await deployed(two[0], "states", without="m2")
+            there = tmp_path / "live" / "m2" / "states" / "a"
+            await until(there.exists, "m2 serves the other tree", 20)
+        await until((tmp_path / "live" / "m2" / "conf" / "a").exists, "the disk responds")
 
 
 def test_an_engine_whose_disk_hangs_ends(tmp_path: Path) -> None:

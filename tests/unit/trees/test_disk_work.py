@@ -83,6 +83,24 @@ async def test_work_that_hangs_is_given_up_and_keeps_one_thread() -> None:
 
 
 @in_a_loop
+async def test_what_hangs_is_named_also_to_those_that_wait_for_it() -> None:
+    work, go = DiskWork("/srv/x", 0.3), threading.Event()
+    try:
+        tries = [
+            asyncio.ensure_future(work(go.wait, where="/srv/git")),
+            asyncio.ensure_future(work(int)),
+        ]
+        await asyncio.wait(tries)
+        for each in tries:
+            with pytest.raises(DiskHangs, match=r"^/srv/git: the file system does not respond"):
+                each.result()
+        with pytest.raises(DiskHangs, match=r"^/srv/git: "):
+            await work(int, where="/srv/y")
+    finally:
+        go.set()
+
+
+@in_a_loop
 async def test_work_that_was_given_up_ends_at_its_next_step() -> None:
     work, go = DiskWork("/srv/x", 0.3), threading.Event()
     said: list[BaseException] = []
