@@ -22,14 +22,14 @@ from saltext_ha.commands.tree_states import (
 from saltext_ha.common.errors import DiskHangs, HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler import attribution
-from saltext_ha.replication.deployment import Entry
+from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.disk_work import DiskWork, either, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.source import take
-from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.stager import Stager, explained
 from saltext_ha.trees.trees import Trees, conflict
 
 LONGEST = 200  # characters of a message
@@ -70,6 +70,8 @@ class Deploy:
 
     async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         planned = []
+        await self._trees.compare()
+        known = dict(self._trees.registers)  # what comes while the source is read must not be lost
         for tree in self._named(payload.get("trees")):
             if tree.source is None:
                 raise HaError(
@@ -77,7 +79,7 @@ class Deploy:
                 )
             job.text = f"reading {tree.source}"
             planned.append(await self._read(tree, tree.source, self._disks[tree.name].reading))
-        return await self._carry_out(planned, payload, job)
+        return await self._carry_out(planned, known, payload, job)
 
     async def _read(self, tree: Tree, folder: Path, lane: DiskWork) -> Planned:
         remembered = self._digests / tree.name
@@ -93,6 +95,7 @@ class Deploy:
         wanted = payload.get("to")
         planned = []
         await self._trees.compare()
+        known = dict(self._trees.registers)
         for tree in self._named(payload.get("trees")):
             entry = self._entry(tree.name, wanted)
             job.text = f"fetching deployment {entry.number} of {tree.name}"
@@ -101,7 +104,7 @@ class Deploy:
             manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
-        return await self._carry_out(planned, payload, job)
+        return await self._carry_out(planned, known, payload, job)
 
     async def deployments(self, payload: dict[str, Any]) -> dict[str, Any]:
         trees = self._named(payload.get("trees"))
@@ -185,8 +188,13 @@ class Deploy:
     # -- how it is carried out
 
     async def _carry_out(
-        self, planned: Sequence[Planned], payload: Mapping[str, Any], job: Job
+        self,
+        planned: Sequence[Planned],
+        known: Mapping[str, Register],
+        payload: Mapping[str, Any],
+        job: Job,
     ) -> dict[str, Any]:
+        """:param known: the registers as they were when the command began."""
         test, adopt = bool(payload.get("test")), bool(payload.get("adopt"))
         message, by = _message(payload), attribution.name(payload.get("by")) or "?"
         left_out = self._left_out(payload.get("without"))
@@ -215,10 +223,10 @@ class Deploy:
         }
         if test or not todo:
             return answer
-        known = {each.tree.name: self._trees.registers[each.tree.name] for each in todo}
         adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
         await self._masters.stage(todo, states.keys(), job)
-        await self._masters.check_unmoved(known, states.keys())
+        before = {each.tree.name: known[each.tree.name] for each in todo}
+        await self._masters.check_unmoved(before, states.keys())
         job.text = "switching"
         shown = {row["tree"]: row for row in rows}
         unknown: dict[str, list[str]] = {}
@@ -246,7 +254,8 @@ class Deploy:
         lane = disk.reading if each.source else disk.deploying
         read = [one.source.folder for one in (each, there) if one and one.source]
         where = either(*read, each.tree.folder)
-        return await lane(plan_row, each, there, disk.store, register, states, where=where)
+        async with explained(each.tree):
+            return await lane(plan_row, each, there, disk.store, register, states, where=where)
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """
@@ -256,7 +265,8 @@ class Deploy:
         found: dict[str, Planned] = {}
         for tree in (each.tree for each in planned):
             disk = self._disks[tree.name]
-            live, _ = await disk.looking(disk.store.live, where=either(tree.live))
+            async with explained(tree):
+                live, _ = await disk.looking(disk.store.live, where=either(tree.live))
             if live == FOREIGN:
                 job.text = f"reading {tree.live}"
                 try:

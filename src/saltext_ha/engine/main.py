@@ -36,18 +36,29 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
 
+    ending: list[threading.Timer] = []
+
     async def serve() -> None:
-        service = Service(opts, config, stopping=lambda: end_within(ENDING))
+        service = Service(opts, config, stopping=lambda: ending.append(end_within(ENDING)))
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, service.stop)
         await service.run()
 
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve())
+    except BaseException:  # then it is tried again in this process
+        for timer in ending:
+            timer.cancel()
+        raise
 
 
-def end_within(seconds: float) -> None:
-    """End this process then, if it still runs: Python waits for its threads, whatever they do."""
+def end_within(seconds: float) -> threading.Timer:
+    """
+    End this process then, if it still runs: Python waits for its threads, whatever they do.
+
+    :return: to be cancelled if the process is to go on.
+    """
 
     def end() -> None:
         text = "ha engine: ended after %g s, though a thread had not; does a file system hang?"
@@ -60,3 +71,4 @@ def end_within(seconds: float) -> None:
     last = threading.Timer(seconds, end)
     last.daemon = True
     last.start()
+    return last

@@ -294,6 +294,8 @@ class Membership:
         for name in (*damaged, *(peer.name for peer in peers)):
             point("leave.unpin")
             self._trust.unpin(name)
+        for name in self._trust.damaged():  # copies of what was pinned
+            self._trust.unpin(name)
         point("leave.done")
         return unreached
 

@@ -101,7 +101,7 @@ class Stager:
         """
 
         async def look(disk: TreeDisk) -> dict[str, Any]:
-            async with _explained(disk.tree):
+            async with explained(disk.tree):
                 return await disk.looking(_state_of, disk.store)
 
         disks = [self.disks[name] for name in names if name in self.disks]
@@ -200,7 +200,7 @@ class Stager:
     async def _staging(self, name: str) -> AsyncIterator[TreeDisk]:
         """One at a time. When the disk is full, what was fetched in vain is removed."""
         disk = self.disks[name]
-        async with disk.lock, _explained(disk.tree):
+        async with disk.lock, explained(disk.tree):
             try:
                 yield disk
             except OSError as exc:
@@ -284,7 +284,7 @@ class Stager:
                 await checking.check(tree, folder)
             except HaError as exc:
                 why = str(exc)
-            async with _explained(tree):  # it was sound when it was staged
+            async with explained(tree):  # it was sound when it was staged
                 changed = await disk.deploying(_changed, store, version)
         finally:
             uses.remove(version)
@@ -300,13 +300,13 @@ class Stager:
 
     async def _take_out(self, disk: TreeDisk, version: bytes) -> None:
         """Remove a version that its check has changed, unless it is in use."""
-        async with disk.lock, _explained(disk.tree):
+        async with disk.lock, explained(disk.tree):
             if version not in self.in_use(disk.tree.name):
                 await disk.deploying(disk.store.take_out, version)
 
 
 @contextlib.asynccontextmanager
-async def _explained(tree: Tree) -> AsyncIterator[None]:
+async def explained(tree: Tree) -> AsyncIterator[None]:
     """Turn an OSError into a HaError; for a secret tree without the path, which names a version."""
     try:
         yield

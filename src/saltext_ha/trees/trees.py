@@ -78,6 +78,9 @@ class Trees:
         self._met = False
         """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
+        self._told: dict[str, Entry] = {}
+        """Tree → the deployment of which it was last told, or known, that it is served."""
+        self._closed: set[str] = set()
         """Tree → why this master does not serve its current version."""
         self._untidy: dict[str, str] = {}
         """Tree → why its versions are not tidied or copied."""
@@ -230,7 +233,6 @@ class Trees:
 
     async def run(self) -> None:
         """Look again and again while the engine runs."""
-        await asyncio.gather(*(disk.close() for disk in self._disks.values()))
         tidied = False
         try:
             while self._disks:
@@ -266,6 +268,9 @@ class Trees:
 
     async def _follow(self, name: str) -> None:
         """Settle a tree until its register has stayed as it was."""
+        if name not in self._closed:
+            await self._disks[name].close()
+            self._closed.add(name)
         register = None
         while register != self.registers[name]:
             register = self.registers[name]
@@ -334,12 +339,12 @@ class Trees:
             return
         disk = self._disks[name]
         try:
-            live = disk.live()
-        except HaError:  # nothing has failed, and lag() says so
-            return
-        try:
+            live = disk.lately()
             if live == (LINKED, current.version):
-                if name not in self._late or disk.lock.locked():  # another task tells of it
+                if name not in self._late:
+                    self._told[name] = current.entry
+                    return
+                if disk.lock.locked():  # another task tells of it
                     return
             elif live[0] == FOREIGN and not adopt:
                 raise HaError(disk.store.place.foreign())
@@ -371,6 +376,9 @@ class Trees:
         """Tell that a deployment is served here, and do what comes after a switch."""
         self._late.pop(name, None)
         self._stager.served(name, entry.version)
+        if self._told.get(name) == entry:
+            return  # it could not be looked at for a while
+        self._told[name] = entry
         log.info("ha trees: %s: deployment %d is served", name, entry.number)
         self._clear_lists()
         asyncio.get_running_loop().call_later(SETTLED, self._clear_lists)

@@ -108,6 +108,17 @@ async def test_a_copy_of_a_file_under_another_name_is_no_master(tmp_path: Path) 
 
 
 @in_a_loop
+async def test_who_leaves_leaves_no_copy_of_a_file_behind(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    async with met(one, two):
+        folder = one.config.state_dir / "peers"
+        shutil.copy(folder / "m2.json", folder / "m2-old.json")
+        assert (await run(one, "leave"))["retcode"] == 0
+        assert not list(folder.glob("*.json"))
+        assert [row["name"] for row in (await run(one, "status"))["masters"]] == ["m1"]
+
+
+@in_a_loop
 async def test_who_leaves_is_told_whom_it_could_not_tell(tmp_path: Path) -> None:
     one, two, three = places(tmp_path, "m1", "m2", "m3")
     async with met(one, two, three):

@@ -191,6 +191,27 @@ async def test_a_rollback_needs_no_source(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @in_a_loop
+async def test_what_another_master_decides_while_a_source_hangs_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        put(source(two[0]), {"top.sls": "base: {'*': [nginx]}\n"})
+        await deployed(two[0])
+        put(source(two[0]), {"top.sls": "base: {'*': [apache]}\n"})
+        with blocked(monkeypatch, deploy, "take", lambda *_: True) as met_it:
+            hung = asyncio.ensure_future(run(two[0], "deploy"))
+            await until(met_it.is_set, "it reads the source")
+            back = await run(two[1], "rollback")
+            assert back["retcode"] == 0, back
+        refused = await hung
+        assert "was deployed on another master meanwhile" in refused["error"]
+        assert served(two[0]) == served(two[1]) == STATES
+
+
+@in_a_loop
 async def test_a_plan_that_hangs_names_both_folders_that_it_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +335,7 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
         with blocked(monkeypatch, LivePath, "look", of_m2) as met_it:
             await until(met_it.is_set)
             await trees.settle("states")
-            assert trees.behind() == "", "what was there just now still counts"
+            assert (trees.behind(), told) == ("", []), "what was there just now still counts"
             monkeypatch.setattr(disk_work, "LAST", 0.0)
             began = time.monotonic()
             status = await run(two[0], "status")
@@ -322,9 +343,12 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
             assert f"{live(two[1])} cannot be looked at: {HANGS}" in notes["m2"]
             assert time.monotonic() - began < 30
             assert HANGS in trees.behind()
+            await trees.settle("states")
+            assert told == ["deploy/failed"]
         await until(lambda: not trees.behind(), "the disk responds")
         await trees.settle("states")
-        assert told == [], "nothing was deployed, and nothing failed"
+        assert told == ["deploy/failed"], "nothing else was deployed"
+        assert not trees._late
 
 
 @in_a_loop
