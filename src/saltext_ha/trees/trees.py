@@ -341,10 +341,10 @@ class Trees:
         try:
             live = disk.lately()
             if live == (LINKED, current.version):
+                if disk.lock.locked():  # by another task, which may be about to tell of it
+                    return
                 if name not in self._late:
                     self._told[name] = current.entry
-                    return
-                if disk.lock.locked():  # another task tells of it
                     return
             elif live[0] == FOREIGN and not adopt:
                 raise HaError(disk.store.place.foreign())
