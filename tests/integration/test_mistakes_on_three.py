@@ -231,10 +231,17 @@ class Backup:
             shutil.copy2(path, self._folder)
 
     def restore_keys(self) -> None:
+        """
+        Each folder at once: what comes into the folder of a running master after the signature may
+        count as an acceptance (docs/tutorials/restore-a-mistake.md).
+        """
         for name in KEY_FOLDERS:
-            shutil.rmtree(self._master.pki_dir / name, ignore_errors=True)
+            there, copy = (self._master.pki_dir / each for each in (name, f"{name}.copy"))
             if (self._folder / name).exists():
-                shutil.copytree(self._folder / name, self._master.pki_dir / name, symlinks=True)
+                shutil.copytree(self._folder / name, copy, symlinks=True)
+            shutil.rmtree(there, ignore_errors=True)
+            if copy.exists():
+                copy.rename(there)
 
     def restore_replica(self) -> None:
         for path in replica_files(self._master):
