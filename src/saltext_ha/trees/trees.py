@@ -78,10 +78,11 @@ class Trees:
         self._met = False
         """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
-        self._told: dict[str, Entry] = {}
-        """Tree → the deployment of which it was last told, or known, that it is served."""
-        self._closed: set[str] = set()
         """Tree → why this master does not serve its current version."""
+        self._told: dict[str, Entry] = {}
+        """Tree → the deployment that is known to be served here; it is told of once."""
+        self._closed: set[str] = set()
+        """Trees whose folders were given their access rights since the start."""
         self._untidy: dict[str, str] = {}
         """Tree → why its versions are not tidied or copied."""
         self._following: dict[str, asyncio.Task[None]] = {}
