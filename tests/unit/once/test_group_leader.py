@@ -162,6 +162,15 @@ async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
 
 
 @in_a_loop
+async def test_one_that_refuses_for_another_reason_is_not_called_older() -> None:
+    async with world("m1", "m2") as group:
+        group.faulty.add("m1")
+        group.tasks["m1"].cancel()
+        await group.leads("m2", "m1")
+        assert group.masters["m2"].standing.apart["m1"] == "m1 refused leader: internal error"
+
+
+@in_a_loop
 async def test_a_late_refusal_undoes_no_later_answer() -> None:
     async with world("m1", "m2") as group:
         await group.leads("m1")
