@@ -44,6 +44,8 @@ class Store(FileStore):
     fuse: int | None = None
     before: Callable[[], None] | None = None
     """An act of somebody else when an apply is about to write."""
+    copying: bool | None = False
+    """Whether somebody is putting keys in the store's place; None: as the folders tell."""
     between: Callable[[], None] | None = None
     """An act of somebody else after the new entries of an apply, before the old ones go."""
 
@@ -56,6 +58,9 @@ class Store(FileStore):
         act, self.between = self.between, None
         if act:
             act()
+
+    def at_rest(self) -> bool:
+        return super().at_rest() if self.copying is None else not self.copying
 
     crash_after = False
     """Die after the next apply."""

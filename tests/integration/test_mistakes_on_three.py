@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -231,17 +232,15 @@ class Backup:
             shutil.copy2(path, self._folder)
 
     def restore_keys(self) -> None:
-        """
-        Each folder at once: what comes into the folder of a running master after the signature may
-        count as an acceptance (docs/tutorials/restore-a-mistake.md).
-        """
+        """Slowly, the signature first: nothing that comes after it is an acceptance."""
         for name in KEY_FOLDERS:
-            there, copy = (self._master.pki_dir / each for each in (name, f"{name}.copy"))
-            if (self._folder / name).exists():
-                shutil.copytree(self._folder / name, copy, symlinks=True)
+            there = self._master.pki_dir / name
             shutil.rmtree(there, ignore_errors=True)
-            if copy.exists():
-                copy.rename(there)
+            if (self._folder / name).exists():
+                there.mkdir()
+                for path in sorted((self._folder / name).iterdir()):
+                    shutil.copy2(path, there, follow_symlinks=False)
+                    time.sleep(0.3)
 
     def restore_replica(self) -> None:
         for path in replica_files(self._master):

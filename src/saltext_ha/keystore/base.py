@@ -86,6 +86,12 @@ class KeyStore(Protocol):
     def touched(self) -> bool:
         """Whether something was added or removed since the last call; cheap."""
 
+    def at_rest(self) -> bool:
+        """
+        Whether no accepted or rejected key came or went in the last two seconds; cheap. A store
+        that cannot tell is at rest.
+        """
+
     def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """
         What the store shows for an id; None if a key file is half written, or is no key. The next

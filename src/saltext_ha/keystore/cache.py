@@ -80,6 +80,10 @@ class CacheStore:
         """See :meth:`KeyStore.touched`; a driver has no cheap look, only hints and full passes."""
         return False
 
+    def at_rest(self) -> bool:
+        """See :meth:`KeyStore.at_rest`; a driver cannot tell."""
+        return True
+
     def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
         try:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
-from saltext_ha.reconciler.provenance import MISSING, OURS, Provenance
+from saltext_ha.reconciler import work_queue
+from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, Provenance
 from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
@@ -28,6 +29,18 @@ from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 log = logging.getLogger(__name__)
 
 MAX_ANNOUNCED = 1000
+# For how many seconds an older copy of the store is waited for, if it never comes to rest.
+LONGEST_COPY = 30.0
+
+GONE = (
+    "this is not the key store that was here before (its signature is gone): wiped, or not "
+    "mounted? Its content does not count, and nothing is written into it. Bring it back; or fill "
+    "it with what the group knows: salt-run ha.refill; or confirm its content: salt-run ha.release"
+)
+COPIED = (
+    "an older copy of the key store is being put in its place; once no key has come or gone for "
+    "two seconds, it is brought up to date"
+)
 
 
 class Holds:
@@ -51,6 +64,8 @@ class Holds:
     ) -> None:
         self._hold_all = False
         """Whether all accepted keys must still be held, because the disk was full."""
+        self._copied_since: float | None = None
+        """Since when the store is an older copy; None: it is not."""
         self.provenance = Provenance(store, replica, writer.name)
         self._store = store
         self._replica = replica
@@ -63,31 +78,42 @@ class Holds:
     def look(self) -> str:
         """
         The answer of :meth:`.Provenance.look`. While the signature is missing, all accepted keys
-        are held, and the store is in doubt (:class:`.WriteMode`).
+        are held, and the store is in doubt (:class:`.WriteMode`). It is also in doubt while an
+        older copy is still being put in its place: a key file that comes after the signature would
+        look like a decision of now.
         """
         found = self.provenance.look()
         if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
             self.provenance.forget()  # there was nothing to lose
             found = OURS
-        if found != MISSING:
+        if self._is_being_copied(found):
+            self._mode.doubt = COPIED
+            self._work.wake(work_queue.SETTLE)
+        elif found != MISSING:
             if self._mode.doubt:
                 log.info("ha store: the key store of %s is back", self._writer.name)
                 self._work.add(self._replica.held.all())
             self._mode.doubt = ""
             self._hold_all = False
-        elif not self._mode.doubt:
-            self._mode.doubt = (
-                "this is not the key store that was here before (its signature is gone): wiped, or "
-                "not mounted? Its content does not count, and nothing is written into it. Bring it "
-                "back; or fill it with what the group knows: salt-run ha.refill; or confirm its "
-                "content: salt-run ha.release"
-            )
-            log.error("ha held: %s", self._mode.doubt)
+        elif self._mode.doubt != GONE:
+            self._mode.doubt = GONE
+            log.error("ha held: %s", GONE)
             self._hold_all = True
         if self._hold_all:
             self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
             self._hold_all = False
         return found
+
+    def _is_being_copied(self, found: str) -> bool:
+        """Whether the store is becoming an older copy, as far as can be seen."""
+        if found != OLDER:
+            self._copied_since = None
+            return False
+        now = time.monotonic()
+        if self._copied_since is None:
+            self._copied_since = now
+            log.warning("ha store: the key store of %s is an older copy", self._writer.name)
+        return not self._store.at_rest() and now < self._copied_since + LONGEST_COPY
 
     def is_ours(self) -> bool:
         """Whether the store is the one that was here before, so that it may be believed."""

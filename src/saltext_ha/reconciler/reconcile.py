@@ -178,12 +178,12 @@ class Reconciler:
         return self.mode.able and bool(self.replica.dirty() or self.replica.meta.revocation_due)
 
     def _ask_whose_it_is(self) -> list[Record]:
-        """Check whether the store can be believed; adopt it if it is an older copy."""
+        """Check whether the store can be believed; adopt it if it is an older copy, all of it."""
         if self.mode.adopting:
             return []
         found = self.holds.look()
         if found == OLDER and not self.mode.lost:
-            return self.adopt()
+            return [] if self.mode.doubt else self.adopt()
         if found == NEWER:
             log.warning(
                 "ha replica: replica.db is older than the key store's signature, so an old copy; "

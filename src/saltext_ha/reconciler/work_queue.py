@@ -87,9 +87,9 @@ class WorkQueue:
         first = min((work.certain_at for work in self._waiting.values()), default=math.inf)
         return self._clock() - first
 
-    def wake(self) -> None:
-        """Try again in a while; for work that belongs to no id."""
-        self._wake = self._clock() + RETRY
+    def wake(self, delay: float = RETRY) -> None:
+        """Try again after *delay* seconds; for work that belongs to no id."""
+        self._wake = self._clock() + delay
 
     def late(self) -> list[Task]:
         """The deletions that Salt reported and that could not be recorded yet."""

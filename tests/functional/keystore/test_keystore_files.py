@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.wait import wait_for
 from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import writing
 from saltext_ha.keystore.base import Change
@@ -178,6 +179,22 @@ def test_touched_tells_a_folder_that_changed(root: Path) -> None:
     assert not store.touched()
     shutil.rmtree(root / "minions_pre")
     assert store.touched()
+
+
+def test_a_store_is_at_rest_when_no_decision_came_or_went_for_a_while(root: Path) -> None:
+    store = FileStore(root)
+    wait_for(store.at_rest, 30, "at rest")
+    for state in (PENDING, DENIED):
+        put(root, state, "web1", B)
+    assert store.at_rest(), "minions may knock all the time"
+    for state in (ACCEPTED, REJECTED):
+        path = put(root, state, "web2", A)
+        os.utime(path.parent, (1, 1))  # as a tool that copies a folder with its times
+        assert not store.at_rest()
+        wait_for(store.at_rest, 30, "at rest again")
+        path.unlink()
+        assert not store.at_rest()
+        wait_for(store.at_rest, 30, "at rest again")
 
 
 def test_a_folder_that_could_not_be_listed_counts_as_touched(

@@ -10,6 +10,7 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import signature
+from saltext_ha.reconciler import holds
 from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Crash, Master, exchange, shared, wipe
@@ -372,6 +373,58 @@ def test_an_older_copy_while_the_engine_was_away(m1: Master, m2: Master) -> None
     m1.restart()
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {"old"}
+
+
+def test_an_older_copy_is_adopted_when_all_of_it_is_there(m1: Master, m2: Master) -> None:
+    """What is copied after the signature is no decision of now."""
+    shared(m1, m2, "old", "gone", "turned", "half")
+    backup = copy_of(m1)
+    m1.move("turned", ACCEPTED, REJECTED)
+    m1.remove("gone")
+    m1.remove("half")
+    m1.settle()
+    exchange(m1, m2)
+    m1.keeper.holds.provenance.sign()
+    before = m1.files()
+
+    m1.store.copying = True
+    link = m1.root / "minions" / ".ha-m1"
+    link.unlink()
+    shutil.copy2(backup / ".ha-m1", link, follow_symlinks=False)
+    m1.file(ACCEPTED, "half").write_text(KEYS[0][:80])
+    exchange(m1, m2)
+    m1.file(ACCEPTED, "half").write_text(KEYS[0])
+    exchange(m1, m2)
+    m2.knock("new", 1, ACCEPTED)
+    for minion_id in ("gone", "turned"):
+        shutil.copy2(backup / minion_id, m1.root / "minions")
+        exchange(m1, m2)
+    assert "older copy" in m1.keeper.mode.doubt
+    assert (ACCEPTED, "new") not in m1.files(), "nothing is written meanwhile"
+    assert (m1.state("new", 1), m2.files()) == (ACCEPTED, {**before, (ACCEPTED, "new"): KEYS[1]})
+
+    m1.store.copying = False
+    exchange(m1, m2)
+    assert m1.keeper.mode.doubt == ""
+    assert m1.files() == m2.files() == {**before, (ACCEPTED, "new"): KEYS[1]}
+    assert m1.keeper.holds.provenance.look() == OURS
+
+
+def test_a_store_that_never_rests_is_adopted_all_the_same(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared(m1, m2, "old", "gone")
+    backup = copy_of(m1)
+    m1.remove("gone")
+    m1.settle()
+    m1.keeper.holds.provenance.sign()
+    m1.store.copying = True
+    put_back(m1, backup)
+    m1.settle()
+    assert m1.keeper.mode.doubt
+    monkeypatch.setattr(holds, "LONGEST_COPY", 0.0)
+    exchange(m1, m2)
+    assert (m1.keeper.mode.doubt, accepted(m1)) == ("", {"old"})
 
 
 def test_a_key_that_only_the_older_copy_has_is_adopted(m1: Master, m2: Master) -> None:

@@ -75,6 +75,9 @@ class MemoryStore:
     def sweep(self) -> None:
         pass
 
+    def at_rest(self) -> bool:
+        return True
+
     def check_writable(self) -> None:
         pass
 
