@@ -21,7 +21,7 @@ from proving.torture.watch import Change, by_engines, revoked
 from proving.torture.world import World
 from saltext_ha.common.errors import HaError
 
-ROTATED = 10.0
+ROTATED = 30.0
 TRACEBACK = re.compile(r"^.*Traceback \(most recent.*(?:\n[ \t].*)*(?:\n.*)?", re.MULTILINE)
 # An error that came of another has two tracebacks.
 SHOWN = 3

@@ -36,7 +36,7 @@ class Loop:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
+    def run(self, work: Coroutine[Any, Any, T], timeout: float = 120.0) -> T:
         """Run *work* there, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
