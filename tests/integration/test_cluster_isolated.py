@@ -148,7 +148,6 @@ def test_a_minion_that_is_deleted_on_one_member_can_run_no_job_of_another(lab: L
     shown("web", {}, m1, m2, m3)
     # Salt itself makes a new key on m1 only; with the old one web could read every job of m2.
     wait_for(lambda: aes_key(m2) != before, SOON, "m2 has made a new AES key")
-    ran = log_lines(web, "Executing command")
 
     # What it cannot read makes a minion authenticate anew, and nobody has accepted this one.
     there = {"other": True}
@@ -156,8 +155,10 @@ def test_a_minion_that_is_deleted_on_one_member_can_run_no_job_of_another(lab: L
     shown("web", {"minions_pre": web.pub}, m1, m2, m3, timeout=60)
     for master in (m1, m2, m3):  # Salt has m2 publish the jobs of all members
         master.cli("salt", "--async", "*", "test.echo", "canary", out=None).check()
-    wait_for(lambda: len(log_lines(other, "Executing command test.echo")) == 3, SOON, "three jobs")
-    assert log_lines(web, "Executing command") == ran
+    canary = "Executing command test.echo"
+    wait_for(lambda: len(log_lines(other, canary)) == 3, SOON, "three jobs")
+    # Only these: what was published before, as by the engine, may have come to it later.
+    assert not log_lines(web, canary)
     for minion in (web, other):
         minion.stop()
 
