@@ -46,8 +46,6 @@ from tests.certificates import self_signed
 from tests.forwarder import SLOW, Forwarder
 from tests.integration.conftest import MakeLab
 
-pytestmark = pytest.mark.timeout(240)
-
 numbers = itertools.count(1)
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "api-pool.md"
 
@@ -499,7 +497,6 @@ def test_both_down_and_back(site: Site) -> None:
         assert site.settled(word) == 1
 
 
-@pytest.mark.timeout(400)
 def test_fifty_threads_while_things_break(site: Site) -> None:
     # Its jobs take a minion of one core a minute; how long is not what is tested.
     with Forwarder((site.api1.address, site.api1.port)) as between:

@@ -14,7 +14,7 @@ from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import LONG, QUICK, SOON, level, row
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.core
 
 
 def cached(master: Master) -> set[str]:

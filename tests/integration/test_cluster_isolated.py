@@ -28,7 +28,6 @@ from tests.integration.group import (
 )
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.skipif(
         "cluster_isolated_filesystem" not in salt.config.DEFAULT_MASTER_OPTS,
         reason="this release of Salt has no such cluster",

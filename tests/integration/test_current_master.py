@@ -13,8 +13,6 @@ from lab.cli import Result
 from saltext_ha.common.version import ours
 from tests.integration.conftest import MakeLab
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @dataclass
 class Site:

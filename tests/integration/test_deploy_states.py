@@ -13,16 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lab import Lab, Master, wait_for
 from lab.cli import Result, run
 from lab.master import listens
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 from tests.tools import program
-
-pytestmark = pytest.mark.timeout(280)
 
 STATES = Path(__file__).parents[2] / "deploy" / "states"
 SECRET = "0123456789abcdef" * 4

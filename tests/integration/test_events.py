@@ -19,8 +19,6 @@ from tests.integration.bus import CHECKED, DEPLOYED, LED, documented, heard, tag
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
 
-pytestmark = pytest.mark.timeout(180)
-
 HEALTH = "salt/ha/health"
 HELD = [f"held{number}" for number in range(4)]
 

@@ -18,8 +18,6 @@ from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, log_lines, row, shown
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:

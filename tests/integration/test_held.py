@@ -11,8 +11,6 @@ from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import arrived, files_of, frozen, group, parts, settled, shown, well
 
-pytestmark = pytest.mark.timeout(120)
-
 KEYS = 30
 
 

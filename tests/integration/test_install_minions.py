@@ -17,8 +17,6 @@ from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 from tests.integration.watching import supervised
 
-pytestmark = pytest.mark.timeout(300)
-
 # Another release of Salt for one of the minions, where it is installed: make test-all.
 OLDER = Path(__file__).parents[2] / ".venv-3006" / "bin" / "python"
 VERSION = metadata.version("saltext-ha")

@@ -12,8 +12,6 @@ from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, configure, files_of, level
 
-pytestmark = pytest.mark.timeout(300)
-
 STATES = {
     "minions": "accepted",
     "minions_pre": "pending",

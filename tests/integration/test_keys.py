@@ -11,8 +11,6 @@ from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import files_of, group, plant, row, settled, shown
 
-pytestmark = pytest.mark.timeout(120)
-
 Pair = tuple[Lab, Master, Master]
 BOTH_WAYS = pytest.mark.parametrize("way", [("m1", "m2"), ("m2", "m1")], ids="->".join)
 Way = tuple[str, str]

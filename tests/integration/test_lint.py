@@ -16,8 +16,6 @@ from lab.cli import Result
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, log_lines, logged
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:

@@ -14,8 +14,6 @@ from saltext_ha.lint import ask
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, log_lines, logged
 
-pytestmark = pytest.mark.timeout(180)
-
 FAILOVER: dict[str, Any] = {
     "master_type": "failover",
     "master_alive_interval": 1,

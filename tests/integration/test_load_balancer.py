@@ -24,8 +24,6 @@ from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, frozen, parts
 
-pytestmark = pytest.mark.timeout(280)
-
 KINDS = ["haproxy", "nginx"]
 SOON = 60.0
 # A login that hangs is given up after 15 s, and tried on the other master.

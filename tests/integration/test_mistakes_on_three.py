@@ -27,8 +27,6 @@ from tests.integration.group import (
     well,
 )
 
-pytestmark = pytest.mark.timeout(180)
-
 ACTS = ["pending", "accepted", "rejected", "deleted"]
 KEY_FOLDERS = ("minions", "minions_pre", "minions_rejected", "minions_denied")
 

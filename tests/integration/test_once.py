@@ -14,7 +14,7 @@ from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import LONG, QUICK, SOON, level
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.core
 
 WITHIN = 4.0
 RUNNER = """

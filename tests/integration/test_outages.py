@@ -28,8 +28,6 @@ from tests.integration.group import (
     well,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:

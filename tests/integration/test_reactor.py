@@ -15,7 +15,7 @@ from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.core
 
 HEALTH = "salt/ha/health"
 TAG = "salt/ha/key/accepted"

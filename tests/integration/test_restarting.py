@@ -5,13 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
-
 from lab import Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
-
-pytestmark = pytest.mark.timeout(240)
 
 # What restarts a service in two steps: it has to outlive the salt-master from which it was started.
 COMMAND = (

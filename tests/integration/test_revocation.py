@@ -11,8 +11,6 @@ from lab import Lab, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, log_lines, settled, shown
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:

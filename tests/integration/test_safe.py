@@ -21,7 +21,7 @@ from tests.integration.conftest import MakeLab
 from tests.integration.group import group, level
 from tests.integration.watching import supervised
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.core
 
 # On 3007.15 the process of a job goes on for half a minute after its return has arrived.
 LONG = 120.0

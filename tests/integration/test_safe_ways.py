@@ -14,7 +14,7 @@ from lab.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.core
 
 LONG = 60.0
 

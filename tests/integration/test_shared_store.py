@@ -24,7 +24,7 @@ from tests.integration.group import (
     shown,
 )
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.core
 HAS_DRIVERS = "keys.cache_driver" in salt.config.DEFAULT_MASTER_OPTS
 KEY_FOLDERS = ("minions", "minions_pre", "minions_rejected", "minions_denied")
 

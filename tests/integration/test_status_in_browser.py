@@ -17,8 +17,6 @@ from tests.browser import Browser, Page
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, configure, frozen, group, parts, plant, settled, well
 
-pytestmark = pytest.mark.timeout(180)
-
 # A peer that comes back is asked within half a minute, and started before that.
 LONG = 60.0
 KEYS = 12

@@ -13,7 +13,7 @@ from lab.process import Daemon
 from saltext_ha.common import version
 from tests.integration.conftest import MakeLab
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.core
 
 # What the upper master, its syndics and its minions speak. Over ZeroMQ the salt-syndic of 3008.3 to
 # 3008.5 stops at its second request where Python is older than 3.12 (docs/minions.md, Syndics).

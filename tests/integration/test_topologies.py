@@ -14,7 +14,7 @@ from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Address, Forwarder
 from tests.integration.conftest import MakeLab
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.core]
+pytestmark = pytest.mark.core
 
 NAME = "masters.example"
 

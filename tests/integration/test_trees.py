@@ -16,7 +16,7 @@ from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.core
 
 # Less than one message of Salt's fileserver takes (file_buffer_size): a larger file is read in
 # several, and Salt itself does not keep them together.

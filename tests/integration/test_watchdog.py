@@ -31,8 +31,6 @@ from tests.integration.watching import (
     where,
 )
 
-pytestmark = pytest.mark.timeout(280)
-
 PATIENT = "--timeout=30"  # an option of `salt`, where an answer is read once
 
 

@@ -11,7 +11,7 @@ from lab import Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import SOON, answering, book, ha, serves, watched, where
 
-pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
+pytestmark = pytest.mark.core
 
 
 @contextmanager

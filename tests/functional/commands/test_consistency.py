@@ -31,7 +31,7 @@ from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 @in_a_loop

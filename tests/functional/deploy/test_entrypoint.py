@@ -21,7 +21,7 @@ import yaml
 from lab import wait_for
 from tests import certificates
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.core
 
 ENTRYPOINT = Path(__file__).parents[3] / "deploy" / "entrypoint"
 SHELLS = [["sh"], ["bash", "--posix"]]

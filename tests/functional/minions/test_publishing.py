@@ -19,7 +19,7 @@ from saltext_ha.common.errors import HaError, PublishingTimedOut
 from saltext_ha.minions import publishing
 from saltext_ha.minions.job_specs import PING, JobSpec
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.core
 
 JID = "20260131031245123456"
 

@@ -22,8 +22,6 @@ from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from tests.loop import in_a_loop, until
 
-pytestmark = pytest.mark.timeout(180)
-
 TTL = 4
 LONG = 15
 """Seconds of a lease that is not to end by itself, however busy the machine is."""

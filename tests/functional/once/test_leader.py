@@ -21,8 +21,6 @@ from tests.engines import QUICK, met, places, run
 from tests.forked import ForkedEngine
 from tests.loop import in_a_loop, until
 
-pytestmark = pytest.mark.timeout(180)
-
 KNOWN = 10.0
 """Seconds by which all know of a new leader."""
 

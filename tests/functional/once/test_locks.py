@@ -25,8 +25,6 @@ from saltext_ha.once.locks import TTL
 from tests.engines import QUICK
 from tests.forked import ForkedEngine
 
-pytestmark = pytest.mark.timeout(180)
-
 SOON = 60.0
 
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
 import salt.minion
 import salt.runner
 
@@ -15,8 +14,6 @@ from lab.engines import Engine, Place, befriend
 from tests.engines import met, places, run, running
 from tests.functional.once.salt_run import begun, once, options
 from tests.loop import in_a_loop, until
-
-pytestmark = pytest.mark.timeout(180)
 
 
 async def on(place: Place, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from tests.engines import QUICK, met, run, running
 from tests.loop import in_a_loop, until
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.timeout(120)
 
 
 def places(root: Path, *names: str, own: Any = None, **tree: Any) -> list[Place]:

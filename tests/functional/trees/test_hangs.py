@@ -38,7 +38,6 @@ from tests.functional.trees.test_deploy import (
 )
 from tests.loop import in_a_loop, until
 
-pytestmark = pytest.mark.timeout(120)
 HANGS = "the file system does not respond"
 
 

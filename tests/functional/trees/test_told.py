@@ -6,15 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lab.engines import Place
 from lab.wait import wait_for
 from tests.engines import QUICK, met, run
 from tests.forked import ForkedEngine
 from tests.loop import in_a_loop
-
-pytestmark = pytest.mark.timeout(120)
 
 STATES = {"top.sls": "base: {}\n", "nginx/init.sls": "nginx: pkg.installed\n"}
 

@@ -28,7 +28,7 @@ from tests.functional.comparing import place
 from tests.loop import in_a_loop, until
 from tests.pages import API, DOWN, UP, eventually, get, scraped, url_of
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> Place:
