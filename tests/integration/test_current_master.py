@@ -12,6 +12,7 @@ from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
 from saltext_ha.common.version import ours
 from tests.integration.conftest import MakeLab
+from tests.integration.group import SOON
 
 
 @dataclass
@@ -63,7 +64,7 @@ def ask(master: Master, minion: Minion, function: str, *args: Any, **kwargs: Any
         return data and data.get(minion.name)
 
     # Connected is a little earlier than subscribed: the first job may pass a minion by.
-    return wait_for(answer, 40, f"{minion.name} answers {master.name}")
+    return wait_for(answer, SOON, f"{minion.name} answers {master.name}")
 
 
 def connected(rows: list[dict[str, Any]]) -> dict[tuple[str, int], bool | None]:
@@ -158,7 +159,7 @@ def test_two_masters_on_one_address_are_told_apart(site: Site) -> None:
         assert connected(rows) == gone
     finally:
         site.other.start()
-        wait_for(lambda: len(site.shared.bound_to()) == 2, 40, "shared is back on both")
+        wait_for(lambda: len(site.shared.bound_to()) == 2, SOON, "shared is back on both")
 
 
 def test_a_frozen_master_keeps_its_connection_but_does_not_answer(site: Site) -> None:
@@ -261,5 +262,5 @@ def test_the_death_of_a_master(site: Site) -> None:
     m1.start()
     called = site.failover.salt_call("ha.current_master").check().data
     assert (called["address"], called["connected"]) == (m2.address, True)
-    wait_for(lambda: site.hot.bound_to() == ["m1", "m2"], 40, "the hot minion is back on m1")
+    wait_for(lambda: site.hot.bound_to() == ["m1", "m2"], SOON, "the hot minion is back on m1")
     assert ask(m1, site.hot, "ha.current_master")["connected"] is True

@@ -9,7 +9,7 @@ from salt.utils.crypt import pem_finger
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import files_of, group, plant, row, settled, shown
+from tests.integration.group import SOON, files_of, group, plant, row, settled, shown
 
 Pair = tuple[Lab, Master, Master]
 BOTH_WAYS = pytest.mark.parametrize("way", [("m1", "m2"), ("m2", "m1")], ids="->".join)
@@ -147,11 +147,11 @@ def test_two_keys_of_one_id_accepted_independently_are_a_conflict(pair: Pair) ->
     m1.plant("minions", "torn", first)
     m2.plant("minions", "torn", second)
 
-    conflicts = wait_for(lambda: m1.control("status")["conflicts"], 20, "a conflict on m1")
+    conflicts = wait_for(lambda: m1.control("status")["conflicts"], SOON, "a conflict on m1")
     assert [conflict["id"] for conflict in conflicts] == ["torn"]
     assert {text.split()[0] for text in conflicts[0]["keys"].values()} == {"accepted"}
     assert len(set(conflicts[0]["keys"].values())) == 2
-    wait_for(lambda: m2.control("status")["conflicts"] == conflicts, 20, "the same on m2")
+    wait_for(lambda: m2.control("status")["conflicts"] == conflicts, SOON, "the same on m2")
     settled_status = m1.salt_run("ha.status")
     assert settled_status.returncode == 1
     assert settled_status.data["state"] == "degraded"
@@ -172,8 +172,8 @@ def test_two_keys_of_one_id_accepted_independently_are_a_conflict(pair: Pair) ->
 
     m1.salt_key("-d", "torn", "-y").check()
     shown("torn", {}, m1, m2)
-    wait_for(lambda: not m1.control("status")["conflicts"], 20, "the conflict is over")
-    wait_for(lambda: row(m1, m2)["behind"] == 0, 20, "m2 has all of it")
+    wait_for(lambda: not m1.control("status")["conflicts"], SOON, "the conflict is over")
+    wait_for(lambda: row(m1, m2)["behind"] == 0, SOON, "m2 has all of it")
 
 
 def test_the_command_keys_names_the_state_on_every_master(pair: Pair) -> None:

@@ -16,6 +16,7 @@ from lab import Lab, wait_for
 from lab.detached import Member
 from lab.network import is_free
 from lab.process import FROZEN, Daemon, status
+from tests.integration.group import SOON
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,9 +33,9 @@ def test_masters_and_minions_talk_and_end(make_lab) -> None:
         assert (m1.ret_port, m1.publish_port) == (m2.ret_port, m2.publish_port)
 
         for master in (m1, m2):
-            wait_for(lambda m=master: "hot" in m.keys()["minions_pre"], 60, "hot knocks")
+            wait_for(lambda m=master: "hot" in m.keys()["minions_pre"], SOON, "hot knocks")
         assert m1.keys()["minions_pre"]["hot"].strip() == hot.pub.strip()
-        wait_for(lambda: "spare" in m1.keys()["minions_pre"], 60, "spare knocks at its first")
+        wait_for(lambda: "spare" in m1.keys()["minions_pre"], SOON, "spare knocks at its first")
         m1.salt_key("-A", "-y").check()
         m2.salt_key("-a", "hot", "-y").check()
         assert m1.salt_key("-L").data["minions"] == ["hot", "spare"]
@@ -63,9 +64,9 @@ def test_masters_and_minions_talk_and_end(make_lab) -> None:
         m1.kill()
         assert not m1.running
         assert not any(alive(pid) for pid in before)
-        wait_for(lambda: hot.bound_to() == ["m2"], 30, "hot lost m1")
+        wait_for(lambda: hot.bound_to() == ["m2"], SOON, "hot lost m1")
         m1.start()
-        wait_for(lambda: hot.bound_to() == ["m1", "m2"], 60, "hot is back on m1")
+        wait_for(lambda: hot.bound_to() == ["m1", "m2"], SOON, "hot is back on m1")
         assert m2.stop(), "a master ends by itself when told to"
         assert not m2.pids()
 
@@ -81,17 +82,17 @@ def test_a_frozen_tree_answers_nothing_until_resumed(tmp_path: Path) -> None:
     daemon = Daemon(["sh", "-c", script], os.environ, tmp_path, tmp_path / "out")
     daemon.spawn()
     try:
-        size = wait_for(lambda: daemon.output.stat().st_size, 60, "first tick")
+        size = wait_for(lambda: daemon.output.stat().st_size, SOON, "first tick")
         daemon.suspend()
         assert {status(pid) for pid in daemon.pids()} <= FROZEN
         assert daemon.running
         frozen = daemon.output.stat().st_size
         assert frozen >= size
         daemon.resume()
-        wait_for(lambda: daemon.output.stat().st_size > frozen, 60, "ticks again")
+        wait_for(lambda: daemon.output.stat().st_size > frozen, SOON, "ticks again")
 
         os.kill(daemon.pids()[0], signal.SIGKILL)
-        wait_for(lambda: not daemon.running, 60, "the leader is dead")
+        wait_for(lambda: not daemon.running, SOON, "the leader is dead")
         assert daemon.pids(), "its child is not"
     finally:
         daemon.kill()

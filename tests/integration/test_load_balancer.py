@@ -25,9 +25,9 @@ from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, frozen, parts
 
 KINDS = ["haproxy", "nginx"]
-SOON = 60.0
+SOON = 120.0
 # A login that hangs is given up after 15 s, and tried on the other master.
-LONG = 90.0
+LONG = 180.0
 CALL = 5  # seconds that one call may take, where that is short
 CREDENTIALS = {"username": USER, "password": PASSWORD, "eauth": "file"}
 TRAINEE = {**CREDENTIALS, "username": "trainee"}  # may run some runners only

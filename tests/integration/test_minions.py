@@ -19,7 +19,7 @@ from tests.integration.watching import history, watched
 
 pytestmark = pytest.mark.core
 
-SOON = 60.0
+SOON = 120.0
 TIMEOUT = 4
 STABLE = 10
 # Quick, and yet a master that is only slow is not left.

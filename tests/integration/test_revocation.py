@@ -29,7 +29,7 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
         shown(minion.name, {"minions": minion.pub}, m1, m2)
     lab.start_all([web, other])
     both = {"web": True, "other": True}
-    wait_for(lambda: m2.salt("*", "test.ping").data == both, 60, "m2 reaches both")
+    wait_for(lambda: m2.salt("*", "test.ping").data == both, SOON, "m2 reaches both")
 
     assert log_lines(web, "Executing command test.ping")
     before = rotations(lab)["m2"]
@@ -41,7 +41,9 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
 
     # Every minion hears of every job; with the former AES key, web would carry it out.
     m2.salt("*", "test.echo", "canary")
-    wait_for(lambda: m2.salt("*", "test.ping").data == {"other": True}, 60, "m2 reaches the other")
+    wait_for(
+        lambda: m2.salt("*", "test.ping").data == {"other": True}, SOON, "m2 reaches the other"
+    )
     assert log_lines(other, "Executing command test.ping")
     # What it cannot read makes it authenticate anew, and nobody has accepted it.
     shown("web", {"minions_pre": web.pub}, m1, m2, timeout=60)
@@ -49,7 +51,7 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
 
     m2.salt_key("-a", "web", "-y").check()
     shown("web", {"minions": web.pub}, m1, m2)
-    wait_for(lambda: m2.salt("*", "test.ping").data == both, 60, "m2 reaches both again")
+    wait_for(lambda: m2.salt("*", "test.ping").data == both, SOON, "m2 reaches both again")
 
 
 def test_what_is_not_revoked_rotates_nothing(lab: Lab) -> None:

@@ -24,7 +24,7 @@ from tests.integration.watching import supervised
 pytestmark = pytest.mark.core
 
 # On 3007.15 the process of a job goes on for half a minute after its return has arrived.
-LONG = 120.0
+LONG = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.integration.group import QUICK, SOON, level
 
 pytestmark = pytest.mark.core
 
-LONG = 60.0
+LONG = 180.0
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, configure, frozen, group, parts, plant, settled, well
 
 # A peer that comes back is asked within half a minute, and started before that.
-LONG = 60.0
+LONG = 120.0
 KEYS = 12
 HA = {
     "hold_minimum": 10,

@@ -13,6 +13,7 @@ import pytest
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Address, Forwarder
 from tests.integration.conftest import MakeLab
+from tests.integration.group import SOON
 
 pytestmark = pytest.mark.core
 
@@ -135,7 +136,7 @@ def ask(masters: list[Master], minion: Minion) -> tuple[Master, dict[str, Any]]:
                 return master, data[minion.name]
         return None
 
-    found: tuple[Master, dict[str, Any]] = wait_for(answer, 60, f"{minion.name} answers")
+    found: tuple[Master, dict[str, Any]] = wait_for(answer, SOON, f"{minion.name} answers")
     return found
 
 

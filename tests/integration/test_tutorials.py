@@ -28,7 +28,7 @@ def test_a_new_group(make_lab: MakeLab) -> None:
         m1.start()
         web1 = lab.add_minion("web1", masters=[m1, m2])
         web1.launch()
-        wait_for(lambda: "web1" in m1.keys()["minions_pre"], 60, "web1 knocks")
+        wait_for(lambda: "web1" in m1.keys()["minions_pre"], SOON, "web1 knocks")
         assert Tutorial("new-group", lab).follow() > 8
 
 

@@ -15,12 +15,13 @@ import subprocess
 from pathlib import Path
 
 from lab import Lab, Master, Minion, wait_for
+from lab.node import LIMIT
 
 DOCS = Path(__file__).parents[2] / "docs" / "tutorials"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"^(\w+)# (.*?)(?:\s+\[exit (\d)\])?$")
 TOKEN = re.compile(r"ha1\.[\w-]+")
-SETTLING = 60.0
+SETTLING = 120.0
 
 
 class Tutorial:
@@ -102,7 +103,7 @@ class Tutorial:
             input=self._token if "join" in words else "",
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=LIMIT,
         )
         if found := TOKEN.search(done.stdout):
             self._token = found[0]
