@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -193,12 +194,28 @@ def frozen(*processes: psutil.Process) -> Iterator[None]:
 def parts(master: Master, *titles: str) -> list[psutil.Process]:
     """The processes of a master whose title has one of these in it."""
     found = []
-    for process in map(psutil.Process, master.daemon.pids()):
-        line = " ".join(process.cmdline())
-        if any(title in line for title in titles):
-            found.append(process)
+    for pid in master.daemon.pids():
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+            process = psutil.Process(pid)
+            line = " ".join(process.cmdline())
+            if any(title in line for title in titles):
+                found.append(process)
     assert found, f"no process {titles} of {master.name}"
     return found
+
+
+@contextmanager
+def unseen(*masters: Master) -> Iterator[None]:
+    """What is done to their key folders meanwhile is not seen half done by their engines."""
+    with frozen(*(process for master in masters for process in parts(master, "Engine"))):
+        yield
+
+
+def rm(master: Master, folder: str = "minions") -> None:
+    """``rm minions/*``: the folder stays what it was, and empty."""
+    with unseen(master):
+        for path in (master.pki_dir / folder).glob("[!.]*"):
+            path.unlink()
 
 
 def configure(master: Master, *, ha: Mapping[str, Any] | None = None, **settings: Any) -> None:

@@ -13,11 +13,11 @@ from tests.integration.group import (
     SOON,
     arrived,
     files_of,
-    frozen,
     group,
-    parts,
+    rm,
     settled,
     shown,
+    unseen,
     well,
 )
 
@@ -63,13 +63,6 @@ def bring_back(master: Master) -> None:
 def held(master: Master) -> list[dict[str, object]]:
     found: list[dict[str, object]] = master.control("status")["held"]
     return found
-
-
-def rm(master: Master) -> None:
-    """``rm minions/*``: the folder stays what it was, and empty; none of it is seen half done."""
-    with frozen(*parts(master, "Engine")):
-        for path in (master.pki_dir / "minions").glob("[!.]*"):
-            path.unlink()
 
 
 def note(master: Master, about: Master) -> str:
@@ -144,7 +137,8 @@ def test_files_that_are_removed_in_great_number_are_held(lab: Lab, minions: dict
 
 def test_an_emptied_folder_is_filled_again(lab: Lab, minions: dict[str, str]) -> None:
     m1, m2 = lab.masters.values()
-    shutil.rmtree(m2.pki_dir / "minions")
+    with unseen(m2):
+        shutil.rmtree(m2.pki_dir / "minions")
     wait_for(lambda: held(m2), SOON, "held on m2")
     m2.salt_run("ha.refill").check()
     assert m2.keys()["minions"] == m1.keys()["minions"] == minions
@@ -166,8 +160,9 @@ def test_a_backup_of_the_keys_undoes_no_decision(lab: Lab, minions: dict[str, st
     m1.plant("minions", "new", new)
     shown("new", {"minions": new}, m1, m2)
     before = m1.keys()
-    shutil.rmtree(folder)
-    backup.rename(folder)
+    with unseen(m2):
+        shutil.rmtree(folder)
+        backup.rename(folder)
     settled(lab, m1, m2)
     for state in ("minions", "minions_rejected"):
         assert m1.keys()[state] == m2.keys()[state] == before[state]

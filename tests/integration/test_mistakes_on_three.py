@@ -20,6 +20,7 @@ from tests.integration.group import (
     group,
     plant,
     replica_files,
+    rm,
     row,
     settled,
     shown,
@@ -57,12 +58,6 @@ def accepted(master: Master) -> set[tuple[str, str]]:
     return {(name, key.strip()) for name, key in master.keys()["minions"].items()}
 
 
-def rm(master: Master) -> None:
-    """``rm minions/*``."""
-    for path in (master.pki_dir / "minions").glob("[!.]*"):
-        path.unlink()
-
-
 def history(master: Master, minion_id: str) -> list[tuple[str, str]]:
     """What was done and on which master, newest first."""
     writes = master.control("history", {"glob": minion_id})["writes"]
@@ -82,6 +77,7 @@ def test_reactors_of_the_others_hear_events_of_their_own(lab: Lab, masters: Thre
         expected = [f"salt/ha/key/{act}" for act in ACTS]
         for events in others:
             wait_for(lambda events=events: expected[-1] in tags(events, "event1"), SOON, "deleted")
+        wait_for(lambda: len(tags(one, "event1")) >= 3, SOON, "Salt's own")
     # What Salt fires is fired where it was done, and what ha fires where it arrived.
     assert tags(one, "event1") == ["salt/key"] * 3
     for master, events in zip((m2, m3), others, strict=True):
@@ -234,12 +230,16 @@ class Backup:
         count as an acceptance (docs/tutorials/restore-a-mistake.md).
         """
         for name in KEY_FOLDERS:
-            there, copy = (self._master.pki_dir / each for each in (name, f"{name}.copy"))
+            there, former, copy = (
+                self._master.pki_dir / each for each in (name, f"{name}.former", f"{name}.copy")
+            )
             if (self._folder / name).exists():
                 shutil.copytree(self._folder / name, copy, symlinks=True)
-            shutil.rmtree(there, ignore_errors=True)
+            if there.exists():
+                there.rename(former)
             if copy.exists():
                 copy.rename(there)
+            shutil.rmtree(former, ignore_errors=True)
 
     def restore_replica(self) -> None:
         for path in replica_files(self._master):
