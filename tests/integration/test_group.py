@@ -173,7 +173,7 @@ def test_an_address_that_is_taken(lab: Lab, m1: Master) -> None:
         assert taken.running
     finally:
         taken.kill()
-    assert row(m1, lab.masters["m2"])["state"] == "running"
+    wait_for(lambda: row(m1, lab.masters["m2"])["state"] == "running", SOON, "m2 goes on")
 
 
 def peers_of(master: Master) -> Iterator[Path]:

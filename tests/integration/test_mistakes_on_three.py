@@ -320,5 +320,5 @@ def test_two_of_three_lose_their_replicas(lab: Lab, masters: Three) -> None:
     ]
     for minion_id, files in expected:
         shown(minion_id, files, *masters)
-    assert "damaged" in row(m1, m3)["note"]
+    wait_for(lambda: "damaged" in row(m1, m3)["note"], SOON, "m1 says so")
     assert list((m3.pki_dir / "ha").glob("replica.db.damaged-*"))
