@@ -23,6 +23,9 @@ SOON = 120.0
 # Where minions knock, or all masters have to be compared: two processors do all of it.
 LONG = 180.0
 
+# An option of `salt`, where an answer is read once.
+PATIENT = "--timeout=60"
+
 Three = tuple[Master, Master, Master]
 
 
@@ -156,6 +159,16 @@ def logged(node: Master | Minion, *words: str, times: int = 1) -> None:
         lambda: node.log_file.exists() and len(log_lines(node, *words)) >= times,
         LONG,
         f"{node.name} logs {words} {times} times",
+    )
+
+
+def answers(master: Master, *minions: Minion, timeout: float = LONG) -> None:
+    """Wait until *minions* take jobs of *master*: they are connected a little earlier."""
+    wanted = {minion.name: True for minion in minions}
+    wait_for(
+        lambda: master.salt(",".join(wanted), "test.ping", "-L").data == wanted,
+        timeout,
+        f"{sorted(wanted)} answer {master.name}",
     )
 
 

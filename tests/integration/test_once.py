@@ -12,7 +12,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, QUICK, SOON, level
+from tests.integration.group import LONG, PATIENT, QUICK, SOON, answers, level
 
 pytestmark = pytest.mark.core
 
@@ -60,7 +60,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
                 f"{minion.name} knocks",
             )
             master.salt_key("-a", minion.name, "-y").check()
-            minion.wait_ready()
+            answers(master, minion)
         yield lab
 
 
@@ -84,8 +84,8 @@ def leader(*masters: Master) -> str:
 
 def test_jobs_of_both_masters_are_seen_from_each(lab: Lab) -> None:
     m1, m2 = lab.masters.values()
-    m1.salt("w1", "test.ping").check()
-    m2.salt("w2", "test.arg", "from m2").check()
+    m1.salt("w1", "test.ping", PATIENT).check()
+    m2.salt("w2", "test.arg", "from m2", PATIENT).check()
     for master in (m1, m2):
         rows = master.salt_run("ha.jobs", "test.*").check().data["jobs"]
         found = {row["function"]: row for row in rows}
