@@ -67,7 +67,7 @@ def test_masters_and_minions_talk_and_end(make_lab) -> None:
         wait_for(lambda: hot.bound_to() == ["m2"], SOON, "hot lost m1")
         m1.start()
         wait_for(lambda: hot.bound_to() == ["m1", "m2"], SOON, "hot is back on m1")
-        assert m2.stop(), "a master ends by itself when told to"
+        assert m2.stop(SOON), "a master ends by itself when told to"
         assert not m2.pids()
 
         left, root = [*m1.pids(), *hot.pids(), *spare.pids()], lab.root
@@ -179,7 +179,7 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
         "    m1 = lab.add_master('m1', engine=False)\n"
         "    m1.launch()\n"
         "    print(m1.daemon.session, lab.root, flush=True)\n"
-        "    time.sleep(120)\n"
+        "    time.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -188,7 +188,7 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
         session, root = owner.stdout.readline().split()
         assert alive(int(session))
         owner.send_signal(number)
-        owner.wait(30)
+        owner.wait(SOON)
     assert not alive(int(session))
     assert not Path(root).exists()
 
@@ -196,7 +196,7 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
 def test_up_and_down(tmp_path: Path) -> None:
     def call(*args: str) -> str:
         command = [sys.executable, "-m", "lab", "--root", str(tmp_path / "lab"), *args]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -216,11 +216,11 @@ def test_up_and_down(tmp_path: Path) -> None:
 
 
 def test_down_spares_a_stranger_with_our_number(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
         try:
             # Between its start and its exec a process shows no command line, or ours.
             sleeping = Member("m1", stranger.pid, "sleep")
-            wait_for(lambda: sleeping.pids() == [stranger.pid], 10, "its command line is there")
+            wait_for(lambda: sleeping.pids() == [stranger.pid], SOON, "its command line is there")
             assert Member("m1", stranger.pid, str(tmp_path / "m1" / "conf")).pids() == []
         finally:
             stranger.kill()

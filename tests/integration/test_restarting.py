@@ -78,7 +78,7 @@ def test_masters_with_older_files_are_named_and_restarted_one_after_the_other(
         services = threading.Thread(target=work)
         services.start()
         try:
-            answer = m1.salt_run("ha.restart_masters", timeout=180)
+            answer = m1.salt_run("ha.restart_masters", timeout=500)
         finally:
             end.set()
             services.join()
