@@ -108,14 +108,15 @@ def test_a_group_that_is_well(pair: tuple[Master, Master], tmp_path: Path) -> No
         assert (await page.text("#same")).startswith("yes")
         assert await page.evaluate("document.querySelector('#attention').hidden")
         one, two = await cells(page, "m1"), await cells(page, "m2")
-        assert one["Serves"] == two["Serves"] == "✓ yes"
+        assert one["Serves"] == two["Serves"] == "✓ yes", (one, two)
         assert one["Accepted"] == two["Accepted"] == str(KEYS)
         assert two["Behind"] == "–"
         assert one["Master key"] == two["Master key"]
         assert one["Salt"] == two["Salt"] == m1.control("status")["masters"][0]["salt"]
         assert await page.text("#notes") == ""
-        asked = await page.evaluate("document.querySelector('#asked').textContent")
-        assert all(f"✓ {door}: " in asked for door in ("request port", "publisher", "event bus"))
+        for door in ("request port", "publisher", "event bus"):
+            # One answer that is late makes no master unfit, and is shown.
+            await page.until(f"document.querySelector('#asked').textContent.includes('✓ {door}: ')")
 
     watch(m1, tmp_path, scene)
 
