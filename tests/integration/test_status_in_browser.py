@@ -34,7 +34,7 @@ KEYS = 12
 HA = {
     "hold_minimum": 10,
     "consistency": {"interval": 0},
-    "health": {"interval": 1, "timeout": 3, "deep_interval": 0},
+    "health": {"interval": 1, "timeout": 10, "deep_interval": 0},
 }
 Scene = Callable[[Page], Awaitable[None]]
 
