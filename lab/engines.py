@@ -396,7 +396,7 @@ class EngineProcess:
             return
         self._process.send_signal(number)
         try:
-            self._process.wait(30)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -155,8 +155,8 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 users.write(f"trainee:{PASSWORD}\n")
             allowed = [{"@runner": ["config.get", "event.send"]}]
             settings["external_auth"]["file"]["trainee"] = allowed
-            # One that hangs for some seconds is not down: a test freezes a part of it for so long, and
-            # a busy machine all of it.
+            # One that hangs for some seconds is not down: a test freezes a part of it for so long,
+            # and a busy machine all of it.
             health = {"interval": 1, "timeout": 10, "deep_interval": 0, "fall": 5}
             ha = {**QUICK, "health": health}
             masters.append(lab.add_master(name, address=address, ha=ha, config=settings))
