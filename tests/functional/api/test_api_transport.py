@@ -376,7 +376,7 @@ def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.Monke
     really = socket.getaddrinfo
 
     def slow(*args: Any, **more: Any) -> Any:
-        time.sleep(1.8)
+        time.sleep(5.4)
         return really(*args, **more)
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -384,8 +384,8 @@ def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.Monke
         monkeypatch.setattr(socket, "getaddrinfo", slow)
         begun = time.monotonic()
         with pytest.raises(NotSent, match="no answer"):
-            hung.exchange("POST", "/", Deadline(2.0), [])
-    assert time.monotonic() - begun < 3.7, "anew for the handshake it is 3.8 s"
+            hung.exchange("POST", "/", Deadline(6.0), [])
+    assert time.monotonic() - begun < 11, "anew for the handshake it is 11.4 s"
 
 
 @pytest.fixture
@@ -418,13 +418,13 @@ def test_the_deadline_holds_for_all_addresses_of_a_name(
 ) -> None:
     begun = time.monotonic()
     with pytest.raises(NotSent, match="no answer"):
-        named(monkeypatch, holes).exchange("GET", "/", Deadline(1))
-    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
-    monkeypatch.setattr("saltext_ha.api.connection.CONNECT_LIMIT", 1.0)
+        named(monkeypatch, holes).exchange("GET", "/", Deadline(3))
+    assert time.monotonic() - begun < 10, "anew for each address it is 12 s"
+    monkeypatch.setattr("saltext_ha.api.connection.CONNECT_LIMIT", 3.0)
     begun = time.monotonic()
     with pytest.raises(NotSent, match="no answer"):
         named(monkeypatch, holes).exchange("GET", "/", Deadline(60))
-    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
+    assert time.monotonic() - begun < 10, "anew for each address it is 12 s"
 
 
 def test_the_next_address_of_a_name_is_tried_in_time(
