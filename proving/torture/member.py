@@ -25,7 +25,7 @@ from proving.torture.nursery import Nursery
 from proving.torture.operators import Operator, make_folders
 from saltext_ha.transport import control_client
 
-STARTING = 30.0
+STARTING = 90.0
 
 
 @dataclass

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT = 60.0
+START_TIMEOUT = 120.0
 
 
 class Nursery:

@@ -18,7 +18,7 @@ from proving.torture.world import Violation, World, components
 from saltext_ha.commands import once_runner
 from saltext_ha.common.errors import HaError, PeerError
 
-LEVEL = 25.0
+LEVEL = 90.0
 """Seconds for a half to agree on who leads."""
 POLL = 0.05
 WAIT = 6.0

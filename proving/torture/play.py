@@ -29,7 +29,7 @@ LONG = 50_000
 """Seconds that an invitation holds: more than any clock is wrong."""
 HARMLESS = {"event", "once", "settle", "record", "replay", "held", "had", "await_dropping"}
 """Steps, besides acts of people, that are no fault for leading."""
-HELD = 10.0
+HELD = 60.0
 DROPPED = 3.0
 """Seconds within which a level group drops its tombstones: it looks every 0.4 s."""
 

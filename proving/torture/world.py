@@ -24,7 +24,7 @@ from saltext_ha.commands.summary import ADOPTING
 
 BULK_KEY = "k2"
 # A busy machine takes more than 25 s until all engines have started.
-SETTLED = 60.0
+SETTLED = 120.0
 NOTICED = 3.0
 POLL = 0.03
 
