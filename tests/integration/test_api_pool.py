@@ -70,7 +70,7 @@ class Site:
             {"name": "m1", "url": url1 or self.api1.url},
             {"name": "m2", "url": self.api2.url, "verify": str(self.ca)},
         ]
-        usual = {"username": USER, "password": PASSWORD, "eauth": "file", "deadline": 40}
+        usual = {"username": USER, "password": PASSWORD, "eauth": "file", "deadline": 120}
         # Probes only where a test is about them: they are logins, and would hide what calls do.
         quick = {"probe_interval": 600, "probe_timeout": 3, "spacing": 0.1, "rise": 2}
         pool = SaltApiPool(**{"masters": masters, **usual, **quick, **more})
@@ -91,7 +91,7 @@ class Site:
         """How often *word* ran, when all that was published before has run, too."""
         ping = {"client": "local", "tgt": "web", "fun": "test.ping"}
         for master in self.barriers:
-            assert master.call(ping, Deadline(30)) == {"web": True}
+            assert master.call(ping, Deadline(120)) == {"web": True}
         return self.runs()[word]
 
 
@@ -225,7 +225,7 @@ def test_minions_are_the_union_of_what_masters_see(site: Site) -> None:
 )
 def test_a_job_whose_answer_is_lost_runs_once(site: Site, client: str, fault: Any) -> None:
     with Forwarder((site.api1.address, site.api1.port)) as between:
-        with site.pool(between.url, deadline=16) as pool:
+        with site.pool(between.url, deadline=30) as pool:
             pool.runner("test.arg")  # logged in
             trap = between.set(f'"client": "{client}"'.encode(), fault)
             word, command = site.job()
@@ -252,7 +252,7 @@ def test_a_minion_runs_a_jid_once_whoever_sends_it(site: Site) -> None:
     with site.pool() as pool:
         low["jid"] = new_jid()
         for name in ("m1", "m1", "m2"):
-            assert pool._masters[name].call(low, Deadline(10))["minions"] == ["web"]
+            assert pool._masters[name].call(low, Deadline(60))["minions"] == ["web"]
         wait_for(lambda: site.runs()[word], SOON, "it runs")
         assert site.settled(word) == 1
 
@@ -293,7 +293,7 @@ def test_a_token_that_is_not_taken(site: Site, what: str) -> None:
         elif what == "wrong":
             mine._token = dataclasses.replace(former, secret=Secret("f" * len(former.text)))
         else:
-            mine._token = dataclasses.replace(former, secret=other.get(Deadline(10)).secret)
+            mine._token = dataclasses.replace(former, secret=other.get(Deadline(60)).secret)
         shown = mine.current
         assert shown is not None
         word, command = site.job()
@@ -321,14 +321,14 @@ def test_answers_that_are_slow(site: Site) -> None:
         pool.runner("test.arg")
         trap = between.set(b'"client": "local"', "slow")
         word, command = site.job()
-        assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        assert pool.local("web", "cmd.run", [command], deadline=60) == {"web": ""}
         assert (trap.sprung, sent(between, trap.word)) == (1, 1), "it is waited for"
         assert healthy(pool)["m1"]
         # Slower than the caller has time for, and the job is found.
-        between.slow = 12
+        between.slow = 24
         trap = between.set(b'"client": "local_async"', "slow")
         found, command = site.job()
-        job = pool.local_async("web", "cmd.run", [command], deadline=20)
+        job = pool.local_async("web", "cmd.run", [command], deadline=40)
         assert (job.master, job.minions, pool.wait(job)) == ("m1", ("web",), {"web": ""})
         assert (trap.sprung, sent(between, trap.word)) == (1, 1)
         # So slow that it is not even found.
@@ -383,11 +383,11 @@ def test_salt_master_killed_while_salt_api_lives(site: Site) -> None:
                 blind.local_async("web", "cmd.run", [command], deadline=4)
             assert caught.value.jid
             again, command = site.job()
-            blind.local("web", "cmd.run", [command], deadline=20, idempotent=True)
+            blind.local("web", "cmd.run", [command], deadline=40, idempotent=True)
             assert site.runs()[again] == 1
             wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, SOON, "m1 is down")
             third, command = site.job()
-            assert pool.local("web", "cmd.run", [command], deadline=10) == {"web": ""}
+            assert pool.local("web", "cmd.run", [command], deadline=60) == {"web": ""}
             assert site.runs()[third] == 1
         finally:
             site.m1.start()
@@ -411,12 +411,12 @@ def test_salt_master_frozen(site: Site) -> None:
             lost, command = site.job()
             with pytest.raises(OutcomeUnknown) as caught:
                 pool.local_async("web", "cmd.run", [command], deadline=3)
-            found = pool.local_async("web", "test.ping", deadline=30)
+            found = pool.local_async("web", "test.ping", deadline=40)
             assert found.master == "m2", "it is looked at before a second one is lost"
-            assert pool.runner("test.arg", ["x"], deadline=30)["args"] == ["x"], "m2 answers reads"
+            assert pool.runner("test.arg", ["x"], deadline=40)["args"] == ["x"], "m2 answers reads"
             with ThreadPoolExecutor(1) as thread:
                 word, command = site.job()
-                future = thread.submit(patient.local, "web", "cmd.run", [command], deadline=30)
+                future = thread.submit(patient.local, "web", "cmd.run", [command], deadline=120)
                 assert not done_within(future, 2)
                 site.m1.resume()
                 assert future.result() == {"web": ""}
@@ -434,10 +434,10 @@ def test_salt_api_frozen(site: Site) -> None:
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, SOON, "both up")
         site.api1.daemon.suspend()
         try:
-            assert pool.runner("test.arg", ["x"], deadline=20)["args"] == ["x"], "m2 answers reads"
+            assert pool.runner("test.arg", ["x"], deadline=40)["args"] == ["x"], "m2 answers reads"
             wait_for(lambda: healthy(pool) == {"m1": False, "m2": True}, SOON, "m1 is down")
             word, command = site.job()
-            assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+            assert pool.local("web", "cmd.run", [command], deadline=60) == {"web": ""}
         finally:
             site.api1.daemon.resume()
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, SOON, "m1 is up")
@@ -466,7 +466,7 @@ def test_both_salt_masters_killed_and_back(site: Site) -> None:
             site.web.wait_ready()
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, SOON, "both up again")
         after, command = site.job()
-        assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        assert pool.local("web", "cmd.run", [command], deadline=60) == {"web": ""}
         assert pool.wait(job.jid) == {"web": ""}, "what was known is not lost"
         assert [site.settled(each) for each in (before, after)] == [1, 1]
         jid = caught.value.jid
@@ -493,7 +493,7 @@ def test_both_down_and_back(site: Site) -> None:
             site.api1.start()
             site.api2.start()
         word, command = site.job()
-        assert pool.local("web", "cmd.run", [command], deadline=20) == {"web": ""}
+        assert pool.local("web", "cmd.run", [command], deadline=60) == {"web": ""}
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, SOON, "both up again")
         assert site.settled(word) == 1
 
