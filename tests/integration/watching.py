@@ -21,12 +21,15 @@ SOON = 120.0
 
 
 def watched(interval: float = 5, **more: Any) -> dict[str, Any]:
-    """A minion's configuration with nothing but the watchdog to notice: no alive check of Salt."""
+    """
+    A minion's configuration with nothing but the watchdog to notice: no alive check of Salt. It
+    looks twice as often as by default before it leaves a master, which may only be slow here.
+    """
     return {
         "engines": [{"ha_watchdog": {}}],
         "master_alive_interval": 0,
         "master_tries": -1,
-        "ha": {"watchdog": {"interval": interval, **more}},
+        "ha": {"watchdog": {"interval": interval, "failures": 4, **more}},
     }
 
 
