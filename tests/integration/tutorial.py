@@ -52,8 +52,10 @@ class Tutorial:
     def _check(self, node: str, command: str, status: int, lines: list[str]) -> None:
         missing: list[str] = []
         printed = ""
-        asks = command.startswith(
+        asks = "test=True" in command or command.startswith(
             (
+                "salt-run ha.check_consistency",
+                "salt-run ha.history",
                 "salt-run ha.status",
                 "salt-run ha.keys",
                 "salt-run ha.reachability",
