@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from salt.utils.event import SaltEvent
 
 import saltext_ha.cli
 from lab import Lab, Master, wait_for
 from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.salt_bus.bus_socket import BusSocket
 from saltext_ha.salt_bus.proof import Proofs
 from tests.integration.bus import CHECKED, DEPLOYED, LED, documented, heard, tags
 from tests.integration.conftest import MakeLab
@@ -67,14 +67,16 @@ class Story:
         wait_for(lambda: level(m1), SOON, "both have heard all")
 
     def _an_event_is_announced_before_there_is_a_bus(self, m1: Master) -> None:
-        reach, there, tried = SaltEvent.connect_pull, threading.Event(), threading.Event()
+        reach, there, tried = BusSocket._connect, threading.Event(), threading.Event()
 
-        def connect_pull(*args: Any, **kwargs: Any) -> Any:
+        def connect(bus: BusSocket) -> socket.socket:
             tried.set()
-            return there.is_set() and reach(*args, **kwargs)
+            if not there.is_set():
+                raise ConnectionRefusedError
+            return reach(bus)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SaltEvent, "connect_pull", connect_pull)
+            patch.setattr(BusSocket, "_connect", connect)
             announce = Announcer(dict(m1.opts), Proofs(b"key"))
             announce("early", {})
             assert tried.wait(SOON)
