@@ -24,7 +24,6 @@ import getpass
 import json
 import logging
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -40,7 +39,7 @@ import psutil
 import salt.config
 
 from lab import key_folders
-from lab.network import FIRST_PORT, LAST_PORT, is_free
+from lab.network import free_port
 from lab.wait import wait_for
 from saltext_ha.common.errors import EngineUnavailable
 from saltext_ha.config import mapping
@@ -57,7 +56,6 @@ from saltext_ha.transport.trust import Trust
 T = TypeVar("T")
 
 START = 300.0
-_given: set[int] = set()
 POLL = 0.002
 
 
@@ -396,7 +394,7 @@ class EngineProcess:
             return
         self._process.send_signal(number)
         try:
-            self._process.wait(30)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -406,23 +404,6 @@ class EngineProcess:
         if self._process and self._process.stdout:
             self._process.stdout.close()
         self._process = None
-
-
-def free_port() -> int:
-    """
-    A TCP port on which nobody listens at present, and which this process was not given before.
-
-    It is below the ports of outgoing connections, as one of these might take it meanwhile. Tests
-    that run side by side (pytest-xdist) are given different ports, as a port stays free for a while
-    before a process listens on it.
-    """
-    beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    while True:
-        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
-        if port % beside == mine and port not in _given and is_free("127.0.0.1", port):
-            _given.add(port)
-            return port
 
 
 def quiet() -> None:

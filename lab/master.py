@@ -13,7 +13,7 @@ from lab.cli import Result
 from lab.fork_server import ForkServer
 from lab.keys import KeyPairs, read_states, write_whole
 from lab.network import Ports
-from lab.node import START_TIMEOUT, Node
+from lab.node import LIMIT, START_TIMEOUT, Node
 from lab.wait import wait_for
 
 
@@ -90,7 +90,7 @@ class Master(Node):
 
     # -- talking to it
 
-    def salt_run(self, function: str, *args: Any, timeout: float = 60, **kwargs: Any) -> Result:
+    def salt_run(self, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any) -> Result:
         """
         ``salt-run function …`` with its data.
 
@@ -99,12 +99,12 @@ class Master(Node):
         return self.cli("salt-run", function, *args, timeout=timeout, **kwargs)
 
     def salt_run_text(
-        self, function: str, *args: Any, timeout: float = 60, **kwargs: Any
+        self, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any
     ) -> Result:
         """``salt-run function …`` as people see it: without ``--out``; ``data`` is None."""
         return self.cli("salt-run", function, *args, out=None, timeout=timeout, **kwargs)
 
-    def salt_ha(self, function: str, *args: Any, timeout: float = 60, **kwargs: Any) -> Result:
+    def salt_ha(self, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any) -> Result:
         """``salt-ha function …`` with its data; works also before the master's first start."""
         return self.cli("salt-ha", function, *args, timeout=timeout, **kwargs)
 
@@ -117,17 +117,17 @@ class Master(Node):
         token: str = self.salt_ha("invite", **options).check().data["token"]
         return token
 
-    def join(self, token: str, timeout: float = 60, **options: Any) -> Result:
+    def join(self, token: str, timeout: float = LIMIT, **options: Any) -> Result:
         """``salt-ha join``, with *token* on its standard input, where no other process sees it."""
         words = ("--token-file", "-")
         return self.salt_ha("join", *words, stdin=token, timeout=timeout, **options)
 
-    def salt_key(self, *args: str, timeout: float = 60) -> Result:
+    def salt_key(self, *args: str, timeout: float = LIMIT) -> Result:
         """``salt-key …``, for example ``m1.salt_key("-a", "web1", "-y")``."""
         return self.cli("salt-key", *args, timeout=timeout)
 
     def salt(
-        self, target: str, function: str, *args: Any, timeout: float = 60, **kwargs: Any
+        self, target: str, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any
     ) -> Result:
         """
         ``salt target function …``; no shell is in between, so write ``"*"`` without quotes.

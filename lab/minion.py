@@ -13,7 +13,7 @@ from lab.cli import Result
 from lab.fork_server import ForkServer
 from lab.keys import write_whole
 from lab.master import Master
-from lab.node import START_TIMEOUT, Node
+from lab.node import LIMIT, START_TIMEOUT, Node
 from lab.wait import wait_for
 
 
@@ -87,7 +87,7 @@ class Minion(Node):
             if (master.address, master.publish_port) in remote
         ]
 
-    def salt_call(self, function: str, *args: Any, timeout: float = 60, **kwargs: Any) -> Result:
+    def salt_call(self, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any) -> Result:
         """``salt-call function …``; ``data`` is what the function returned."""
         result = self.cli("salt-call", function, *args, timeout=timeout, **kwargs)
         data = result.data.get("local") if isinstance(result.data, dict) else result.data

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import socket
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 # Below the range from which the kernel takes ports for outgoing connections.
 FIRST_PORT, LAST_PORT = 20000, 31000
 PORTS = 6  # as many as Ports has
+CLAIMS = 64  # more single ports than a test needs
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,36 @@ def is_free(address: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+_given: set[int] = set()
+_claims: deque[socket.socket] = deque()
+
+
+def free_port() -> int:
+    """
+    A TCP port on which nobody listens at present, and which this process was not given before.
+
+    It is below the ports of outgoing connections, as one of these might take it meanwhile. A port
+    stays free for a while before a process listens on it, and while that is restarted; so the last
+    ones that a process was given are claimed, and other processes of tests that run side by side
+    are given others. The claim is a name that the kernel forgets when the process ends.
+    """
+    while True:
+        port = FIRST_PORT + secrets.randbelow(LAST_PORT - FIRST_PORT)
+        if port in _given or not is_free("127.0.0.1", port):
+            continue
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0port {port} of a lab")
+        except OSError:
+            claim.close()
+            continue
+        _given.add(port)
+        _claims.append(claim)
+        if len(_claims) > CLAIMS:
+            _claims.popleft().close()
+        return port
 
 
 # Successive labs of one process use different addresses: connections of the last lab linger

@@ -14,8 +14,10 @@ from lab.cli import Result, arguments, run
 from lab.fork_server import ForkServer
 from lab.process import Daemon
 
-# A start on two busy cores takes a few seconds; this is enough for worse days.
-START_TIMEOUT = 90.0
+# A start on two idle cores takes a few seconds; this is enough where much else runs beside.
+START_TIMEOUT = 180.0
+# So long may a program run, which takes one second or two there.
+LIMIT = 120.0
 
 LOG_LINE = re.compile(r"\[\d{4}-[^\]]*\]\[[^\]]*\]\[(?P<level>[A-Z]+)")
 
@@ -109,7 +111,7 @@ class Node:
         program: str,
         *args: Any,
         out: str | None = "json",
-        timeout: float = 60.0,
+        timeout: float = LIMIT,
         stdin: str = "",
         **kwargs: Any,
     ) -> Result:

@@ -23,6 +23,7 @@ from lab.wait import wait_for
 # A parent in vfork() waits in the kernel for its child, which may be stopped first. Then the parent
 # stops before it runs another instruction.
 FROZEN = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP})
+GONE = 60.0  # seconds within which processes are stopped or dead that were told so by the kernel
 
 
 def status(pid: int) -> str:
@@ -60,7 +61,7 @@ def signal_session(session: int, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def kill_session(session: int, timeout: float = 20.0) -> None:
+def kill_session(session: int, timeout: float = GONE) -> None:
     """
     SIGKILL every process of *session*, again and again until none is left: one may be forking.
 
@@ -153,7 +154,7 @@ class Daemon:
             signal_session(session, signal.SIGSTOP)  # again, as processes may have been forked
             return all(status(pid) in FROZEN for pid in session_pids(session))
 
-        wait_for(all_stopped, 10, f"all processes of session {session} stopped")
+        wait_for(all_stopped, GONE, f"all processes of session {session} stopped")
 
     def resume(self) -> None:
         """Let frozen processes go on (SIGCONT)."""

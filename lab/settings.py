@@ -43,7 +43,7 @@ def master_settings(
         "worker_threads": 1,
         "auto_accept": False,
         "open_mode": False,
-        "timeout": 5,
+        "timeout": 15,  # minions share two processors with much else, and are waited for
         "gather_job_timeout": 5,
         "grains_cache": True,  # each worker collects grains twice
         **LOGGING,

@@ -84,7 +84,7 @@ class Balancer:
 
         :raises AssertionError: it refuses the configuration, or warns.
         """
-        done = subprocess.run(self._check, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(self._check, capture_output=True, text=True, timeout=60)
         said = done.stdout + done.stderr
         assert done.returncode == 0, said
         assert not re.search("warn", said, re.IGNORECASE), said
@@ -93,7 +93,7 @@ class Balancer:
         self._daemon.spawn()
         try:
             wait_for(
-                lambda: not self._daemon.running or listens(self._at), 20, "the balancer listens"
+                lambda: not self._daemon.running or listens(self._at), 60, "the balancer listens"
             )
             assert self._daemon.running, self.log()
         except BaseException:

@@ -22,8 +22,8 @@ import aiohttp
 
 from tests.tools import program
 
-START = 60.0
-SOON = 60.0
+START = 120.0
+SOON = 120.0
 
 
 class Page:

@@ -97,7 +97,7 @@ class ForkedEngine(EngineProcess):
             return
         assert child.pid is not None
         os.kill(child.pid, number)
-        child.join(30)
+        child.join(60)
         if child.exitcode is None:
             child.kill()
             child.join()

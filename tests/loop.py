@@ -19,7 +19,7 @@ def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run_it
 
 
-async def until(condition: Callable[[], object], what: str = "", deadline: float = 60.0) -> None:
+async def until(condition: Callable[[], object], what: str = "", deadline: float = 120.0) -> None:
     """
     Wait for *condition*, looking again every 10 ms.
 
@@ -38,8 +38,8 @@ async def until(condition: Callable[[], object], what: str = "", deadline: float
 
 
 async def becomes(read: Callable[[], Awaitable[object]], wanted: object) -> None:
-    """Wait until *read* returns what is *wanted*, for a minute."""
-    end = time.monotonic() + 60
+    """Wait until *read* returns what is *wanted*, for two minutes."""
+    end = time.monotonic() + 120
     while (found := await read()) != wanted:
         assert time.monotonic() < end, f"{found} is not {wanted}"
         await asyncio.sleep(0.05)

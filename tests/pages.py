@@ -16,6 +16,7 @@ from saltext_ha.common.hysteresis import Health
 
 UP = Health(True, True, 0, 0.0, "")
 DOWN = Health(False, True, 0, 0.0, "request port: timed out")
+SOON = 60.0
 API = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
 
 
@@ -35,7 +36,7 @@ async def get(place: Place, path: str) -> Any:
 
 async def eventually(place: Place, path: str, is_it: Any, what: str) -> Any:
     """The JSON at *path* as soon as *is_it* says so."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + SOON
     while True:
         try:
             found = await get(place, path)
@@ -43,7 +44,7 @@ async def eventually(place: Place, path: str, is_it: Any, what: str) -> Any:
                 return found
         except aiohttp.ClientConnectionError:
             found = "nothing listens"
-        assert time.monotonic() < end, f"not within 20 s: {what}; last: {found}"
+        assert time.monotonic() < end, f"not within {SOON:g} s: {what}; last: {found}"
         await asyncio.sleep(0.1)
 
 

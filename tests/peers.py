@@ -151,7 +151,7 @@ async def raw_call(
     try:
         writer.write(request)
         with contextlib.suppress(ConnectionError, ssl.SSLError):
-            return await asyncio.wait_for(reader.read(), 10)
+            return await asyncio.wait_for(reader.read(), 60)
         return b""
     finally:
         writer.transport.abort()

@@ -17,7 +17,7 @@ from tests.engines import wrong
 from tests.forked import ForkedEngine
 from tests.shifted import CLOCK
 
-SOON = 60.0
+SOON = 120.0
 ACCEPTED, PENDING, REJECTED, DENIED = FOLDERS
 Keys = dict[tuple[str, str], str]
 

@@ -26,8 +26,9 @@ TRACEBACK = re.compile(r"^.*Traceback \(most recent.*(?:\n[ \t].*)*(?:\n.*)?", r
 # An error that came of another has two tracebacks.
 SHOWN = 3
 ABOUT_KEYS = ("key/", "conflict", "held")
-IDLE = 0.5
-"""Seconds within which an engine would do any remaining work: it looks every 0.1 s."""
+IDLE = 1.5
+"""Seconds within which an engine does any remaining work, however busy the machine is: it looks
+every 0.1 s."""
 
 
 def verdict(

@@ -19,6 +19,7 @@ Events = list[tuple[str, dict[str, Any]]]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
 DEPLOYED = ("salt/ha/deployed", "salt/ha/deploy/failed")  # of trees
 LED = "salt/ha/leader"  # heard in test_once.py
+LISTENS = "marker/listens"  # of this module only
 CHECKED = ("salt/ha/drift", "salt/ha/consistent")  # of the consistency check
 
 
@@ -45,16 +46,19 @@ def heard(master: Master, prefix: str = "salt/") -> Iterator[Events]:
         with salt.utils.event.get_event(
             "master", sock_dir=opts["sock_dir"], opts=opts, listen=True
         ) as bus:
+            # Connected is a little earlier than subscribed.
+            while not over.is_set() and not bus.get_event(wait=0.2, tag=LISTENS, full=True):
+                bus.fire_event({}, LISTENS)
             ready.set()
             while not over.is_set():
                 event = bus.get_event(wait=0.2, tag=prefix, full=True)
-                if event:
+                if event and event["tag"] != LISTENS:
                     events.append((event["tag"], event["data"]))
 
     thread = threading.Thread(target=listen)
     thread.start()
-    assert ready.wait(SOON)
     try:
+        assert ready.wait(SOON)
         yield events
     finally:
         over.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +15,16 @@ import yaml
 from lab import Lab, Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
 
-# Shorter than the defaults, so that what is done at intervals is done while a test waits.
-QUICK = {"sync_interval": 1, "peer_timeout": 2}
+# Shorter than the default, so that what is done at intervals is done while a test waits. Not so
+# peer_timeout: a master on a busy machine answers late, and is not to be unknown for that.
+QUICK = {"sync_interval": 1}
 # Far more than anything here takes; what is never to happen costs this much only when it does not.
-SOON = 60.0
+SOON = 120.0
 # Where minions knock, or all masters have to be compared: two processors do all of it.
-LONG = 120.0
+LONG = 180.0
+
+# An option of `salt`, where an answer is read once.
+PATIENT = "--timeout=60"
 
 Three = tuple[Master, Master, Master]
 
@@ -157,6 +162,16 @@ def logged(node: Master | Minion, *words: str, times: int = 1) -> None:
     )
 
 
+def answers(master: Master, *minions: Minion, timeout: float = LONG) -> None:
+    """Wait until *minions* take jobs of *master*: they are connected a little earlier."""
+    wanted = {minion.name: True for minion in minions}
+    wait_for(
+        lambda: master.salt(",".join(wanted), "test.ping", "-L").data == wanted,
+        timeout,
+        f"{sorted(wanted)} answer {master.name}",
+    )
+
+
 def replica_files(master: Master) -> list[Path]:
     return sorted((master.pki_dir / "ha").glob("replica.db*"))
 
@@ -192,12 +207,28 @@ def frozen(*processes: psutil.Process) -> Iterator[None]:
 def parts(master: Master, *titles: str) -> list[psutil.Process]:
     """The processes of a master whose title has one of these in it."""
     found = []
-    for process in map(psutil.Process, master.daemon.pids()):
-        line = " ".join(process.cmdline())
-        if any(title in line for title in titles):
-            found.append(process)
+    for pid in master.daemon.pids():
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
+            process = psutil.Process(pid)
+            line = " ".join(process.cmdline())
+            if any(title in line for title in titles):
+                found.append(process)
     assert found, f"no process {titles} of {master.name}"
     return found
+
+
+@contextmanager
+def unseen(*masters: Master) -> Iterator[None]:
+    """What is done to their key folders meanwhile is not seen half done by their engines."""
+    with frozen(*(process for master in masters for process in parts(master, "Engine"))):
+        yield
+
+
+def rm(master: Master, folder: str = "minions") -> None:
+    """``rm minions/*``: the folder stays what it was, and empty."""
+    with unseen(master):
+        for path in (master.pki_dir / folder).glob("[!.]*"):
+            path.unlink()
 
 
 def configure(master: Master, *, ha: Mapping[str, Any] | None = None, **settings: Any) -> None:

@@ -20,8 +20,6 @@ from lab.api import PASSWORD, USER, SaltApi, api_settings
 from saltext_ha.api import NotAuthorised, OutcomeUnknown, SaltApiPool, TargetNotDivided
 from tests.integration.conftest import MakeLab
 
-pytestmark = pytest.mark.timeout(400)
-
 numbers = itertools.count(1)
 SOON = 120.0
 

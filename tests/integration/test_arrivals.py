@@ -12,9 +12,9 @@ import salt.cache
 from lab import Master, Minion, wait_for
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, QUICK, SOON, level, row
+from tests.integration.group import LONG, PATIENT, QUICK, SOON, level, row
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.core
 
 
 def cached(master: Master) -> set[str]:
@@ -86,7 +86,7 @@ def its_mine_is_older_here(minion: Minion, there: Master, here: Master) -> None:
             moves()  # Salt's check of a master that it had left, begun before, sent it away again
         return here.name in bound
 
-    assert there.salt("web1", "mine.update", "--timeout=30").data["web1"] is True
+    assert there.salt("web1", "mine.update", PATIENT).data["web1"] is True
     with heard(here, "salt/minion/web1/start") as events:
         wait_for(moves, SOON, "it is on its way")
         wait_for(lambda: events, SOON, "it has moved", poll=0.01)

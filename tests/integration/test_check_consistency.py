@@ -16,8 +16,6 @@ from tests.integration.bus import CHECKED, Events, documented, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, configure, files_of, group, level, plant, row, shown, well
 
-pytestmark = pytest.mark.timeout(120)
-
 SECRET = "hunter2-do-not-print"
 ACCESS: dict[str, Any] = {
     "external_auth": {"pam": {"alice": [".*", "@runner"], "bob": ["test.*"]}},

@@ -28,7 +28,6 @@ from tests.integration.group import (
 )
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.skipif(
         "cluster_isolated_filesystem" not in salt.config.DEFAULT_MASTER_OPTS,
         reason="this release of Salt has no such cluster",
@@ -141,23 +140,24 @@ def test_a_minion_that_is_deleted_on_one_member_can_run_no_job_of_another(lab: L
         shown(minion.name, {"minions": minion.pub}, m1, m2, m3)
         minion.start(wait_accepted=True)
     both = {"web": True, "other": True}
-    wait_for(lambda: m2.salt("web,other", "test.ping", "-L").data == both, 60, "m2 reaches both")
+    wait_for(lambda: m2.salt("web,other", "test.ping", "-L").data == both, SOON, "m2 reaches both")
 
     before = aes_key(m2)
     m1.salt_key("-d", "web", "-y").check()
     shown("web", {}, m1, m2, m3)
     # Salt itself makes a new key on m1 only; with the old one web could read every job of m2.
     wait_for(lambda: aes_key(m2) != before, SOON, "m2 has made a new AES key")
-    ran = log_lines(web, "Executing command")
 
     # What it cannot read makes a minion authenticate anew, and nobody has accepted this one.
     there = {"other": True}
-    wait_for(lambda: m2.salt("other", "test.ping").data == there, 60, "m2 reaches other")
+    wait_for(lambda: m2.salt("other", "test.ping").data == there, SOON, "m2 reaches other")
     shown("web", {"minions_pre": web.pub}, m1, m2, m3, timeout=60)
     for master in (m1, m2, m3):  # Salt has m2 publish the jobs of all members
         master.cli("salt", "--async", "*", "test.echo", "canary", out=None).check()
-    wait_for(lambda: len(log_lines(other, "Executing command test.echo")) == 3, SOON, "three jobs")
-    assert log_lines(web, "Executing command") == ran
+    canary = "Executing command test.echo"
+    wait_for(lambda: len(log_lines(other, canary)) == 3, SOON, "three jobs")
+    # Only these: what was published before, as by the engine, may have come to it later.
+    assert not log_lines(web, canary)
     for minion in (web, other):
         minion.stop()
 
@@ -225,7 +225,7 @@ def test_without_repair_differences_are_shown_and_nothing_is_written(make_lab: M
         m1, m2 = add_cluster(lab, "m1", "m2", isolated=True, ha=QUICK)
         start_cluster([m1, m2])
         lab.form_group()
-        wait_for(lambda: m1.control("status")["state"] == "ok", 60, "all is the same, and well")
+        wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "all is the same, and well")
         _, key = lab.key_pair()
         m1.plant("minions", "only-here", key)
         wait_for(lambda: m1.control("status")["state"] == "degraded", SOON, "m1 says they differ")

@@ -15,7 +15,7 @@ from lab.keys import write_whole
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, files_of, log_lines, plant, shown
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.core
 HAS_CLUSTERS = "cluster_id" in salt.config.DEFAULT_MASTER_OPTS
 
 

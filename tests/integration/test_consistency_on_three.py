@@ -21,8 +21,6 @@ from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, configure, level, plant, row, shown
 from tests.repositories import commit, head, repository
 
-pytestmark = pytest.mark.timeout(240)
-
 Three = tuple[Master, Master, Master]
 REMOTES = ("states", "secrets")
 ABSENT = {"absent": True}

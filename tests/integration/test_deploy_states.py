@@ -13,16 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lab import Lab, Master, wait_for
 from lab.cli import Result, run
 from lab.master import listens
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 from tests.tools import program
-
-pytestmark = pytest.mark.timeout(280)
 
 STATES = Path(__file__).parents[2] / "deploy" / "states"
 SECRET = "0123456789abcdef" * 4
@@ -37,7 +33,7 @@ def apply(lab: Lab, master: Master, pillar: Mapping[str, Any]) -> Result:
     command = [str(Path(sys.executable).with_name("salt-call")), "--local", "-c", str(folder)]
     command += ["--retcode-passthrough", "--out=json", "--file-root", str(STATES)]
     command += ["state.apply", "ha_group", f"pillar={json.dumps({'ha_group': pillar})}"]
-    return run(command, env=master.env, cwd=folder, timeout=150, parse=True)
+    return run(command, env=master.env, cwd=folder, timeout=300, parse=True)
 
 
 def results(applied: Result) -> dict[str, Any]:
@@ -58,7 +54,7 @@ def described(lab: Lab, master: Master, masters: Mapping[str, str]) -> dict[str,
         "ha": {**QUICK, "listen_host": master.address},
         "python": sys.executable,
         "user": master.opts["user"],
-        "wait": 90,
+        "wait": 300,
         "restart": f"touch {lab.root / master.name}.restart",
     }
 
@@ -151,7 +147,7 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
         command = [str(Path(sys.executable).with_name("salt-ssh")), "-c", str(conf), "-i"]
         command += ["--roster-file", str(conf / "roster"), "--out=json", master.name, *args]
         command.append(f"pillar={json.dumps(pillar)}")
-        return run(command, env=master.env, cwd=folder, timeout=200, parse=True)
+        return run(command, env=master.env, cwd=folder, timeout=400, parse=True)
 
     sshd = subprocess.Popen([program("sshd"), "-D", "-e", "-f", folder / "sshd_config"])
     try:
@@ -160,7 +156,7 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
         yield salt_ssh
     finally:
         sshd.terminate()
-        sshd.wait(20)
+        sshd.wait(60)
 
 
 def test_what_is_missing_is_said_and_nothing_written(make_lab: MakeLab) -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from salt.utils.event import SaltEvent
 
 import saltext_ha.cli
 from lab import Lab, Master, wait_for
 from saltext_ha.salt_bus.announce import Announcer
+from saltext_ha.salt_bus.bus_socket import BusSocket
 from saltext_ha.salt_bus.proof import Proofs
 from tests.integration.bus import CHECKED, DEPLOYED, LED, documented, heard, tags
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, level, plant, shown
-
-pytestmark = pytest.mark.timeout(180)
 
 HEALTH = "salt/ha/health"
 HELD = [f"held{number}" for number in range(4)]
@@ -69,14 +67,19 @@ class Story:
         wait_for(lambda: level(m1), SOON, "both have heard all")
 
     def _an_event_is_announced_before_there_is_a_bus(self, m1: Master) -> None:
-        reach, there = SaltEvent.connect_pull, threading.Event()
+        reach, there, tried = BusSocket._connect, threading.Event(), threading.Event()
+
+        def connect(bus: BusSocket) -> socket.socket:
+            tried.set()
+            if not there.is_set():
+                raise ConnectionRefusedError
+            return reach(bus)
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                SaltEvent, "connect_pull", lambda *a, **k: there.is_set() and reach(*a, **k)
-            )
+            patch.setattr(BusSocket, "_connect", connect)
             announce = Announcer(dict(m1.opts), Proofs(b"key"))
             announce("early", {})
-            time.sleep(0.5)  # it was tried
+            assert tried.wait(SOON)
             there.set()
             wait_for(lambda: "salt/ha/early" in dict(self.of_the_wait), SOON, "an early event")
             announce.stop()
@@ -117,8 +120,9 @@ def test_a_peer_that_goes_and_comes_and_a_conflict(story: Story) -> None:
     prints = dict(events)["salt/ha/conflict"]["fingerprints"]
     assert {len(print_) for print_ in prints} == {95}
     assert len(set(prints)) == 2
-    (down,) = (data for tag, data in events if tag == "salt/ha/peer/down")
-    (up,) = (data for tag, data in events if tag == "salt/ha/peer/up")
+    # On a busy machine it may be down again for a moment when it has just started.
+    down, *_ = (data for tag, data in events if tag == "salt/ha/peer/down")
+    up, *_ = (data for tag, data in events if tag == "salt/ha/peer/up")
     assert down["name"] == up["name"] == "m2"
     assert up["url"].startswith("https://127.")
     assert down["reason"]

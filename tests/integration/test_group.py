@@ -18,8 +18,6 @@ from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group, log_lines, row, shown
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
@@ -35,7 +33,7 @@ def test_joining_brings_the_keys_of_both_together(lab: Lab, m1: Master, m2: Mast
     _, of_m2 = lab.key_pair()
     m1.plant("minions", "from-m1", of_m1)
     m2.plant("minions_pre", "from-m2", of_m2)
-    wait_for(lambda: m1.control("status")["state"] == "ok", 60, "m1 is well, alone")
+    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "m1 is well, alone")
     assert m1.salt_run("ha.status").check().data["tolerates"] == 0
 
     invite = m1.salt_ha("invite").check().data
@@ -47,7 +45,7 @@ def test_joining_brings_the_keys_of_both_together(lab: Lab, m1: Master, m2: Mast
 
     shown("from-m1", {"minions": of_m1}, m1, m2)
     shown("from-m2", {"minions_pre": of_m2}, m1, m2)
-    wait_for(lambda: m1.control("status")["state"] == "ok", 60, "the group is well")
+    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well")
     wait_for(lambda: m1.control("status")["tolerates"] == 1, SOON, "both are ready")
     # The same master again with the same token: its first answer may have got lost.
     m2.join(invite["token"]).check()
@@ -69,7 +67,7 @@ def test_joining_a_second_time_is_harmless(m1: Master, m2: Master) -> None:
     m1.join(m2.invite()).check()
     after = m1.salt_run("ha.peers").check().data["peers"]
     assert [peer["fingerprint"] for peer in after] == [before]
-    wait_for(lambda: m1.control("status")["state"] == "ok", 60, "the group is well")
+    wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well")
 
 
 def test_a_token_that_was_altered(lab: Lab, m1: Master) -> None:
@@ -167,13 +165,15 @@ def test_an_address_that_is_taken(lab: Lab, m1: Master) -> None:
     assert yaml.safe_load(taken.config_file.read_text())["ha"]["port"] == m1.peer_port
     taken.start(wait_engine=False)
     try:
-        line = wait_for(lambda: log_lines(taken, "ha engine not started"), 30, "the log says so")[0]
+        line = wait_for(lambda: log_lines(taken, "ha engine not started"), SOON, "the log says so")[
+            0
+        ]
         assert f"{m1.address}:{m1.peer_port}" in line
         assert taken.salt_run("ha.status").returncode == 2
         assert taken.running
     finally:
         taken.kill()
-    assert row(m1, lab.masters["m2"])["state"] == "running"
+    wait_for(lambda: row(m1, lab.masters["m2"])["state"] == "running", SOON, "m2 goes on")
 
 
 def peers_of(master: Master) -> Iterator[Path]:

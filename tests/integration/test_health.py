@@ -22,8 +22,8 @@ from tests.integration.group import frozen, log_lines, parts
 
 pytestmark = pytest.mark.core
 
-SOON = 60.0
-QUICK = {"interval": 1, "timeout": 3, "deep_interval": 10, "eauth": "file", "user": USER}
+SOON = 120.0
+QUICK = {"interval": 1, "timeout": 5, "deep_interval": 10, "eauth": "file", "user": USER}
 
 
 @pytest.fixture(scope="module")

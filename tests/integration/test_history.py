@@ -15,8 +15,6 @@ from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, files_of, group, plant, settled, shown
 
-pytestmark = pytest.mark.timeout(180)
-
 PASSWORD = "correct horse battery staple"
 USERS = {"alice": ["@wheel", "@runner"], "bob": ["@wheel"]}
 # An eauth module that needs no PAM, on all releases of Salt.

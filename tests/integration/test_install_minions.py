@@ -14,10 +14,8 @@ import pytest
 from lab import Master, Minion, wait_for
 from tests import salt_venv
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, level
+from tests.integration.group import QUICK, SOON, answers, level
 from tests.integration.watching import supervised
-
-pytestmark = pytest.mark.timeout(300)
 
 # Another release of Salt for one of the minions, where it is installed: make test-all.
 OLDER = Path(__file__).parents[2] / ".venv-3006" / "bin" / "python"
@@ -56,8 +54,8 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         lab.start_all()
         lab.form_group()
         wait_for(lambda: level(m1), SOON, "the group has met")
-        for minion in (near, far):
-            minion.wait_ready()
+        answers(m1, near)
+        answers(m2, far)
         yield Site(m1, m2, near, far, python)
 
 

@@ -9,9 +9,7 @@ from salt.utils.crypt import pem_finger
 
 from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import files_of, group, plant, row, settled, shown
-
-pytestmark = pytest.mark.timeout(120)
+from tests.integration.group import SOON, files_of, group, plant, row, settled, shown, unseen
 
 Pair = tuple[Lab, Master, Master]
 BOTH_WAYS = pytest.mark.parametrize("way", [("m1", "m2"), ("m2", "m1")], ids="->".join)
@@ -145,15 +143,16 @@ def test_another_key_pending_beside_an_accepted_one_ends_as_denied(pair: Pair) -
 def test_two_keys_of_one_id_accepted_independently_are_a_conflict(pair: Pair) -> None:
     lab, m1, m2 = pair
     first, second = lab.key_pair()[1], lab.key_pair()[1]
-    # Within the same milliseconds: each master finds its own before it hears of the other.
-    m1.plant("minions", "torn", first)
-    m2.plant("minions", "torn", second)
+    # Each master finds its own before it hears of the other.
+    with unseen(m1, m2):
+        m1.plant("minions", "torn", first)
+        m2.plant("minions", "torn", second)
 
-    conflicts = wait_for(lambda: m1.control("status")["conflicts"], 20, "a conflict on m1")
+    conflicts = wait_for(lambda: m1.control("status")["conflicts"], SOON, "a conflict on m1")
     assert [conflict["id"] for conflict in conflicts] == ["torn"]
     assert {text.split()[0] for text in conflicts[0]["keys"].values()} == {"accepted"}
     assert len(set(conflicts[0]["keys"].values())) == 2
-    wait_for(lambda: m2.control("status")["conflicts"] == conflicts, 20, "the same on m2")
+    wait_for(lambda: m2.control("status")["conflicts"] == conflicts, SOON, "the same on m2")
     settled_status = m1.salt_run("ha.status")
     assert settled_status.returncode == 1
     assert settled_status.data["state"] == "degraded"
@@ -174,8 +173,8 @@ def test_two_keys_of_one_id_accepted_independently_are_a_conflict(pair: Pair) ->
 
     m1.salt_key("-d", "torn", "-y").check()
     shown("torn", {}, m1, m2)
-    wait_for(lambda: not m1.control("status")["conflicts"], 20, "the conflict is over")
-    wait_for(lambda: row(m1, m2)["behind"] == 0, 20, "m2 has all of it")
+    wait_for(lambda: not m1.control("status")["conflicts"], SOON, "the conflict is over")
+    wait_for(lambda: row(m1, m2)["behind"] == 0, SOON, "m2 has all of it")
 
 
 def test_the_command_keys_names_the_state_on_every_master(pair: Pair) -> None:

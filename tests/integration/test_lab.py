@@ -16,6 +16,7 @@ from lab import Lab, wait_for
 from lab.detached import Member
 from lab.network import is_free
 from lab.process import FROZEN, Daemon, status
+from tests.integration.group import SOON
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,9 +33,9 @@ def test_masters_and_minions_talk_and_end(make_lab) -> None:
         assert (m1.ret_port, m1.publish_port) == (m2.ret_port, m2.publish_port)
 
         for master in (m1, m2):
-            wait_for(lambda m=master: "hot" in m.keys()["minions_pre"], 60, "hot knocks")
+            wait_for(lambda m=master: "hot" in m.keys()["minions_pre"], SOON, "hot knocks")
         assert m1.keys()["minions_pre"]["hot"].strip() == hot.pub.strip()
-        wait_for(lambda: "spare" in m1.keys()["minions_pre"], 60, "spare knocks at its first")
+        wait_for(lambda: "spare" in m1.keys()["minions_pre"], SOON, "spare knocks at its first")
         m1.salt_key("-A", "-y").check()
         m2.salt_key("-a", "hot", "-y").check()
         assert m1.salt_key("-L").data["minions"] == ["hot", "spare"]
@@ -63,10 +64,10 @@ def test_masters_and_minions_talk_and_end(make_lab) -> None:
         m1.kill()
         assert not m1.running
         assert not any(alive(pid) for pid in before)
-        wait_for(lambda: hot.bound_to() == ["m2"], 30, "hot lost m1")
+        wait_for(lambda: hot.bound_to() == ["m2"], SOON, "hot lost m1")
         m1.start()
-        wait_for(lambda: hot.bound_to() == ["m1", "m2"], 60, "hot is back on m1")
-        assert m2.stop(), "a master ends by itself when told to"
+        wait_for(lambda: hot.bound_to() == ["m1", "m2"], SOON, "hot is back on m1")
+        assert m2.stop(SOON), "a master ends by itself when told to"
         assert not m2.pids()
 
         left, root = [*m1.pids(), *hot.pids(), *spare.pids()], lab.root
@@ -81,17 +82,17 @@ def test_a_frozen_tree_answers_nothing_until_resumed(tmp_path: Path) -> None:
     daemon = Daemon(["sh", "-c", script], os.environ, tmp_path, tmp_path / "out")
     daemon.spawn()
     try:
-        size = wait_for(lambda: daemon.output.stat().st_size, 60, "first tick")
+        size = wait_for(lambda: daemon.output.stat().st_size, SOON, "first tick")
         daemon.suspend()
         assert {status(pid) for pid in daemon.pids()} <= FROZEN
         assert daemon.running
         frozen = daemon.output.stat().st_size
         assert frozen >= size
         daemon.resume()
-        wait_for(lambda: daemon.output.stat().st_size > frozen, 60, "ticks again")
+        wait_for(lambda: daemon.output.stat().st_size > frozen, SOON, "ticks again")
 
         os.kill(daemon.pids()[0], signal.SIGKILL)
-        wait_for(lambda: not daemon.running, 60, "the leader is dead")
+        wait_for(lambda: not daemon.running, SOON, "the leader is dead")
         assert daemon.pids(), "its child is not"
     finally:
         daemon.kill()
@@ -178,7 +179,7 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
         "    m1 = lab.add_master('m1', engine=False)\n"
         "    m1.launch()\n"
         "    print(m1.daemon.session, lab.root, flush=True)\n"
-        "    time.sleep(120)\n"
+        "    time.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -187,7 +188,7 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
         session, root = owner.stdout.readline().split()
         assert alive(int(session))
         owner.send_signal(number)
-        owner.wait(30)
+        owner.wait(SOON)
     assert not alive(int(session))
     assert not Path(root).exists()
 
@@ -195,7 +196,7 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
 def test_up_and_down(tmp_path: Path) -> None:
     def call(*args: str) -> str:
         command = [sys.executable, "-m", "lab", "--root", str(tmp_path / "lab"), *args]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -215,11 +216,11 @@ def test_up_and_down(tmp_path: Path) -> None:
 
 
 def test_down_spares_a_stranger_with_our_number(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
         try:
             # Between its start and its exec a process shows no command line, or ours.
             sleeping = Member("m1", stranger.pid, "sleep")
-            wait_for(lambda: sleeping.pids() == [stranger.pid], 10, "its command line is there")
+            wait_for(lambda: sleeping.pids() == [stranger.pid], SOON, "its command line is there")
             assert Member("m1", stranger.pid, str(tmp_path / "m1" / "conf")).pids() == []
         finally:
             stranger.kill()

@@ -14,9 +14,7 @@ import yaml
 from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, log_lines, logged
-
-pytestmark = pytest.mark.timeout(240)
+from tests.integration.group import PATIENT, SOON, answers, group, log_lines, logged
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +34,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
             minion.start()
         for minion in minions:
             minion.wait_ready()
+        answers(m1, lab.minions["hot"])
         yield lab
 
 
@@ -71,7 +70,7 @@ def test_no_alarm_on_what_the_lab_runs(lab: Lab) -> None:
     result = m1.salt_run("ha.lint").check()
     assert result.data["findings"] == []
     assert (result.data["status"], result.data["asked"]) == ("clean", ["m1", "m2"])
-    answers = m1.salt("hot", "ha.lint").check().data
+    answers = m1.salt("hot", "ha.lint", PATIENT).check().data
     assert (answers["hot"]["findings"], answers["hot"]["status"]) == ([], "clean")
     for minion in lab.minions.values():
         alone = minion.salt_call("ha.lint", "--local").check().data
@@ -112,13 +111,13 @@ def test_a_minion_and_what_its_master_told_it(lab: Lab, plant: Callable[..., Any
     m1, hot = lab.masters["m1"], lab.minions["hot"]
     # Where its masters publish, only the running minion knows.
     path = plant(hot, master_alive_intervall=30, publish_port=14505)
-    answered = m1.cli("salt", "hot", "ha.lint")
+    answered = m1.cli("salt", "hot", "ha.lint", PATIENT)
     assert answered.returncode == 1, "what salt ends with when a minion did not return 0"
     data = answered.data["hot"]
     assert {finding["code"] for finding in data["findings"]} == {"HA003", "HA110"}
     (misspelt,) = found(data, "HA003")
     assert (misspelt["file"], misspelt["line"]) == (str(path), 2)
-    assert "HA003 warning  hot" in m1.cli("salt", "hot", "ha.lint", out=None).stdout
+    assert "HA003 warning  hot" in m1.cli("salt", "hot", "ha.lint", PATIENT, out=None).stdout
 
     local = hot.salt_call("ha.lint", "--local")
     assert (local.returncode, codes(local)) == (1, {"HA003"})

@@ -12,9 +12,7 @@ import yaml
 from lab import Lab, Master, Minion, wait_for
 from saltext_ha.lint import ask
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, log_lines, logged
-
-pytestmark = pytest.mark.timeout(180)
+from tests.integration.group import PATIENT, SOON, answers, log_lines, logged
 
 FAILOVER: dict[str, Any] = {
     "master_type": "failover",
@@ -65,12 +63,6 @@ def said(minion: Minion) -> set[str]:
     return {finding["code"] for finding in ask.minion(minion.opts)["findings"]}
 
 
-def answers(master: Master, minion: Minion) -> None:
-    """Wait until it takes jobs: it is connected a little earlier."""
-    name = minion.name
-    wait_for(lambda: master.salt(name, "test.ping").data == {name: True}, SOON, f"{name} answers")
-
-
 def nobody(lab: Lab) -> str:
     """The address of a master that there is not."""
     return lab.new_address()
@@ -99,7 +91,7 @@ def scheduled(minion: Minion) -> list[str]:
     listed = minion.masters[0].salt(
         minion.name,
         "schedule.list",
-        "--timeout=30",
+        PATIENT,
         show_all=True,
         show_disabled=True,
         return_yaml=False,
@@ -150,7 +142,7 @@ def test_one_master_under_two_names_takes_its_own_jobs_for_replayed(lab: Lab, m1
     with trapped(lab, "twice", "HA105", master=[m1.address, m1.address]) as minion:
         logged(minion, "Minion is ready to receive requests!", times=2)
         answers(m1, minion)
-        m1.salt("twice", "test.echo", "once", "--timeout=30").check()
+        m1.salt("twice", "test.echo", "once", PATIENT).check()
         logged(minion, "A message with an invalid serial was received")
         assert len(log_lines(minion, "Executing command test.echo")) == 1
 
@@ -212,7 +204,8 @@ def test_who_does_not_verify_takes_no_master_that_signs(lab: Lab) -> None:
 def test_rejected_and_retrying_it_never_tries_the_next_master(lab: Lab, m1: Master) -> None:
     signing = lab.masters["signing"]
     masters = [m1.address, signing.address]
-    config = {"master": masters, "rejected_retry": True, **FAILOVER}
+    # A master that is only slow is not to be given up for the next one.
+    config = {"master": masters, "rejected_retry": True, "auth_timeout": 60, **FAILOVER}
     with trapped(lab, "rejected", "HA206", "HA218", **config) as minion:
         (m1.pki_dir / "minions" / "rejected").unlink()
         m1.plant("minions_rejected", "rejected", minion.pub)

@@ -16,8 +16,6 @@ from lab import Lab, Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, files_of, level, plant, settled, shown, well
 
-pytestmark = pytest.mark.timeout(180)
-
 Three = tuple[Master, Master, Master]
 STATES = {
     "minions": "accepted",

@@ -17,9 +17,9 @@ from saltext_ha.minion.watchdog.journal import ASKED
 from tests.integration.conftest import MakeLab
 from tests.integration.watching import history, watched
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.core
 
-SOON = 60.0
+SOON = 120.0
 TIMEOUT = 4
 STABLE = 10
 # Quick, and yet a master that is only slow is not left.

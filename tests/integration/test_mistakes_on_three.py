@@ -21,14 +21,13 @@ from tests.integration.group import (
     group,
     plant,
     replica_files,
+    rm,
     row,
     settled,
     shown,
     three_level,
     well,
 )
-
-pytestmark = pytest.mark.timeout(180)
 
 ACTS = ["pending", "accepted", "rejected", "deleted"]
 KEY_FOLDERS = ("minions", "minions_pre", "minions_rejected", "minions_denied")
@@ -60,12 +59,6 @@ def accepted(master: Master) -> set[tuple[str, str]]:
     return {(name, key.strip()) for name, key in master.keys()["minions"].items()}
 
 
-def rm(master: Master) -> None:
-    """``rm minions/*``."""
-    for path in (master.pki_dir / "minions").glob("[!.]*"):
-        path.unlink()
-
-
 def history(master: Master, minion_id: str) -> list[tuple[str, str]]:
     """What was done and on which master, newest first."""
     writes = master.control("history", {"glob": minion_id})["writes"]
@@ -85,6 +78,7 @@ def test_reactors_of_the_others_hear_events_of_their_own(lab: Lab, masters: Thre
         expected = [f"salt/ha/key/{act}" for act in ACTS]
         for events in others:
             wait_for(lambda events=events: expected[-1] in tags(events, "event1"), SOON, "deleted")
+        wait_for(lambda: len(tags(one, "event1")) >= 3, SOON, "Salt's own")
     # What Salt fires is fired where it was done, and what ha fires where it arrived.
     assert tags(one, "event1") == ["salt/key"] * 3
     for master, events in zip((m2, m3), others, strict=True):
@@ -232,15 +226,20 @@ class Backup:
             shutil.copy2(path, self._folder)
 
     def restore_keys(self) -> None:
-        """Slowly, the signature first: nothing that comes after it is an acceptance."""
+        """
+        Take the folders away, and copy those of the backup one key after the other, the signature
+        first: nothing that comes after it is an acceptance.
+        """
         for name in KEY_FOLDERS:
-            there = self._master.pki_dir / name
-            shutil.rmtree(there, ignore_errors=True)
+            there, former = (self._master.pki_dir / each for each in (name, f"{name}.former"))
+            if there.exists():
+                there.rename(former)  # at once: half emptied, it would have lost single keys
             if (self._folder / name).exists():
                 there.mkdir()
                 for path in sorted((self._folder / name).iterdir()):
                     shutil.copy2(path, there, follow_symlinks=False)
                     time.sleep(0.3)
+            shutil.rmtree(former, ignore_errors=True)
 
     def restore_replica(self) -> None:
         for path in replica_files(self._master):
@@ -321,5 +320,5 @@ def test_two_of_three_lose_their_replicas(lab: Lab, masters: Three) -> None:
     ]
     for minion_id, files in expected:
         shown(minion_id, files, *masters)
-    assert "damaged" in row(m1, m3)["note"]
+    wait_for(lambda: "damaged" in row(m1, m3)["note"], SOON, "m1 says so")
     assert list((m3.pki_dir / "ha").glob("replica.db.damaged-*"))

@@ -18,7 +18,7 @@ from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import LONG, QUICK, SOON, level
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.core
 
 TAG = "site/burst"
 RUNNER = """

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.core
 
 def run(*command: str | Path) -> str:
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=200
+        [str(part) for part in command], capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -162,7 +162,7 @@ def test_what_monitoring_runs_fails_without_the_extension(without: Path, tmp_pat
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
         )
         return done.returncode, done.stdout + done.stderr
 

@@ -15,7 +15,7 @@ from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.core
 
 HEALTH = "salt/ha/health"
 TAG = "salt/ha/key/accepted"
@@ -74,7 +74,7 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_a_reactor_believes_the_engine_and_no_minion(site: Site) -> None:
-    wait_for(lambda: bool(site.of("believed", HEALTH)), 60, "the engine is believed")
+    wait_for(lambda: bool(site.of("believed", HEALTH)), SOON, "the engine is believed")
     said = {"id": "victim", "act": "accepted", "master": "m1", "before": None}
     forged = {**said, "proof": "0" * 64, "fired": time.time()}
     with heard(site.m1) as events:
@@ -96,5 +96,5 @@ def test_a_reactor_believes_the_engine_and_no_minion(site: Site) -> None:
     wait_for(lambda: bool(site.of("seen", "salt/key")), SOON, "that of a key as well")
     # What is fired later is reacted to later.
     done = len(site.of("believed", HEALTH))
-    wait_for(lambda: len(site.of("believed", HEALTH)) > done, 60, "the engine still is")
+    wait_for(lambda: len(site.of("believed", HEALTH)) > done, SOON, "the engine still is")
     assert {tag for tag, _ in site.noted("believed")} == {HEALTH}

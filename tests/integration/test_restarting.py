@@ -5,13 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
-
 from lab import Master, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
-
-pytestmark = pytest.mark.timeout(240)
 
 # What restarts a service in two steps: it has to outlive the salt-master from which it was started.
 COMMAND = (
@@ -82,7 +78,7 @@ def test_masters_with_older_files_are_named_and_restarted_one_after_the_other(
         services = threading.Thread(target=work)
         services.start()
         try:
-            answer = m1.salt_run("ha.restart_masters", timeout=180)
+            answer = m1.salt_run("ha.restart_masters", timeout=500)
         finally:
             end.set()
             services.join()

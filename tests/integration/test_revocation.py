@@ -9,9 +9,7 @@ import pytest
 
 from lab import Lab, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, log_lines, settled, shown
-
-pytestmark = pytest.mark.timeout(180)
+from tests.integration.group import SOON, group, log_lines, settled, shown, unseen
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +29,7 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
         shown(minion.name, {"minions": minion.pub}, m1, m2)
     lab.start_all([web, other])
     both = {"web": True, "other": True}
-    wait_for(lambda: m2.salt("*", "test.ping").data == both, 60, "m2 reaches both")
+    wait_for(lambda: m2.salt("*", "test.ping").data == both, SOON, "m2 reaches both")
 
     assert log_lines(web, "Executing command test.ping")
     before = rotations(lab)["m2"]
@@ -43,7 +41,9 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
 
     # Every minion hears of every job; with the former AES key, web would carry it out.
     m2.salt("*", "test.echo", "canary")
-    wait_for(lambda: m2.salt("*", "test.ping").data == {"other": True}, 60, "m2 reaches the other")
+    wait_for(
+        lambda: m2.salt("*", "test.ping").data == {"other": True}, SOON, "m2 reaches the other"
+    )
     assert log_lines(other, "Executing command test.ping")
     # What it cannot read makes it authenticate anew, and nobody has accepted it.
     shown("web", {"minions_pre": web.pub}, m1, m2, timeout=60)
@@ -51,7 +51,7 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
 
     m2.salt_key("-a", "web", "-y").check()
     shown("web", {"minions": web.pub}, m1, m2)
-    wait_for(lambda: m2.salt("*", "test.ping").data == both, 60, "m2 reaches both again")
+    wait_for(lambda: m2.salt("*", "test.ping").data == both, SOON, "m2 reaches both again")
 
 
 def test_what_is_not_revoked_rotates_nothing(lab: Lab) -> None:
@@ -74,7 +74,8 @@ def test_many_revocations_at_once_rotate_once_each_batch(lab: Lab) -> None:
         m1.plant("minions", name, lab.key_pair()[1])
     wait_for(lambda: m2.keys()["minions"].keys() >= set(names), SOON, "all on m2")
     before = rotations(lab)["m2"]
-    m1.salt_key("-d", "batch*", "-y").check()
+    with unseen(m1):  # it takes a while on a busy machine, and is to be one batch
+        m1.salt_key("-d", "batch*", "-y").check()
     for name in names:
         shown(name, {}, m1, m2)
     wait_for(lambda: rotations(lab)["m2"] > before, SOON, "m2 rotated its AES key")

@@ -14,9 +14,9 @@ from lab.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.core
 
-LONG = 60.0
+LONG = 180.0
 
 
 @dataclass
@@ -78,7 +78,7 @@ def told(master: Master, kind: str = "failover", *other: str) -> dict[str, Any]:
 
 def verdict(site: Site) -> dict[str, list[str]]:
     """The reasons why not, by master; the exit code must say the same."""
-    result = site.m1.salt_run("ha.failover_safe", timeout=120)
+    result = site.m1.salt_run("ha.failover_safe")
     reasons = {
         row["name"]: [f"{each['text']}: {each['minions']}" for each in row["reasons"]]
         for row in result.data["masters"]
@@ -87,31 +87,30 @@ def verdict(site: Site) -> dict[str, list[str]]:
     return reasons
 
 
-SAFE: dict[str, list[str]] = {"m1": [], "m2": []}
+def comes_to(site: Site, *reasons: str) -> None:
+    """Wait until these are the reasons not to do without m1; a busy minion may answer late."""
+    last: dict[str, list[str]] = {}
+
+    def there() -> bool:
+        last.update(verdict(site))
+        return last == {"m1": [*reasons], "m2": []}
+
+    try:
+        wait_for(there, LONG, "", poll=1)
+    except TimeoutError:
+        raise AssertionError(f"not {reasons} but {last}") from None
 
 
 def test_a_minion_that_cannot_get_to_the_other_master(site: Site) -> None:
-    last: dict[str, Any] = {}
-
-    def safe() -> bool:
-        last.update(verdict(site))
-        return last == SAFE
-
-    try:
-        wait_for(safe, LONG, "all is well", poll=1)
-    except TimeoutError:
-        raise AssertionError(f"still not safe: {last}") from None
+    comes_to(site)
 
     # It is with m1, and notices nothing.
     site.request.refuse()
-    assert verdict(site) == {"m1": ["they do not reach m2: ['web1']"], "m2": []}
+    comes_to(site, "they do not reach m2: ['web1']")
     site.request.accept()
 
     # It would be let in there, and hear no job.
     site.publisher.refuse()
-    assert verdict(site) == {
-        "m1": ["they do not reach the publisher of m2: no job of it would come: ['web1']"],
-        "m2": [],
-    }
+    comes_to(site, "they do not reach the publisher of m2: no job of it would come: ['web1']")
     site.publisher.accept()
-    assert verdict(site) == SAFE
+    comes_to(site)

@@ -18,8 +18,6 @@ from tests.integration.bus import Events, heard
 from tests.integration.conftest import MakeLab
 from tests.integration.group import SOON, group
 
-pytestmark = pytest.mark.timeout(180)
-
 TOKEN = re.compile(rb"ha1\\?\.[\w-]{40,}")
 
 

@@ -24,7 +24,7 @@ from tests.integration.group import (
     shown,
 )
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.core
 HAS_DRIVERS = "keys.cache_driver" in salt.config.DEFAULT_MASTER_OPTS
 KEY_FOLDERS = ("minions", "minions_pre", "minions_rejected", "minions_denied")
 
@@ -68,7 +68,7 @@ def test_one_state_folder_is_not_for_two(masters: Three) -> None:
     m1, m2, _ = masters
     m1.start()
     m2.start(wait_engine=False)
-    (line,) = wait_for(lambda: log_lines(m2, "ha engine not started"), 30, "m2's log says why")
+    (line,) = wait_for(lambda: log_lines(m2, "ha engine not started"), SOON, "m2's log says why")
     for words in (str(m2.pki_dir / "ha"), "another ha engine", "ha: state_dir"):
         assert words in line
     # And where an operator looks: on the one that is turned away, and on the other.

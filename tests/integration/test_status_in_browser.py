@@ -15,17 +15,26 @@ import pytest
 from lab import Lab, Master, wait_for
 from tests.browser import Browser, Page
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, configure, frozen, group, parts, plant, settled, well
-
-pytestmark = pytest.mark.timeout(180)
+from tests.integration.group import (
+    SOON,
+    configure,
+    frozen,
+    group,
+    parts,
+    plant,
+    rm,
+    settled,
+    unseen,
+    well,
+)
 
 # A peer that comes back is asked within half a minute, and started before that.
-LONG = 60.0
+LONG = 120.0
 KEYS = 12
 HA = {
     "hold_minimum": 10,
     "consistency": {"interval": 0},
-    "health": {"interval": 1, "timeout": 3, "deep_interval": 0},
+    "health": {"interval": 1, "timeout": 10, "deep_interval": 0},
 }
 Scene = Callable[[Page], Awaitable[None]]
 
@@ -99,14 +108,15 @@ def test_a_group_that_is_well(pair: tuple[Master, Master], tmp_path: Path) -> No
         assert (await page.text("#same")).startswith("yes")
         assert await page.evaluate("document.querySelector('#attention').hidden")
         one, two = await cells(page, "m1"), await cells(page, "m2")
-        assert one["Serves"] == two["Serves"] == "✓ yes"
+        assert one["Serves"] == two["Serves"] == "✓ yes", (one, two)
         assert one["Accepted"] == two["Accepted"] == str(KEYS)
         assert two["Behind"] == "–"
         assert one["Master key"] == two["Master key"]
         assert one["Salt"] == two["Salt"] == m1.control("status")["masters"][0]["salt"]
         assert await page.text("#notes") == ""
-        asked = await page.evaluate("document.querySelector('#asked').textContent")
-        assert all(f"✓ {door}: " in asked for door in ("request port", "publisher", "event bus"))
+        for door in ("request port", "publisher", "event bus"):
+            # One answer that is late makes no master unfit, and is shown.
+            await page.until(f"document.querySelector('#asked').textContent.includes('✓ {door}: ')")
 
     watch(m1, tmp_path, scene)
 
@@ -182,8 +192,9 @@ def test_two_accepted_keys_of_one_id(lab: Lab, pair: tuple[Master, Master], tmp_
     m1, m2 = pair
 
     async def scene(page: Page) -> None:
-        for master in pair:
-            master.plant("minions", "torn", lab.key_pair()[1].strip())
+        with unseen(*pair):
+            for master in pair:
+                master.plant("minions", "torn", lab.key_pair()[1].strip())
         await says(page, "#conflicts", "1 in conflict")
         await state(page, "degraded")
         (conflict,) = m1.control("status")["conflicts"]
@@ -210,8 +221,7 @@ def test_keys_that_vanish_are_held(lab: Lab, pair: tuple[Master, Master], tmp_pa
     m1, m2 = pair
 
     async def scene(page: Page) -> None:
-        for path in (m2.pki_dir / "minions").glob("web*"):
-            path.unlink()
+        rm(m2)
         await says(page, "#held", f"m2: {KEYS} held back")
         await state(page, "degraded")
         text = await page.text("#held")

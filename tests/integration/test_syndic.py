@@ -13,7 +13,7 @@ from lab.process import Daemon
 from saltext_ha.common import version
 from tests.integration.conftest import MakeLab
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.core
 
 # What the upper master, its syndics and its minions speak. Over ZeroMQ the salt-syndic of 3008.3 to
 # 3008.5 stops at its second request where Python is older than 3.12 (docs/minions.md, Syndics).
@@ -60,7 +60,7 @@ def make_syndic(m1: Master, beside: Minion) -> Daemon:
 
 def ask(master: Master, target: str, wanted: set[str], **kwargs: Any) -> dict[str, Any]:
     def answers() -> Any:
-        data = master.salt(target, "ha.current_master", **kwargs).data
+        data = master.salt(target, "ha.current_master", "timeout=15", **kwargs).data
         return data if isinstance(data, dict) and wanted <= data.keys() else None
 
     found: dict[str, Any] = wait_for(answers, 90, f"{wanted} answer {master.name}")
@@ -82,7 +82,7 @@ def test_below_a_syndic(site: Site) -> None:
 def test_asked_on_the_host_itself(site: Site) -> None:
     # The host of the syndic: its process is connected to top as well, with the same id.
     for minion, master in ((site.below, site.m1), (site.beside, site.top)):
-        answer = minion.salt_call("ha.current_master", ping=True).data
+        answer = minion.salt_call("ha.current_master", "timeout=15", ping=True).data
         assert (answer["address"], answer["connected"]) == (master.address, True)
         assert answer["ping"]["answers"] is True
         assert "note" not in answer

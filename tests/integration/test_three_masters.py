@@ -19,8 +19,6 @@ from tests.integration.group import (
     three_level,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:

@@ -13,8 +13,9 @@ import pytest
 from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Address, Forwarder
 from tests.integration.conftest import MakeLab
+from tests.integration.group import PATIENT, SOON
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.core]
+pytestmark = pytest.mark.core
 
 NAME = "masters.example"
 
@@ -130,17 +131,18 @@ def ask(masters: list[Master], minion: Minion) -> tuple[Master, dict[str, Any]]:
 
     def answer() -> Any:
         for master in masters:
-            data = master.salt(minion.name, "ha.current_master", ping=True).data
+            data = master.salt(minion.name, "ha.current_master", "timeout=15", ping=True).data
             if data and isinstance(data.get(minion.name), dict):
                 return master, data[minion.name]
         return None
 
-    found: tuple[Master, dict[str, Any]] = wait_for(answer, 60, f"{minion.name} answers")
+    found: tuple[Master, dict[str, Any]] = wait_for(answer, SOON, f"{minion.name} answers")
     return found
 
 
 def pinged(master: Master, minion: Minion) -> list[tuple[str, int, bool, bool]]:
-    rows = master.salt(minion.name, "ha.ping_masters").data[minion.name]
+    answer = master.salt(minion.name, "ha.ping_masters", "timeout=15", PATIENT)
+    rows = answer.check().data[minion.name]
     return [(row["address"], row["port"], row["current"], row["answers"]) for row in rows]
 
 
@@ -195,7 +197,7 @@ def test_two_masters_on_one_address_and_one_at_a_time(site: Site) -> None:
         (m2.address, other.ret_port, True, True),
         (m2.address, m2.ret_port, False, True),
     ]
-    rows = site.by_ports.salt_call("ha.masters", ping=True).check().data
+    rows = site.by_ports.salt_call("ha.masters", "timeout=15", ping=True).check().data
     assert [(row["configured"], row["current"], row["connected"]) for row in rows] == [
         (entries[0], True, True),
         (entries[1], False, False),

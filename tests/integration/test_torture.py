@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-def torture(*arguments: str, limit: float = 280.0) -> subprocess.CompletedProcess[str]:
+def torture(*arguments: str, limit: float = 580.0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "proving.torture", *arguments],
         cwd=ROOT,

@@ -14,9 +14,9 @@ from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
 from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, level
+from tests.integration.group import PATIENT, QUICK, SOON, answers, level
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.core
 
 # Less than one message of Salt's fileserver takes (file_buffer_size): a larger file is read in
 # several, and Salt itself does not keep them together.
@@ -63,6 +63,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         wait_for(lambda: level(m1), SOON, "the group has met")
         for minion in minions:
             minion.wait_ready()
+            answers(*minion.masters, minion)
         yield lab
 
 
@@ -91,7 +92,7 @@ def everywhere(lab: Lab, function: str, *args: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for minion in lab.minions.values():
         (master,) = minion.masters
-        found.update(master.salt(minion.name, function, *args, "--timeout=30").check().data)
+        found.update(master.salt(minion.name, function, *args, PATIENT).check().data)
     return found
 
 
@@ -153,7 +154,7 @@ def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
                 # A list that was begun before a switch is kept for two seconds after it.
                 since = served[0] if function != LIST else 0
                 # Only it: the other minion's key is known here too, and its answer waited for.
-                answer = master.salt(minion.name, function, argument, "--timeout=30").data
+                answer = master.salt(minion.name, function, argument, PATIENT).data
                 told = answer.get(minion.name, {})
                 if told == {}:
                     continue  # it was too busy to answer
@@ -220,5 +221,5 @@ def test_a_master_that_was_killed_follows_before_it_is_ready(lab: Lab) -> None:
     m2.start()
     wait_for(lambda: m2.control("status")["masters"][0]["health"]["ready"], SOON, "m2 is ready")
     assert (lab.root / "srv" / "m2" / "states" / "large").read_text() == "900\n" * LINES
-    lab.minions["w2"].wait_ready()
+    answers(m2, lab.minions["w2"])
     assert set(everywhere(lab, "cp.get_file_str", "salt://large").values()) == {"900\n" * LINES}

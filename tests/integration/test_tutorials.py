@@ -7,8 +7,6 @@ import shutil
 import time
 from pathlib import Path
 
-import pytest
-
 from lab import Lab, Master, wait_for
 from saltext_ha.keystore import minion_key
 from saltext_ha.replication.record import ACCEPTED, DELETED
@@ -18,8 +16,6 @@ from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, group, level, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial
 from tests.turned import YEAR, Turned
-
-pytestmark = pytest.mark.timeout(300)
 
 TESTED_ELSEWHERE = {"unattended"}  # its setup is that of containers; see test_unattended.py
 
@@ -32,7 +28,7 @@ def test_a_new_group(make_lab: MakeLab) -> None:
         m1.start()
         web1 = lab.add_minion("web1", masters=[m1, m2])
         web1.launch()
-        wait_for(lambda: "web1" in m1.keys()["minions_pre"], 60, "web1 knocks")
+        wait_for(lambda: "web1" in m1.keys()["minions_pre"], SOON, "web1 knocks")
         assert Tutorial("new-group", lab).follow() > 8
 
 

@@ -37,11 +37,11 @@ def never_started(lab: Lab, *names: str) -> list[Master]:
 
 
 def by_salt_run(master: Master) -> Result:
-    return master.salt_run("ha.join", wait=90, timeout=120)
+    return master.salt_run("ha.join", wait=300, timeout=320)
 
 
 def by_salt_ha(master: Master) -> Result:
-    return master.salt_ha("join", wait=90, timeout=120)
+    return master.salt_ha("join", wait=300, timeout=320)
 
 
 def test_three_masters_at_the_same_time(make_lab: MakeLab) -> None:

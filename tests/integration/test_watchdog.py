@@ -18,6 +18,7 @@ from saltext_ha.minion.watchdog import decide, journal
 from saltext_ha.rollout import drop_in
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
+from tests.integration.group import PATIENT
 from tests.integration.watching import (
     SOON,
     answering,
@@ -30,10 +31,6 @@ from tests.integration.watching import (
     watched,
     where,
 )
-
-pytestmark = pytest.mark.timeout(280)
-
-PATIENT = "--timeout=30"  # an option of `salt`, where an answer is read once
 
 
 @dataclass

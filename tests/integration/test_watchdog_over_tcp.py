@@ -25,7 +25,7 @@ from tests.integration.watching import (
     watched,
 )
 
-pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
+pytestmark = pytest.mark.core
 
 TCP = {"transport": "tcp"}
 

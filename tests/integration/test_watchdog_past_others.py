@@ -9,9 +9,10 @@ import pytest
 
 from lab import Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
+from tests.integration.group import PATIENT
 from tests.integration.watching import SOON, answering, book, ha, serves, watched, where
 
-pytestmark = [pytest.mark.timeout(280), pytest.mark.core]
+pytestmark = pytest.mark.core
 
 
 @contextmanager
@@ -86,6 +87,6 @@ def test_one_that_was_dead_when_it_was_passed_by_is_the_next(make_lab: MakeLab) 
 
 
 def asked_to(master: Master, target: Master) -> dict[str, object]:
-    told = master.salt("web1", "ha.failover", f"to={target.address}", "--timeout=30").check().data
+    told = master.salt("web1", "ha.failover", f"to={target.address}", PATIENT).check().data
     answer: dict[str, object] = told["web1"]
     return answer

@@ -15,12 +15,13 @@ import subprocess
 from pathlib import Path
 
 from lab import Lab, Master, Minion, wait_for
+from lab.node import LIMIT
 
 DOCS = Path(__file__).parents[2] / "docs" / "tutorials"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"^(\w+)# (.*?)(?:\s+\[exit (\d)\])?$")
 TOKEN = re.compile(r"ha1\.[\w-]+")
-SETTLING = 60.0
+SETTLING = 120.0
 
 
 class Tutorial:
@@ -51,8 +52,10 @@ class Tutorial:
     def _check(self, node: str, command: str, status: int, lines: list[str]) -> None:
         missing: list[str] = []
         printed = ""
-        asks = command.startswith(
+        asks = "test=True" in command or command.startswith(
             (
+                "salt-run ha.check_consistency",
+                "salt-run ha.history",
                 "salt-run ha.status",
                 "salt-run ha.keys",
                 "salt-run ha.reachability",
@@ -102,7 +105,7 @@ class Tutorial:
             input=self._token if "join" in words else "",
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=LIMIT,
         )
         if found := TOKEN.search(done.stdout):
             self._token = found[0]

@@ -71,10 +71,10 @@ def not_running(handler: BaseHTTPRequestHandler, low: Any) -> None:
 @pytest.mark.parametrize("answer", [drip, short, nonsense, not_running, error])
 def test_a_read_is_asked_for_again_elsewhere(servers: list[Server], answer: Any) -> None:
     servers[0].answer = answer
-    with pool(*servers, deadline=3) as one:
+    with pool(*servers, deadline=8) as one:
         begun = time.monotonic()
         assert one.runner("test.arg", ["x"]) == ["x"]
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 8
     assert [server.calls("test.arg") for server in servers] == [1, 1]
 
 
@@ -82,12 +82,12 @@ def test_a_read_is_asked_for_again_elsewhere(servers: list[Server], answer: Any)
 def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) -> None:
     servers[0].answer = answer
     # One that drips is waited for until then.
-    with pool(*servers, deadline=1 if answer is drip else 10) as one:
+    with pool(*servers, deadline=2 if answer is drip else 10) as one:
         with pytest.raises(OutcomeUnknown, match="the call was sent to m1 and may") as caught:
             one.runner("state.orchestrate", ["deploy"])
         assert [server.calls("state.orchestrate") for server in servers] == [1, 0]
         assert caught.value.jid is None
-        again = one.runner("state.orchestrate", ["deploy"], idempotent=True, deadline=3)
+        again = one.runner("state.orchestrate", ["deploy"], idempotent=True, deadline=8)
         assert again == ["deploy"]
 
 
@@ -104,7 +104,7 @@ def test_one_deadline_for_all(servers: list[Server]) -> None:
     with pool(*servers) as one:
         begun = time.monotonic()
         with pytest.raises(TimedOut, match=r"m1: no complete answer.*m2: no complete"):
-            one.runner("test.arg", deadline=1)
+            one.runner("test.arg", deadline=3)
         assert time.monotonic() - begun < 20
 
 
@@ -112,7 +112,7 @@ def test_the_deadline_holds_between_head_and_body(servers: list[Server]) -> None
     over = threading.Event()
 
     def stall(handler: BaseHTTPRequestHandler, low: Any) -> None:
-        over.wait(1.8)
+        over.wait(5.4)
         handler.send_response(200)
         handler.send_header("Content-Length", "10")
         handler.end_headers()
@@ -123,8 +123,8 @@ def test_the_deadline_holds_between_head_and_body(servers: list[Server]) -> None
     with pool(servers[0]) as one:
         begun = time.monotonic()
         with pytest.raises(OutcomeUnknown):
-            one.runner("state.orchestrate", deadline=2)
-        assert time.monotonic() - begun < 3.7, "anew for the body it is 3.8 s"
+            one.runner("state.orchestrate", deadline=6)
+        assert time.monotonic() - begun < 11, "anew for the body it is 11.4 s"
         over.set()
 
 
@@ -376,7 +376,7 @@ def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.Monke
     really = socket.getaddrinfo
 
     def slow(*args: Any, **more: Any) -> Any:
-        time.sleep(1.8)
+        time.sleep(5.4)
         return really(*args, **more)
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -384,8 +384,8 @@ def test_the_deadline_holds_between_name_and_handshake(monkeypatch: pytest.Monke
         monkeypatch.setattr(socket, "getaddrinfo", slow)
         begun = time.monotonic()
         with pytest.raises(NotSent, match="no answer"):
-            hung.exchange("POST", "/", Deadline(2.0), [])
-    assert time.monotonic() - begun < 3.7, "anew for the handshake it is 3.8 s"
+            hung.exchange("POST", "/", Deadline(6.0), [])
+    assert time.monotonic() - begun < 11, "anew for the handshake it is 11.4 s"
 
 
 @pytest.fixture
@@ -418,13 +418,13 @@ def test_the_deadline_holds_for_all_addresses_of_a_name(
 ) -> None:
     begun = time.monotonic()
     with pytest.raises(NotSent, match="no answer"):
-        named(monkeypatch, holes).exchange("GET", "/", Deadline(1))
-    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
-    monkeypatch.setattr("saltext_ha.api.connection.CONNECT_LIMIT", 1.0)
+        named(monkeypatch, holes).exchange("GET", "/", Deadline(3))
+    assert time.monotonic() - begun < 10, "anew for each address it is 12 s"
+    monkeypatch.setattr("saltext_ha.api.connection.CONNECT_LIMIT", 3.0)
     begun = time.monotonic()
     with pytest.raises(NotSent, match="no answer"):
         named(monkeypatch, holes).exchange("GET", "/", Deadline(60))
-    assert time.monotonic() - begun < 2.5, "anew for each address it is 4 s"
+    assert time.monotonic() - begun < 10, "anew for each address it is 12 s"
 
 
 def test_the_next_address_of_a_name_is_tried_in_time(

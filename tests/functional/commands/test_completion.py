@@ -45,7 +45,7 @@ def completed(script: Path, *words: str, cwd: Path | None = None) -> list[str]:
         [BASH, "--norc", "-c", CALL, "bash", str(script), "salt-ha", *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         cwd=cwd,
         check=True,
     )

@@ -31,7 +31,7 @@ from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 @in_a_loop
@@ -341,7 +341,7 @@ async def test_changes_that_are_held(tmp_path: Path) -> None:
                 await core.scan()
                 await asyncio.sleep(0.05)
 
-        await asyncio.wait_for(held(), 20)
+        await asyncio.wait_for(held(), 60)
         answer = await run(one, "check_consistency", only="keys")
         (entry,) = (
             entry for entry in answer["sections"]["keys"]["differences"] if entry["path"] == "held"

@@ -15,7 +15,7 @@ from lab.engines import Place
 from tests.functional.comparing import checked, found, place
 from tests.repositories import commit, git, head, repository
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 # GitPython is there with each Salt; newer ones have one more that takes the git command alone.
 PROVIDERS = ["gitpython", *(["gitcli"] if hasattr(salt.utils.gitfs, "GitCLI") else [])]

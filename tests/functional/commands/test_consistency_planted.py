@@ -22,7 +22,7 @@ from tests.functional.comparing import SAID, checked, found, place
 from tests.keys import public_key
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 COMPARED: dict[str, tuple[str, EqualityRule]] = {
     **{option: ("options", rule) for option, rule in options.RULES.items()},

@@ -16,7 +16,7 @@ from tests.engines import met, places, run
 from tests.keys import public_key
 from tests.loop import in_a_loop
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(60), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 @pytest.fixture

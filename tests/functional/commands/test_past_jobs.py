@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lab.engines import Engine, befriend
 from tests.engines import met, places, run, running
 from tests.forked import ForkedEngine
 from tests.functional.minions.test_job_cache import JIDS, arrived, cached
 from tests.functional.minions.test_minions import Minion, World
 from tests.loop import in_a_loop
-
-pytestmark = pytest.mark.timeout(120)
 
 
 class Working(World):

@@ -12,7 +12,7 @@ from tests.engines import met, run
 from tests.functional.comparing import place
 from tests.loop import in_a_loop
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 def master(root: Path, name: str, port: int | None, **ha: Any) -> Place:

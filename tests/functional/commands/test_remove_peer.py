@@ -29,7 +29,7 @@ from tests.keys import public_key
 from tests.loop import in_a_loop, until
 from tests.turned import YEAR, Turned
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 KEYS = [public_key(number) for number in range(4)]
 PRINTS = [minion_key.fingerprint(key) for key in KEYS]

@@ -170,7 +170,7 @@ def test_it_is_written_when_somebody_says_so(tmp_path: Path, key: bytes, written
         with contextlib.suppress(OSError):  # what Linux says at the end of a terminal
             while more := os.read(ours, 65536):
                 shown += more
-        assert process.wait(30) == 0, shown.decode()
+        assert process.wait(60) == 0, shown.decode()
     os.close(ours)
     assert len([*folder.glob("salt-ha-report-*.md")]) == written
     assert b"EOFError" not in shown

@@ -16,8 +16,6 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.health.fitness import unfit
 from tests.processes import SOON, Group, Master
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def order(root: Path, name: str) -> Path:
     """Where the command of a master says that it is to be restarted."""

@@ -60,8 +60,8 @@ class Terminal:
     def end(self, by: int = signal.SIGINT) -> tuple[int, str]:
         """Ctrl-C; the exit status, and what is left on the usual screen."""
         os.kill(self.process.pid, by)
-        status = self.process.wait(30)
-        self._reader.join(30)
+        status = self.process.wait(60)
+        self._reader.join(60)
         os.close(self._ours)
         return status, self._text.split(watch.LEAVE)[-1]
 

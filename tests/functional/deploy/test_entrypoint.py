@@ -21,11 +21,11 @@ import yaml
 from lab import wait_for
 from tests import certificates
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.core
 
 ENTRYPOINT = Path(__file__).parents[3] / "deploy" / "entrypoint"
 SHELLS = [["sh"], ["bash", "--posix"]]
-SOON = 20.0
+SOON = 60.0
 SECRET = "not to be seen by anybody at all"
 # What ends by itself, and what goes on until it is told to end.
 STUB = """#!/bin/sh

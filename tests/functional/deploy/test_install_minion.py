@@ -57,7 +57,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
             env={"PATH": "/usr/bin:/bin", **env},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
 

@@ -12,7 +12,7 @@ from lab.engines import Place
 from saltext_ha.engine.service import Service
 from tests.loop import in_a_loop
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.core
 
 HANGS = """
 import logging, threading, time

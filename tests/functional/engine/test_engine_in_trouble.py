@@ -105,7 +105,7 @@ def test_an_engine_that_is_stopped_does_not_respond(engine: LoggingEngine) -> No
         os.kill(engine.pid, signal.SIGCONT)
     assert answer["retcode"] == 2
     assert "does not respond" in answer["error"]
-    assert took < 15
+    assert took < 45
     wait_for(lambda: is_fine(engine.place), SOON, "it goes on")
 
 
@@ -126,7 +126,7 @@ def test_so_it_is_when_its_queue_is_full(engine: LoggingEngine) -> None:
         for sock in crowd:
             sock.close()
     assert "does not respond" in answer["error"]
-    assert took < 15
+    assert took < 45
 
 
 def test_a_peer_that_is_stopped_in_the_middle_of_an_answer_is_not_up(root: Path) -> None:

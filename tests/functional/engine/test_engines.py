@@ -40,7 +40,7 @@ from tests.engines import QUICK, delete, join, level, met, places, run, there
 from tests.keys import LOOK_ALIKES, public_key
 from tests.loop import becomes, in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 KEYS = [public_key(number) for number in range(4)]
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008

@@ -27,7 +27,7 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import met, places, run, running
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 
 @pytest.fixture(autouse=True)

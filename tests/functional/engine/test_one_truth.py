@@ -25,7 +25,7 @@ from tests.functional.comparing import place
 from tests.loop import in_a_loop, until
 from tests.pages import API, DOWN, UP, eventually, get, scraped, url_of
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 STATES = ("ok", "degraded", "unknown")
 

@@ -105,7 +105,7 @@ def _pipe(path: Path, canary: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [_link, _pipe])
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_pins_notes_and_invitations_that_are_no_files(
     tmp_path: Path, canary: Path, plant: Callable[[Path, Path], None]
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_link_under_our_temporary_name_is_not_written_through(
     assert not target.is_symlink()
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_pipe_that_took_the_place_of_a_key_holds_nothing_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "web1")
     assert read_key(str(tmp_path / "web1")) is None

@@ -13,7 +13,7 @@ from saltext_ha.output._text import Screen
 from tests.engines import met, places, run
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 def damage(place: Place, name: str) -> Path:

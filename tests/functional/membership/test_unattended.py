@@ -395,13 +395,13 @@ async def test_silence_must_last_before_the_first_founds(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A port that takes connections and says nothing is no sign that nobody is there."""
-    monkeypatch.setattr(unattended, "SILENCE", 1.0)
+    monkeypatch.setattr(unattended, "SILENCE", 4.0)
     monkeypatch.setattr(shown, "__defaults__", (0.1,))
     async with silent("127.0.0.1", m2.port):
         founding = asyncio.ensure_future(find(m1, m1, m2, wait=60))
         done, _ = await asyncio.wait([founding], timeout=0.8)
         assert not done
-        assert (await asyncio.wait_for(founding, 10)).joined is None
+        assert (await asyncio.wait_for(founding, 60)).joined is None
 
 
 @in_a_loop
@@ -454,11 +454,11 @@ async def test_who_lets_in_is_tried_where_this_master_calls_it(
 
 @in_a_loop
 async def test_waiting_until_another_is_started(m1: Master, m2: Master) -> None:
-    waiting = asyncio.ensure_future(find(m2, m1, m2, wait=30))
+    waiting = asyncio.ensure_future(find(m2, m1, m2, wait=60))
     done, _ = await asyncio.wait([waiting], timeout=0.3)
     assert not done
     async with m1.running():
-        found = await asyncio.wait_for(waiting, 10)
+        found = await asyncio.wait_for(waiting, 60)
         assert found.joined is not None
 
 
@@ -477,13 +477,13 @@ async def test_who_has_no_master_key_yet_is_asked_again(m1: Master, m2: Master) 
         through._share = share
         listener._strangers["join"] = through.join
         joining = asyncio.ensure_future(
-            find_group(m2.applicant, [m1.url, m2.url], 30, placed.append)
+            find_group(m2.applicant, [m1.url, m2.url], 60, placed.append)
         )
         done, _ = await asyncio.wait([joining], timeout=0.3)
         assert not done
         assert nobody_is_pinned(m1, m2)
         m1.shared = KEY
-        assert (await asyncio.wait_for(joining, 10)).joined is not None
+        assert (await asyncio.wait_for(joining, 60)).joined is not None
     assert placed == [KEY]
 
 

@@ -38,7 +38,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_it_is_no_child_of_who_starts_it(tmp_path: Path, module: str) -> None:
     file = tmp_path / "file"
     known = detached.start(module, {"file": str(file), "text": "done"})
-    wait_for(lambda: file.exists() and file.read_text() == "done", 20, "it does what it is told")
+    wait_for(lambda: file.exists() and file.read_text() == "done", 60, "it does what it is told")
     process = processes.living(known)
     assert process is not None
     try:
@@ -55,7 +55,7 @@ def test_a_minion_that_could_not_be_started_anew_is_in_its_history(
     monkeypatch.setattr(restart, "way", lambda minion, opts: gone)
     journal = Journal(tmp_path)
     rescue.begin(os.getpid(), {"pidfile": str(tmp_path / "pid")}, journal, "m1")
-    wait_for(lambda: len(journal.read()) == 2, 20, "it is noted")
+    wait_for(lambda: len(journal.read()) == 2, 60, "it is noted")
     assert [each.why for each in journal.read()] == [
         rescue.STUCK,
         "could not be started anew: /no/such/salt-minion: No such file or directory",

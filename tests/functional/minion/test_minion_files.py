@@ -98,7 +98,7 @@ def test_nothing_is_believed_that_he_tells(
     assert record.read(str(cachedir)) is None
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_pipe_of_the_minions_own_user_holds_root_up_no_longer_than_a_link(
     cachedir: Path, tmp_path: Path
 ) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-pytestmark = pytest.mark.timeout(60)
-
 START = """
 import logging
 logging.basicConfig(level=logging.CRITICAL)

@@ -46,7 +46,7 @@ from tests.engines import QUICK, run, running
 from tests.keys import public_key
 from tests.loop import becomes, in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 SECONDS = 0.5
 LONG = 60.0  # longer than any answer here takes

@@ -15,7 +15,7 @@ from tests.engines import run
 from tests.functional.minions.test_minions import SECONDS, World, failover, m1, world
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 @pytest.fixture(autouse=True)

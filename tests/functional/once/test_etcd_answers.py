@@ -25,8 +25,6 @@ from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from tests.loop import in_a_loop, until
 
-pytestmark = pytest.mark.timeout(60)
-
 HEADER = {"header": {"revision": "7"}}
 GRANT, KEEP, RANGE, TXN = "lease/grant", "lease/keepalive", "kv/range", "kv/txn"
 RUNS = base64.b64encode(b"/salt-ha/g/runs/").decode()[:20]

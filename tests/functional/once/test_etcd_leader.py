@@ -22,12 +22,10 @@ from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from tests.loop import in_a_loop, until
 
-pytestmark = pytest.mark.timeout(180)
-
 TTL = 4
 LONG = 15
 """Seconds of a lease that is not to end by itself, however busy the machine is."""
-SOON = 30.0
+SOON = 60.0
 SLOW = 3.0
 
 
@@ -121,11 +119,11 @@ async def test_one_leads_and_hands_over(tmp_path: Path) -> None:
 @in_a_loop
 async def test_members_of_etcd_are_killed_and_stopped(tmp_path: Path) -> None:
     with cluster(tmp_path, 3) as members:
-        async with masters(members, "m1", "m2", ttl=2 * TTL) as group:
+        async with masters(members, "m1", "m2", ttl=LONG) as group:
             leader = await group.one_leads()
             members[0].kill()
             # As long as two are there, it goes on: for more than the life of a lease.
-            end = time.monotonic() + 2.5 * TTL
+            end = time.monotonic() + LONG + 2
             await until(lambda: time.monotonic() > end, "time goes by")
             assert group.leading() == [leader]
             members[1].send(signal.SIGSTOP)

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
 import salt.minion
 import salt.runner
 
@@ -15,8 +14,6 @@ from lab.engines import Engine, Place, befriend
 from tests.engines import met, places, run, running
 from tests.functional.once.salt_run import begun, once, options
 from tests.loop import in_a_loop, until
-
-pytestmark = pytest.mark.timeout(180)
 
 
 async def on(place: Place, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -214,7 +211,7 @@ async def test_what_still_runs_is_not_begun_again_and_what_died_is_shown(tmp_pat
             m1.place, "effect.append", str(file), "x", until=str(stop), name="n", within=1
         )
         try:
-            await until(lambda: lines(file) == ["x -"], "it runs", 60)
+            await until(lambda: lines(file) == ["x -"], "it runs")
             for engine in (m1, m2):
                 again = await on(engine.place, "effect.append", str(file), "y", name="n", within=1)
                 assert again["skipped"]
@@ -260,7 +257,7 @@ async def test_with_etcd_masters_that_do_not_reach_each_other_run_it_once(tmp_pa
             def leading() -> list[Engine]:
                 return [e for e in engines if e.parts.leader.standing.leads]
 
-            await until(lambda: len(leading()) == 1, "one leads", 30)
+            await until(lambda: len(leading()) == 1, "one leads")
             (first,) = leading()
             (second,) = [e for e in engines if e is not first]
 
@@ -270,7 +267,7 @@ async def test_with_etcd_masters_that_do_not_reach_each_other_run_it_once(tmp_pa
 
             assert not (await fire(first, within="1h"))["skipped"]
             first.parts.health.draining = True
-            await until(lambda: leading() == [second], "the other leads", 30)
+            await until(lambda: leading() == [second], "the other leads")
             late = await fire(second, within="1h")
             assert late["skipped"]
             assert f"{first.place.name} has begun it" in late["why"]

@@ -35,7 +35,6 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
     assert len({repr(mutated(Random(seed), sample)) for seed in range(100)}) > 50
 
 
-@pytest.mark.timeout(180)
 def test_an_engine_under_attack(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with scenes.scene(root) as scene:
         run.every_door(scene, INPUTS, seed=1, short=True)

@@ -14,7 +14,7 @@ from saltext_ha.reconciler.hints import Hint
 from tests.engines import is_level, met, places, there, wrong
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(300), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 LIMIT = {"pending_limit": 50}
 

@@ -83,7 +83,7 @@ def test_a_state_folder_that_hangs_is_said_and_holds_up_nobody(group: Group) -> 
         for _ in range(8):  # more than threads in a pool
             begun = time.monotonic()
             status = m2.ask("status")
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < 20
             assert status["state"] == "degraded"
             rows_of_m2 = {row["name"]: row for row in status["masters"]}
             assert HANGS in rows_of_m2["m2"]["note"]

@@ -259,7 +259,7 @@ def test_kill_in_mid_transaction_keeps_all_before_it_and_nothing_of_it(path: Pat
         assert len(node) == 16
     finally:
         os.kill(child.pid, signal.SIGKILL)
-        child.communicate(timeout=30)
+        child.communicate(timeout=120)
     replica = Replica(path)
     assert replica.node == node
     assert replica.counter == 50

@@ -344,7 +344,7 @@ with contextlib.suppress(FileNotFoundError):
 bus.bind(sys.argv[3])
 bus.listen()
 open(sys.argv[2], 'a').write('started\\n')
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -354,7 +354,7 @@ def sleeper(starts: Path, bus: Any) -> list[str]:
 
 
 def has_started(starts: Path) -> None:
-    wait_for(lambda: starts.exists() and starts.read_text(), 20, "it has started")
+    wait_for(lambda: starts.exists() and starts.read_text(), 60, "it has started")
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def test_whoever_supervises_it_is_left_alone(tmp_path: Path, opts: dict[str, Any
         way = restart.way(minion.pid, {})
         assert (numbers(way), list(way.command)) == ([minion.pid, minion.pid], command)
         restart.restart(restart.Way(("true",), way.ends), lambda: None)
-        assert supervisor.wait(10) == 0
+        assert supervisor.wait(60) == 0
     finally:
         supervisor.kill()
         supervisor.wait()
@@ -466,7 +466,7 @@ def test_the_first_process_of_a_container_is_never_ended() -> None:
 def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     forking = (
-        "import os, time; os.fork(); open({!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
+        "import os, time; os.fork(); open({!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
     )
     command = [sys.executable, "-c", forking.format(str(pids)), "salt-minion"]
     first = subprocess.Popen(command)

@@ -21,7 +21,7 @@ from tests.crafted import crafted
 from tests.engines import delete, is_level, met, places, running, there, wrong
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 async def status(engine: Engine) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import delete, met, places, run, there
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 Failing = Callable[[Place, Place], AbstractAsyncContextManager[None]]
 

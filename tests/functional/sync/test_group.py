@@ -15,7 +15,7 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import delete, level, met, places, run, running
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 IDS = [f"web{number:02}" for number in range(25)]
 

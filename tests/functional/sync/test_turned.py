@@ -23,7 +23,7 @@ from tests.engines import delete, level, places, running
 from tests.keys import public_key
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.timeout(120), pytest.mark.usefixtures("no_bus")]
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 KEY = public_key(0)
 FAR = MOST_WRITES

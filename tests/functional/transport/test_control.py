@@ -77,7 +77,7 @@ class Engine:
     def stop(self) -> None:
         self.do(self.server.stop())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(60)
         self.loop.close()
 
 
@@ -200,8 +200,8 @@ def test_an_engine_that_answers_nonsense_is_unavailable(path: Path, answer: byte
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(EngineUnavailable, match="does not answer"):
-            control_client.request(path, "echo", timeout=10)
-        thread.join(10)
+            control_client.request(path, "echo", timeout=60)
+        thread.join(60)
 
 
 def test_an_engine_that_is_connected_to_by_many_is_waited_for(path: Path) -> None:
@@ -210,7 +210,7 @@ def test_an_engine_that_is_connected_to_by_many_is_waited_for(path: Path) -> Non
 
     def ask() -> None:
         try:
-            answers.append(control_client.request(path, "echo", timeout=10))
+            answers.append(control_client.request(path, "echo", timeout=60))
         except EngineUnavailable as exc:
             answers.append(exc)
 
@@ -230,7 +230,7 @@ def test_an_engine_that_is_connected_to_by_many_is_waited_for(path: Path) -> Non
                     said += part
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
                 connection.close()
-            asking.join(10)
+            asking.join(60)
     assert answers == [{}]
 
 
@@ -331,7 +331,7 @@ def test_a_flood_of_connections_keeps_no_runner_out(engine: Engine) -> None:
             assert control_client.request(engine.path, "echo") == {"got": {}}
     finally:
         over.set()
-        flooding.join(10)
+        flooding.join(60)
 
 
 def test_a_command_that_is_carried_out_gives_way_to_nobody(path: Path) -> None:

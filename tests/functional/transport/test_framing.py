@@ -68,7 +68,7 @@ async def test_who_looks_and_who_commands(root: Path, name: str) -> None:
         reader, writer = await asyncio.open_connection(sock=sock)
         try:
             writer.write(first + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lines + b"\r\n" + body)
-            return await asyncio.wait_for(reader.read(), 20)
+            return await asyncio.wait_for(reader.read(), 60)
         finally:
             writer.close()
 
@@ -105,7 +105,7 @@ async def test_who_asks_again_before_the_answer_is_there_waits_and_no_more_than_
             assert (await reader.readuntil(b"live\n")).startswith(b"HTTP/1.1 200 ")
         # The answer to the first of these never ends.
         writer.write(one.replace(b"/live", b"/events") + one * (2 * MAX_AHEAD // len(one)))
-        while await asyncio.wait_for(reader.read(65536), 20):
+        while await asyncio.wait_for(reader.read(65536), 60):
             pass
         writer.close()
         assert engine.service._status

@@ -310,7 +310,7 @@ async def test_a_slow_header_is_cut_off(m1: Master, m2: Master) -> None:
     async with m1.running({"echo": echo}, Limits(header=0.3)) as listener:
         started = time.monotonic()
         assert await raw_call(m1, b"POST /v1/echo HTTP/1.1\r\nHost: ", m2) == b""
-        assert 0.2 < time.monotonic() - started < 5
+        assert 0.2 < time.monotonic() - started < 20
         assert listener.refused == {"no request in time": 1}
 
 

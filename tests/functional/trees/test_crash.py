@@ -19,8 +19,6 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.common.fail_points import POINTS
 from tests.processes import SOON, Group, Master
 
-pytestmark = pytest.mark.timeout(180)
-
 POINTS_OF_TREES = [point for point in POINTS if point.startswith("tree.")]
 OLD = {"a.sls": "old\n" * 100, "folder/b.sls": "old\n", "same.sls": "same\n"}
 NEW = {"a.sls": "new\n" * 100, "folder/c.sls": "new\n", "same.sls": "same\n"}

@@ -32,7 +32,6 @@ from tests.engines import QUICK, met, run, running
 from tests.loop import in_a_loop, until
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.timeout(120)
 
 
 def places(root: Path, *names: str, own: Any = None, **tree: Any) -> list[Place]:
@@ -337,12 +336,12 @@ async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path, wher
 
 @in_a_loop
 async def test_a_check_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    (place,) = places(tmp_path, "m1", check="sh -c 'sleep 60; true'", check_timeout=1)
+    (place,) = places(tmp_path, "m1", check="sh -c 'sleep 600; true'", check_timeout=1)
     put(source(place), STATES)
     async with running(place):
         began = time.monotonic()
         failed = await run(place, "deploy")
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 120
     assert failed["retcode"] == 2
     assert "not within 1 s" in failed["error"]
 
@@ -361,7 +360,7 @@ async def test_a_check_is_ended_with_what_has_left_its_process_group(tmp_path: P
     (place,) = places(tmp_path, "m1", check=check, check_timeout=1)
     put(source(place), STATES)
     async with running(place):
-        failed = await asyncio.wait_for(run(place, "deploy"), 30)
+        failed = await asyncio.wait_for(run(place, "deploy"), 120)
         assert failed["error"].endswith("not within 1 s")
         # A process that was killed ends when it gets a processor.
         await until(lambda: gone(pid), "what has left it is ended")
@@ -380,7 +379,7 @@ async def test_a_check_has_ended_though_its_output_is_still_open(
     (place,) = places(tmp_path, "m1", check=check)
     put(source(place), STATES)
     async with running(place):
-        failed = await asyncio.wait_for(run(place, "deploy"), 30)
+        failed = await asyncio.wait_for(run(place, "deploy"), 120)
     assert failed["error"].endswith("exit code 3; mend the files, or the check: well")
     if setsid:  # nobody knows any more who has started it
         os.kill(int(pid.read_text()), signal.SIGKILL)
@@ -405,7 +404,7 @@ async def test_a_check_of_another_user_that_cannot_be_killed_is_named(
     monkeypatch.setattr(checking.psutil.Process, "kill", denied)
     monkeypatch.setattr(checking, "KILLED", 0.2)
     async with running(place):
-        failed = await asyncio.wait_for(run(place, "deploy"), 30)
+        failed = await asyncio.wait_for(run(place, "deploy"), 120)
         over.touch()
     assert failed["retcode"] == 2
     assert "not within 1 s; process" in failed["error"]
@@ -857,10 +856,9 @@ async def test_what_is_served_is_told_while_something_is_staged(tmp_path: Path) 
     async with met(*two):
         deploying = asyncio.ensure_future(deployed(two[0]))
         await until(lambda: any((versions(p) / "versions").glob("*") for p in two), "it is staged")
-        began = time.monotonic()
         shown = await run(two[1], "deployments")
         assert shown["trees"][0]["masters"] == {"m1": "nothing", "m2": "nothing"}
-        assert time.monotonic() - began < 5
+        assert not deploying.done()
         go.touch()
         await deploying
 

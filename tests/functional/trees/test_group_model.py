@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -347,4 +346,4 @@ GroupMachine.TestCase.settings = settings(
     stateful_step_count=20,
     suppress_health_check=list(HealthCheck),
 )
-TestGroup = pytest.mark.timeout(300)(GroupMachine.TestCase)
+TestGroup = GroupMachine.TestCase

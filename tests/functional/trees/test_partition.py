@@ -22,7 +22,6 @@ from tests.engines import QUICK
 from tests.forked import ForkedEngine
 
 pytestmark = [
-    pytest.mark.timeout(240),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are root's"),
 ]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lab.engines import Engine
 from saltext_ha.replication import deployment
 from saltext_ha.replication.deployment import MOST_NUMBER, Entry, Register
@@ -16,8 +14,6 @@ from saltext_ha.trees import register_rows
 from tests.engines import met, running
 from tests.functional.trees.test_deploy import deployed, places, put, served, source
 from tests.loop import in_a_loop, until
-
-pytestmark = pytest.mark.timeout(120)
 
 PATIENCE = 30.0
 

@@ -27,7 +27,7 @@ from tests.keys import public_key
 from tests.loop import in_a_loop, until
 from tests.pages import UP, url_of
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("no_bus")]
+pytestmark = pytest.mark.usefixtures("no_bus")
 
 Scene = Callable[[Page, list[Engine]], Awaitable[None]]
 

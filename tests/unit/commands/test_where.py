@@ -106,7 +106,7 @@ def test_one_time_limit_for_all(monkeypatch: pytest.MonkeyPatch, live: bool) -> 
     played = Played(30.0)
     began = time.monotonic()
     assert found(played, live) == {i: ["m1"] for i in IDS}, "where it was heard last"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert played.running == 0
 
 

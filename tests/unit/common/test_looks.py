@@ -39,7 +39,7 @@ def test_only_the_first_caller_waits_for_one_that_hangs(monkeypatch: pytest.Monk
         for _ in range(50):
             with pytest.raises(TimeoutError, match="does not respond"):
                 look(lambda: 7)
-        assert time.monotonic() - begun < 0.2
+        assert time.monotonic() - begun < 7, "if each waits it is 15 s"
         (waiting,) = set(threading.enumerate()) - before
     finally:
         go.set()

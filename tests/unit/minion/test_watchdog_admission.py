@@ -107,7 +107,7 @@ def test_who_does_not_answer_is_no_refusal_for_good(tmp_path: Path) -> None:
     with mute() as port:
         began = time.monotonic()
         refusal = admission.refusal(opts, SeenMaster("m", "m", port, frozenset({"127.0.0.1"})), 0.5)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
     assert refusal is not None
     assert "does not answer a sign-in" in refusal.why
     assert not refusal.final

@@ -58,7 +58,7 @@ def test_one_that_hangs_accepts_and_says_nothing(listener: socket.socket) -> Non
     started = time.monotonic()
     port = port_of(listener)
     assert problem(master(port), 0.3) == f"its publisher (port {port}) says nothing"
-    assert 0.25 < time.monotonic() - started < 3
+    assert 0.25 < time.monotonic() - started < 20
 
 
 def test_one_that_drips_does_not_take_longer(listener: socket.socket) -> None:
@@ -78,7 +78,7 @@ def test_one_that_drips_does_not_take_longer(listener: socket.socket) -> None:
     started = time.monotonic()
     try:
         assert "says nothing" in str(problem(master(port_of(listener)), 0.35))
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
     finally:
         over.set()
         thread.join()
@@ -110,8 +110,8 @@ def test_all_are_tried_at_once_and_what_is_unknown_is_no_problem(
     started = time.monotonic()
     nowhere = SeenMaster("nowhere", "m9.example", 4506, frozenset(), 4505)
     unknown = [nowhere, master(None, "unknown")]
-    found = problems("zeromq", [*unknown, *dumb], 0.5)
-    assert time.monotonic() - started < 3.5, "one after the other takes 4 s"
+    found = problems("zeromq", [*unknown, *dumb], 1.5)
+    assert time.monotonic() - started < 10, "one after the other takes 12 s"
     assert set(found) == {each.configured for each in dumb}
     good = master(publisher, "good")
     assert problems("zeromq", [*unknown, good], 5) == {}

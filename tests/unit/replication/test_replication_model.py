@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -367,4 +366,4 @@ Group.TestCase.settings = settings(
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )
-TestGroup = pytest.mark.timeout(600)(Group.TestCase)
+TestGroup = Group.TestCase
