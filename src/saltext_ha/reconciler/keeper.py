@@ -143,16 +143,14 @@ class Keeper:
         """A pass named *ids*; see :meth:`.Reconciler.weigh`."""
         return self._reconciler.weigh(ids)
 
-    def observe(
-        self, ids: Collection[str], by: str = "", *, certain: bool = False, deleted: bool = False
-    ) -> list[Record]:
+    def observe(self, ids: Collection[str], by: str = "", *, certain: bool = False) -> list[Record]:
         """
         Record what changed in the store for *ids*, and do what follows; nothing while :meth:`adopt`
         is due. For the other arguments see :class:`.Task`.
 
         :return: the records that changed, to be pushed to the peers.
         """
-        return self._reconciler.reconcile(Task.look(ids, by, certain=certain, deleted=deleted))
+        return self._reconciler.reconcile(Task.look(ids, by, certain=certain))
 
     def newcomers_due(self) -> list[str]:
         """The new ids that wait, and for which there is room now."""
