@@ -211,7 +211,16 @@ def make(parts: Parts) -> Answering:
         Snapshots(config.name, status, core, parts.failovers, config.peer_timeout),
         parts.health,
         minions.bound.minions,
-        _own(parts),
+        Own(
+            config.name,
+            config.group,
+            core.mode,
+            parts.health,
+            lambda: parts.identity,
+            parts.counters,
+            parts.failovers,
+            lambda: parts.refusals.counts,
+        ),
     )
     return Answering(
         _together(each.commands() for each in answering if isinstance(each, AnswersOperators)),
@@ -330,20 +339,6 @@ def _once(
         Once(leader, runs),
         LockCommand(group.name, leader, locks),
         *([reactions] if reactions else []),
-    )
-
-
-def _own(parts: Parts) -> Own:
-    """What the status page says of this master alone."""
-    return Own(
-        parts.config.name,
-        parts.config.group,
-        parts.core.mode,
-        parts.health,
-        lambda: parts.identity,
-        parts.counters,
-        parts.failovers,
-        lambda: parts.refusals.counts,
     )
 
 
