@@ -61,8 +61,11 @@ from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
+from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.trees import Trees
+
+NONSENSE = "nonsense about a tree"
 
 
 class Parts:
@@ -226,13 +229,16 @@ class Parts:
     def _build_looks(self) -> None:
         """Trees, health, the leader, and the regular comparison of masters."""
         config = self.config
-        self.stager = Stager(config.trees, self.links, self.refusals.add, self.ending.check)
+        refuse = functools.partial(self.refusals.add, NONSENSE)
+        self.tree_registers = registers = TreeRegisters(
+            [tree.name for tree in config.trees], self.core, self.links, refuse, self.vouching
+        )
+        self.stager = Stager(config.trees, self.links, refuse, registers.kept, self.ending.check)
         self.trees = Trees(
             self.stager,
+            registers,
             self.core,
-            self.links,
             self.announce,
-            vouching=self.vouching,
             cachedir=Path(self.opts["cachedir"]),
             interval=config.sync_interval,
         )

@@ -29,7 +29,6 @@ from saltext_ha.trees.store import TreeStore
 
 LISTED = 20
 SHOWN = 5  # paths that a check has changed
-NONSENSE = "nonsense about a tree"
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
@@ -54,27 +53,26 @@ class Stager:
     The versions of all trees of one master.
 
     :param links: to the peers, by name.
-    :param refused: takes what was refused, and the name of the peer.
+    :param refuse: takes the name of a peer that sent nonsense.
+    :param deployed: takes a tree; returns the versions of it that registers name.
     :param stop: raises to end long work.
     :param limit: seconds without a step after which work on a disk is given up.
-    :ivar deployed: takes a tree; returns the versions of it that registers name. Set by
-        :class:`.Trees`, which has these.
     """
 
     def __init__(
         self,
         trees: Iterable[Tree],
         links: Mapping[str, Link],
-        refused: Callable[[str, str], None],
+        refuse: Callable[[str], None],
+        deployed: Callable[[str], set[bytes]],
         stop: Callable[[], None],
         limit: float = LIMIT,
     ) -> None:
         step = steps(stop)
         self.disks = {tree.name: TreeDisk(TreeStore(tree, step), limit) for tree in trees}
-        self._links, self._refused = links, refused
+        self._links, self._refuse, self._deployed = links, refuse, deployed
         self._content = Content(self.disks)
         self._fetches: dict[tuple[str, bytes], _Fetch] = {}
-        self.deployed: Callable[[str], set[bytes]] = lambda name: set()
         self._checked: dict[str, list[bytes]] = {name: [] for name in self.disks}
         """Tree → versions whose check runs."""
         self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.disks}
@@ -114,7 +112,7 @@ class Stager:
 
     def in_use(self, name: str) -> set[bytes]:
         """Versions of a tree that are being checked, or are deployed."""
-        return {*self._checked[name], *self.deployed(name)}
+        return {*self._checked[name], *self._deployed(name)}
 
     def served(self, name: str, version: bytes) -> None:
         """
@@ -133,10 +131,6 @@ class Stager:
     def _forget(self, name: str, version: bytes) -> None:
         with contextlib.suppress(ValueError):
             self._staged[name].remove(version)
-
-    def refuse(self, peer: str) -> None:
-        """Count that a peer sent nonsense about a tree."""
-        self._refused(NONSENSE, peer)
 
     # -- for a peer that deploys
 
@@ -193,7 +187,7 @@ class Stager:
         store, peers = disk.store, self._asked(first)
         manifest = await self._manifest(peers, disk, version)
         staging = await disk.deploying(store.begin, version, manifest, self.in_use(disk.tree.name))
-        await content.fetch_files(peers, disk, staging, progress, self.refuse)
+        await content.fetch_files(peers, disk, staging, progress, self._refuse)
         await disk.deploying(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
@@ -226,7 +220,7 @@ class Stager:
                 raise
             except InvalidRecord as exc:
                 why.append(f"{name}: {exc}")
-                self.refuse(name)
+                self._refuse(name)
             except HaError as exc:
                 why.append(f"{name}: {exc}")
         raise HaError("; ".join(why) or "no other master is up that may have it")

@@ -42,6 +42,7 @@ from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
 from saltext_ha.trees import disk_work
 from saltext_ha.trees.live_path import LINKED
+from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import TreeStore
 from saltext_ha.trees.trees import Trees
@@ -146,23 +147,28 @@ class Engine:
             self.core = core.Core(keeper, lambda records: None)
         self.ways = {name: Way(self, name) for name in NAMES if name != master.name}
         links = cast("dict[str, Link]", self.ways)
+        self.registers = TreeRegisters([TREE], self.core, links, lambda _: None, self.vouching)
         with patch.object(disk_work, "ThreadPoolExecutor", Inline):
-            self.stager = Stager([master.tree], links, lambda *_: None, lambda: None)
+            self.stager = Stager(
+                [master.tree], links, lambda _: None, self.registers.kept, lambda: None
+            )
         self.trees = Trees(
             self.stager,
+            self.registers,
             self.core,
-            links,
             lambda tag, data: self.announced.append((tag, data)),
-            vouching=self.vouching,
             cachedir=master.root,
             interval=1.0,
         )
         asking = Asking(master.name, self.core, trust, links, 1.0)
         states = TreeStates(asking, self.stager, {})
         digests = master.root / "digests"
-        self.deploy = Deploy(asking, self.trees, self.stager, states, digests, lambda: None)
+        self.deploy = Deploy(
+            asking, self.registers, self.trees, self.stager, states, digests, lambda: None
+        )
         self.handlers: dict[str, Handler] = {
             **self.stager.for_peers(),
+            **self.registers.for_peers(),
             **self.trees.for_peers(),
             "digest": self._digest,
         }
@@ -175,7 +181,7 @@ class Engine:
     @property
     def register(self) -> Register:
         """What it knows of what is current."""
-        return self.trees.registers[TREE]
+        return self.registers[TREE]
 
     async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return {}

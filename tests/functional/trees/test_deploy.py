@@ -230,7 +230,7 @@ async def test_two_deployments_that_did_not_know_of_each_other(tmp_path: Path) -
             await deployed(place, without=other.name)
     async with met(*two) as (one, other):
         await until(
-            lambda: all(e.service.parts.trees.registers["states"].conflict for e in (one, other)),
+            lambda: all(e.service.parts.tree_registers["states"].conflict for e in (one, other)),
             "both know of the conflict",
         )
         assert served(two[0]) == {"who.sls": "m1 alone"}

@@ -29,7 +29,7 @@ async def tell(liar: Engine, victim: str, register: Register) -> dict[str, Any]:
 
 
 def known(engine: Engine) -> Register:
-    return engine.service.parts.trees.registers["states"]
+    return engine.service.parts.tree_registers["states"]
 
 
 @in_a_loop
