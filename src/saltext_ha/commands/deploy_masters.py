@@ -97,14 +97,14 @@ class Masters:
             raise HaError(f"nothing was switched: {'; '.join(problems)}{_without(hang)}")
 
     async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
-        link = self._group.links.get(peer)
+        line = self._group.lines.get(peer)
         name, begin = each.tree.name, True
-        if link is None:
+        if line is None:
             raise HaError(f"{peer}: is no peer any more")
         while True:
             payload = {"tree": name, "version": each.version, "begin": begin}
             try:
-                answer = await link.call("tree_stage", payload)
+                answer = await line.call("tree_stage", payload)
             except HaError as exc:
                 raise HaError(f"{peer}: {name}: {exc}") from None
             begin = False
@@ -135,11 +135,11 @@ class Masters:
         payload = self._registers.told(name, register, adopt)
 
         async def tell(peer: str) -> str:
-            link = self._group.links.get(peer)
-            if link is None:
+            line = self._group.lines.get(peer)
+            if line is None:
                 return "is no peer any more"
             try:
-                answer = await link.call("tree_switch", payload, SLOW)
+                answer = await line.call("tree_switch", payload, SLOW)
             except HaError as exc:
                 return f"did not say that it serves it, and will when it can: {exc}"
             return str(answer.get("problem") or "")

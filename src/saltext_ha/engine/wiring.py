@@ -55,7 +55,7 @@ from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
-from saltext_ha.sync.links import Links
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.control_server import Command
@@ -130,7 +130,7 @@ def make(parts: Parts) -> Answering:
     own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
     caches = opts.get("minion_data_cache", True)
     arrivals = _arrivals(opts, own_jobs, parts.bus, parts.noted) if caches else None
-    mines = _mines(opts, own_jobs, arrivals, parts.links, parts.bus, parts.noted)
+    mines = _mines(opts, own_jobs, arrivals, parts.links.lines, parts.bus, parts.noted)
     jobs = Jobs(group, own_jobs, parts.presence.hot)
     minions = _minions(group, core, opts, jobs, parts.presence, parts.room)
     tree_states = TreeStates(group, parts.stager, opts)
@@ -368,13 +368,13 @@ def _mines(
     opts: Mapping[str, Any],
     jobs: OwnJobs,
     arrivals: Arrivals | None,
-    links: Links,
+    lines: Mapping[str, Line],
     bus: EventBus,
     noted: list[Notes],
 ) -> Mines:
     """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
-        links,
+        lines,
         mine_cache(opts),
         busy=arrivals.asks if arrivals else lambda _: False,
         publish=_refresh(jobs),

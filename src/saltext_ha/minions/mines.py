@@ -49,8 +49,8 @@ class Client(Protocol):
     ) -> dict[str, Any]: ...
 
 
-class MineLink(Protocol):
-    """Like :class:`.sync.link.Link`."""
+class MineLine(Protocol):
+    """Like :class:`.sync.line.Line`."""
 
     @property
     def up(self) -> bool | None: ...
@@ -86,7 +86,7 @@ class Mines:
     """
     Compares the mines in the cache of one master with those of its peers.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param written: id → when this master's cache of its mine was written (Unix time; 0: never);
         blocks.
     :param busy: whether a minion is being asked to refresh anyway.
@@ -95,14 +95,14 @@ class Mines:
 
     def __init__(
         self,
-        links: Mapping[str, MineLink],
+        lines: Mapping[str, MineLine],
         written: Updated,
         *,
         busy: Callable[[str], bool],
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
         clock: FileClock | None = None,
     ) -> None:
-        self._links, self._written, self._clock = links, written, clock or FileClock()
+        self._lines, self._written, self._clock = lines, written, clock or FileClock()
         self._busy, self._publish = busy, publish
         self._loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()  # if the cache hangs, only one thread hangs with it
@@ -192,7 +192,7 @@ class Mines:
         here = await self._look(due)
         for minion_id in [name for name, came in due.items() if here[name] >= int(came.at)]:
             self._settle(minion_id, due.pop(minion_id))
-        await asyncio.gather(*(self._ask(name, link, due) for name, link in asked))
+        await asyncio.gather(*(self._ask(name, line, due) for name, line in asked))
         self._compare(due, here)
         await self._ask_again()
 
@@ -219,23 +219,23 @@ class Mines:
         if self._came.get(minion_id) is came:
             del self._came[minion_id]
 
-    def _asked(self) -> list[tuple[str, MineLink]]:
+    def _asked(self) -> list[tuple[str, MineLine]]:
         """The peers that are asked now: those that are up, and know the question."""
         now = self._clock()
-        up = {name: link for name, link in self._links.items() if link.up}
+        up = {name: line for name, line in self._lines.items() if line.up}
         # One that was down may have been upgraded.
         self._refused = {
             name: at for name, at in self._refused.items() if name in up and now - at <= TOLD
         }
-        return [(name, link) for name, link in up.items() if name not in self._refused]
+        return [(name, line) for name, line in up.items() if name not in self._refused]
 
-    async def _ask(self, peer: str, link: MineLink, due: Mapping[str, _Came]) -> None:
+    async def _ask(self, peer: str, line: MineLine, due: Mapping[str, _Came]) -> None:
         """Ask *peer* about minions that are new to it, and again about those with an older mine."""
         ids = [name for name, came in due.items() if peer not in came.there or name in self._older]
         for batch in batches(ids):
             now = self._clock()
             try:
-                answer = await link.client.call(ASK, {"ids": batch}, ANSWERING)
+                answer = await line.client.call(ASK, {"ids": batch}, ANSWERING)
                 if answer.get("unread"):
                     return  # ask it next time
                 written = _read(answer, batch, now)
@@ -249,7 +249,7 @@ class Mines:
                 due[minion_id].there[peer] = at
 
     def _compare(self, due: Mapping[str, _Came], here: Mapping[str, float]) -> None:
-        peers, older = set(self._links), {}
+        peers, older = set(self._lines), {}
         for minion_id, came in due.items():
             at, peer = came.left(peers)
             if at > here[minion_id] + TOLERANCE:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from saltext_ha.common.errors import HaError, PeerError, reason_of
-from saltext_ha.once.group_leader import LeaderLink
+from saltext_ha.once.group_leader import LeaderLine
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
 from saltext_ha.salt_bus import reactor as events
@@ -75,7 +75,7 @@ class Reactions:
     """
     The events that one master hears and hands over, or takes as the leader.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param fire: puts an event on this master's bus, by tag and data.
     :param proofs: recognise events of this master's engine; the leader's proofs mark them anew.
     :param hears: whether this master hears the minion of an id.
@@ -84,14 +84,14 @@ class Reactions:
     def __init__(
         self,
         name: str,
-        links: Mapping[str, LeaderLink],
+        lines: Mapping[str, LeaderLine],
         leader: Leader,
         switch: Switch,
         fire: Callable[[str, Mapping[str, Any]], None],
         proofs: Proofs,
         hears: Callable[[str], bool],
     ) -> None:
-        self._name, self._links, self._leader = name, links, leader
+        self._name, self._lines, self._leader = name, lines, leader
         self._switch, self._fire, self._proofs, self._hears = switch, fire, proofs, hears
         self._loop = asyncio.get_running_loop()
         self._start = secrets.token_hex(8)
@@ -211,7 +211,7 @@ class Reactions:
                     self._react()
                 else:
                     self._why = "this reactor is told to react"
-            elif self._waiting and standing.leader in self._links:
+            elif self._waiting and standing.leader in self._lines:
                 if await self._hand_over(standing.leader):
                     continue
             elif self._waiting:
@@ -242,7 +242,7 @@ class Reactions:
             size += len(each.packed)
         now = time.monotonic()
         rows = [[each.number, each.tag, each.packed, now - each.at, each.genuine] for each in batch]
-        call = self._links[leader].client.call
+        call = self._lines[leader].client.call
         calling = asyncio.ensure_future(
             call("react", {"start": self._start, "events": rows}, PATIENCE)
         )

@@ -15,7 +15,7 @@ from saltext_ha.replica.deployments import HERE
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replication import deployment
 from saltext_ha.replication.deployment import KEPT, Entry, Register
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -30,7 +30,7 @@ class TreeRegisters(Mapping[str, Register]):
     The register of each tree.
 
     :param names: of the trees.
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param refuse: takes the name of a peer that sent nonsense.
     :param vouching: the masters' statements of what they wrote.
     :ivar changed: set whenever a peer's register changed one here.
@@ -40,11 +40,11 @@ class TreeRegisters(Mapping[str, Register]):
         self,
         names: Iterable[str],
         core: Core,
-        links: Mapping[str, Link],
+        lines: Mapping[str, Line],
         refuse: Callable[[str], None],
         vouching: Vouching,
     ) -> None:
-        self._core, self._links = core, links
+        self._core, self._lines = core, lines
         self._refuse, self._vouching = refuse, vouching
         self._writing = asyncio.Lock()
         self.changed = asyncio.Event()
@@ -81,15 +81,15 @@ class TreeRegisters(Mapping[str, Register]):
             return []
         unasked = [
             name
-            for name, link in self._links.items()
-            if name not in self._asked and link.up is not False
+            for name, line in self._lines.items()
+            if name not in self._asked and line.up is not False
         ]
         self._met = not unasked
         return sorted(unasked)
 
     def notes(self) -> Iterator[str]:
         """Notes on what peers say, or do not say."""
-        yield from (why for peer, why in self._troubles.items() if peer in self._links)
+        yield from (why for peer, why in self._troubles.items() if peer in self._lines)
 
     # -- what this master writes and tells
 
@@ -180,23 +180,23 @@ class TreeRegisters(Mapping[str, Register]):
         :param with_these: peers that must be asked, even if they are not up; None: all that are up.
         """
         must = with_these is not None
-        links = {
-            name: link
-            for name, link in self._links.items()
+        lines = {
+            name: line
+            for name, line in self._lines.items()
             if with_these is None or name in with_these
         }
         problems = await asyncio.gather(
-            *(self._compare(name, link, must) for name, link in links.items())
+            *(self._compare(name, line, must) for name, line in lines.items())
         )
-        return {name: why for name, why in zip(links, problems, strict=True) if why}
+        return {name: why for name, why in zip(lines, problems, strict=True) if why}
 
-    async def _compare(self, name: str, link: Link, must: bool) -> str:
-        if not link.up and not must:
+    async def _compare(self, name: str, line: Line, must: bool) -> str:
+        if not line.up and not must:
             self._troubles.pop(name, None)
-            return link.error or "it is not up"
+            return line.error or "it is not up"
         have = {tree: register.digest for tree, register in self._known.items()}
         try:
-            answer = await link.call("trees", {"have": have})
+            answer = await line.call("trees", {"have": have})
             told = wire.field(answer, "trees", dict)
             registers = {
                 tree: register_rows.from_rows(told[tree])
@@ -207,7 +207,7 @@ class TreeRegisters(Mapping[str, Register]):
             # It may be of a release without trees, and must keep nobody from serving.
             self._asked.add(name)
             return self._trouble(name, f"{name} does not say what is current there", exc)
-        except PeerError as exc:  # its link tells of it
+        except PeerError as exc:  # its line has noted it
             self._troubles.pop(name, None)
             return str(exc)
         except (HaError, OSError) as exc:

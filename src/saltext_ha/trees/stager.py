@@ -12,8 +12,7 @@ from typing import Any
 from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
-from saltext_ha.sync.line import Asking
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Asking, Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -52,7 +51,7 @@ class Stager:
     """
     The versions of all trees of one master.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param refuse: takes the name of a peer that sent nonsense.
     :param deployed: takes a tree; returns the versions of it that registers name.
     :param stop: raises to end long work.
@@ -62,7 +61,7 @@ class Stager:
     def __init__(
         self,
         trees: Iterable[Tree],
-        links: Mapping[str, Link],
+        lines: Mapping[str, Line],
         refuse: Callable[[str], None],
         deployed: Callable[[str], set[bytes]],
         stop: Callable[[], None],
@@ -70,7 +69,7 @@ class Stager:
     ) -> None:
         step = steps(stop)
         self.disks = {tree.name: TreeDisk(TreeStore(tree, step), limit) for tree in trees}
-        self._links, self._refuse, self._deployed = links, refuse, deployed
+        self._lines, self._refuse, self._deployed = lines, refuse, deployed
         self._content = Content(self.disks)
         self._fetches: dict[tuple[str, bytes], _Fetch] = {}
         self._checked: dict[str, list[bytes]] = {name: [] for name in self.disks}
@@ -203,8 +202,8 @@ class Stager:
                 raise
 
     def _asked(self, first: str) -> dict[str, Asking]:
-        links = sorted(self._links.items(), key=lambda item: item[0] != first)
-        return {name: link.line for name, link in links if link.up or name == first}
+        lines = sorted(self._lines.items(), key=lambda item: item[0] != first)
+        return {name: line for name, line in lines if line.up or name == first}
 
     async def _manifest(
         self, peers: Mapping[str, Asking], disk: TreeDisk, version: bytes

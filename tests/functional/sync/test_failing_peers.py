@@ -187,6 +187,6 @@ async def test_reasons_that_alternate_do_not_fill_the_log(
             async with fails(away, own):
                 with contextlib.suppress(PeerUnreachable):
                     await m1.link(away).exchange()
-        assert m1.link(away).error.endswith("timed out")
+        assert m1.link(away).line.error.endswith("timed out")
     said = [line for line in caplog.messages if line.startswith("ha peer")]
     assert ["refused" in said[0], "timed out" in said[1], len(said)] == [True, True, 2], said

@@ -150,7 +150,7 @@ async def test_what_did_not_change_is_not_sent_nor_written(tmp_path: Path) -> No
     async with met(*two) as (one, _):
         await deployed(two[0])
         before = {path.name: path.stat() for path in live(two[1]).iterdir()}
-        client = one.service.parts.links["m2"].client
+        client = one.service.parts.links.lines["m2"].client
         sent, got = client.bytes_sent, client.bytes_received
         put(source(two[0]), {"7.sls": "seven\n"})
         await deployed(two[0])
