@@ -16,7 +16,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.beat import rest
@@ -24,6 +24,7 @@ from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Updated, arrived
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -39,24 +40,6 @@ LASTING = 2 * 3600.0
 ANSWERING = 5.0  # seconds for a peer, or this master, to look at so many files
 TOLERANCE = 5.0
 """Seconds; times of files are whole seconds, and an answer takes a while."""
-
-
-class Client(Protocol):
-    """Like :class:`.transport.client.PeerClient`."""
-
-    async def call(
-        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
-    ) -> dict[str, Any]: ...
-
-
-class MineLine(Protocol):
-    """Like :class:`.sync.line.Line`."""
-
-    @property
-    def up(self) -> bool | None: ...
-
-    @property
-    def client(self) -> Client: ...
 
 
 @dataclass
@@ -95,7 +78,7 @@ class Mines:
 
     def __init__(
         self,
-        lines: Mapping[str, MineLine],
+        lines: Mapping[str, Line],
         written: Updated,
         *,
         busy: Callable[[str], bool],
@@ -219,7 +202,7 @@ class Mines:
         if self._came.get(minion_id) is came:
             del self._came[minion_id]
 
-    def _asked(self) -> list[tuple[str, MineLine]]:
+    def _asked(self) -> list[tuple[str, Line]]:
         """The peers that are asked now: those that are up, and know the question."""
         now = self._clock()
         up = {name: line for name, line in self._lines.items() if line.up}
@@ -229,7 +212,7 @@ class Mines:
         }
         return [(name, line) for name, line in up.items() if name not in self._refused]
 
-    async def _ask(self, peer: str, line: MineLine, due: Mapping[str, _Came]) -> None:
+    async def _ask(self, peer: str, line: Line, due: Mapping[str, _Came]) -> None:
         """Ask *peer* about minions that are new to it, and again about those with an older mine."""
         ids = [name for name, came in due.items() if peer not in came.there or name in self._older]
         for batch in batches(ids):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import (
@@ -28,6 +28,7 @@ from saltext_ha.once import view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
 from saltext_ha.once.leadership import Leadership
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -40,21 +41,6 @@ OLDER = "it runs an older saltext-ha"
 APART = "takes no part: "
 """How the refusal of a master begins that takes no part."""
 OFF = "ha: leader: false there"
-
-
-class LeaderClient(Protocol):
-    """As :class:`.transport.client.PeerClient`."""
-
-    def call(
-        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
-    ) -> Awaitable[dict[str, Any]]: ...
-
-
-class LeaderLine(Protocol):
-    """As :class:`.sync.line.Line`."""
-
-    @property
-    def client(self) -> LeaderClient: ...
 
 
 class GroupLeader:
@@ -70,7 +56,7 @@ class GroupLeader:
         self,
         me: Candidate,
         settings: LeaderSettings,
-        lines: Mapping[str, LeaderLine],
+        lines: Mapping[str, Line],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit

@@ -21,9 +21,9 @@ from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.group_leader import LeaderLine
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.runs import check
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -90,7 +90,7 @@ def make(
     name: str,
     group: str,
     settings: LeaderSettings | None,
-    lines: Mapping[str, LeaderLine],
+    lines: Mapping[str, Line],
     leader: Leader,
 ) -> Locks:
     """Make the locks of the store that *settings* name."""
@@ -117,7 +117,7 @@ class GroupLocks:
     def __init__(
         self,
         name: str,
-        lines: Mapping[str, LeaderLine],
+        lines: Mapping[str, Line],
         leader: Leader,
         clock: Callable[[], float] = boot_clock,
     ) -> None:

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from saltext_ha.common.errors import HaError, PeerError, reason_of
-from saltext_ha.once.group_leader import LeaderLine
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -84,7 +84,7 @@ class Reactions:
     def __init__(
         self,
         name: str,
-        lines: Mapping[str, LeaderLine],
+        lines: Mapping[str, Line],
         leader: Leader,
         switch: Switch,
         fire: Callable[[str, Mapping[str, Any]], None],
