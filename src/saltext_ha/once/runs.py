@@ -250,8 +250,8 @@ class Runs:
     async def _learn(self, told: Mapping[Any, Any], vouched: Any, sender: str) -> None:
         now = time.time()
         read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
-        words = self._vouching.read(vouched, list(read.values()))
-        self._vouching.disowned(await self._core.meet(words, sender))
+        vouches = self._vouching.read(vouched, list(read.values()))
+        self._vouching.disowned(await self._core.meet(vouches, sender))
         known = self._core.replica.vouched
         merged: dict[str, RunRegister] = {}
         async with self._writing:

@@ -151,8 +151,8 @@ class TreeRegisters(Mapping[str, Register]):
 
         :param vouched: the vouching that came with them (``sync/vouching.py``).
         """
-        words = self._vouching.read(vouched, list(told.values()))
-        self._vouching.disowned(await self._core.meet(words, sender))
+        vouches = self._vouching.read(vouched, list(told.values()))
+        self._vouching.disowned(await self._core.meet(vouches, sender))
         known = self._core.replica.vouched
         for name, theirs in told.items():
             async with self._writing:
