@@ -24,7 +24,7 @@ class Claims:
         self._writer = writer
         self._reconciler = reconciler
 
-    def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
+    def meet(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
         """
         Take in the vouches of the master *sender* when it is met, before its records are merged.
 

@@ -249,7 +249,7 @@ class Keeper:
 
     # -- from the peers
 
-    def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
+    def meet(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
         """The master *sender* was met; see :meth:`.Claims.meet`."""
         return self.claims.meet(vouched, sender)
 

@@ -18,7 +18,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.disk_work import LIMIT, TreeDisk, either, steps
+from saltext_ha.trees.disk_work import TreeDisk, either, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
@@ -55,7 +55,6 @@ class Stager:
     :param refuse: takes the name of a peer that sent nonsense.
     :param deployed: takes a tree; returns the versions of it that registers name.
     :param stop: raises to end long work.
-    :param limit: seconds without a step after which work on a disk is given up.
     """
 
     def __init__(
@@ -65,10 +64,9 @@ class Stager:
         refuse: Callable[[str], None],
         deployed: Callable[[str], set[bytes]],
         stop: Callable[[], None],
-        limit: float = LIMIT,
     ) -> None:
         step = steps(stop)
-        self.disks = {tree.name: TreeDisk(TreeStore(tree, step), limit) for tree in trees}
+        self.disks = {tree.name: TreeDisk(TreeStore(tree, step)) for tree in trees}
         self._lines, self._refuse, self._deployed = lines, refuse, deployed
         self._content = Content(self.disks)
         self._fetches: dict[tuple[str, bytes], _Fetch] = {}
