@@ -23,7 +23,7 @@ from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.keystore.minion_key import is_id
-from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Updated, arrived
+from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Written, arrived
 from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -79,7 +79,7 @@ class Mines:
     def __init__(
         self,
         lines: Mapping[str, Line],
-        written: Updated,
+        written: Written,
         *,
         busy: Callable[[str], bool],
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
