@@ -99,8 +99,9 @@ class Reactions:
         self._known = Occurrences()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
-        self._lock, self._coming, self._coming_bytes = threading.Lock(), 0, 0
-        """A lock; it guards the number and size of events on their way into the event loop."""
+        self._lock = threading.Lock()
+        self._coming = self._coming_bytes = 0
+        """Number and size of events on their way into the event loop; the lock guards them."""
         self._news, self._own = asyncio.Event(), asyncio.Event()
         self._taken: dict[str, tuple[str, int]] = {}
         """Peer → its start, and the number of the last event taken from it."""
