@@ -230,7 +230,7 @@ class Engine:
         names = {(other.place if isinstance(other, Engine) else other).name for other in others}
 
         def met() -> bool:
-            return names <= {name for name, link in self.parts.links.items() if link.up}
+            return names <= {name for name, line in self.parts.links.lines.items() if line.up}
 
         await self._until(met, f"meets {', '.join(sorted(names))}")
 

@@ -183,8 +183,8 @@ class Master:
         await self.kernel.sleep(seconds)
         await link.run()
 
-    async def _met(self, link: Link) -> None:
-        await link.call("signature", {"anew": False})
+    async def _met(self, line: Line) -> None:
+        await line.call("signature", {"anew": False})
 
     async def _mistrusted(self, peer: Peer) -> bool:
         return False  # nobody renews a certificate here
@@ -194,15 +194,15 @@ class Master:
         await self.kernel.sleep(MEMBERS_INTERVAL * self.group.random.random())
         while True:
             for link in list(self.links.values()):
-                self._process(self._tell_members(link))
+                self._process(self._tell_members(link.line))
             await self.kernel.sleep(MEMBERS_INTERVAL)
 
-    async def _tell_members(self, link: Link) -> None:
-        target = self.group.masters[int(link.peer.name[1:]) - 1]
+    async def _tell_members(self, line: Line) -> None:
+        target = self.group.masters[int(line.peer.name[1:]) - 1]
         sketch, limit = self.group.sketch(), self.group.settings.timeout
         with contextlib.suppress(PeerError):
             await self.network.call(self, target, "members", sketch, limit, False)
-            await link.call("signature", {"anew": False})
+            await line.call("signature", {"anew": False})
 
     def _process(self, coroutine: Any) -> None:
         process = Process(coroutine, lambda done, value: self._processes.discard(done))

@@ -107,7 +107,7 @@ def undelivered() -> None:
     """What a peer did not get because it was down is forgotten."""
 
     def forget(self: Outbox) -> None:
-        for line in self._lines:
+        for line in self._queues:
             line.clear()
 
     vars_of(Outbox)("forget_knocks", forget)

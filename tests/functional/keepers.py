@@ -12,6 +12,7 @@ from saltext_ha.keystore import minion_key
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FileStore
 from saltext_ha.keystore.folders import FOLDERS, Folders
+from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode
@@ -163,6 +164,11 @@ class Master:
     def look_again(self) -> list[Record]:
         """Take a second look, somewhat later."""
         return self.keeper.observe(self.keeper.work.ids(), certain=True)
+
+    def deletion_told(self, ids: Iterable[str], by: str = "operator") -> list[Record]:
+        """Salt's events say that *by* deleted *ids*."""
+        hints = [Hint(minion_id, by, True) for minion_id in ids]
+        return self.keeper.look([*self.keeper.work.late(), *tasks(hints)])
 
     def settle(self) -> None:
         self.scan()

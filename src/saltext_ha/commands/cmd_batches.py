@@ -9,7 +9,8 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say, switch
+from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say
+from saltext_ha.commands.runner_arguments import switch
 from saltext_ha.common.errors import HaError
 
 Target = tuple[str | list[str], str]
@@ -17,7 +18,7 @@ Target = tuple[str | list[str], str]
 TIMEOUT = 60.0
 EACH = 1.0
 """Seconds between two questions for progress."""
-OPTIONS = ("tgt_type", "timeout", "batch", "progress", "test", "kwarg")
+OPTIONS = ("tgt_type", "timeout", "batch", "progress", "test")
 """Arguments of ``ha.cmd`` itself, not of the function."""
 LONGEST = 3600.0
 """Seconds to wait, beyond the timeout, for minions that say that they still run the job."""

@@ -23,7 +23,7 @@ from saltext_ha.consistency.facts import Facts, Told
 from saltext_ha.consistency.section import Mine
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import SLOW, Group
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -151,20 +151,20 @@ class ConsistencyCheck:
         own, nonce = self._group.name, secrets.token_bytes(32)
         check = _Check(names, nonce)
         check.unreached |= self._group.unasked()
-        links = dict(self._group.links)
+        lines = dict(self._group.lines)
         rounds = ROUNDS if clock.NAME in names else 1
-        await asyncio.gather(*(check.meet(link, rounds) for link in links.values()))
+        await asyncio.gather(*(check.meet(line, rounds) for line in lines.values()))
         # All masters work at the same time: each reads its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
-        asked = [link for link in links.values() if link.peer.name not in check.unreached]
+        asked = [line for line in lines.values() if line.peer.name not in check.unreached]
         looking = [self._core.scan()] if sections.KEYS in names else []
         await asyncio.gather(*looking, *map(check.ask, asked))
         told = await own_part
         await asyncio.gather(
             *(
-                check.complete(link, told)
-                for link in links.values()
-                if link.peer.name not in check.unreached
+                check.complete(line, told)
+                for line in lines.values()
+                if line.peer.name not in check.unreached
             )
         )
         found: dict[str, Any] = {}
@@ -190,7 +190,7 @@ class ConsistencyCheck:
                 **result.of_differences(clock.NAME, apart, check.unreached, settings),
                 "offsets": {name: offset.data() for name, offset in check.offsets.items()},
             }
-        return result.answer(found, {own, *links, *check.unreached}, check.unreached)
+        return result.answer(found, {own, *lines, *check.unreached}, check.unreached)
 
 
 class _Check:
@@ -206,28 +206,28 @@ class _Check:
         self.facts: dict[str, dict[str, Facts]] = {}
         self._digests: dict[str, Mapping[str, Any]] = {}
 
-    async def meet(self, link: Link, rounds: int) -> None:
+    async def meet(self, line: Line, rounds: int) -> None:
         """
         Ask a peer a small question before anything that takes long: an unresponsive one is noticed
         early, and no master is busy yet while the clocks are compared.
         """
-        name = link.peer.name
+        name = line.peer.name
         measured = []
         with self._asking(name):
             for _ in range(rounds):
                 asked = time.time()
-                answer = await link.call("clock", {})
+                answer = await line.call("clock", {})
                 measured.append((float(answer["time"]), asked, time.time()))
             self.groups[name] = str(answer["group"])
             offset = clock.offset(measured)
             if offset:
                 self.offsets[name] = offset
 
-    async def ask(self, link: Link) -> None:
+    async def ask(self, line: Line) -> None:
         """Ask a peer for its digests."""
-        name = link.peer.name
+        name = line.peer.name
         with self._asking(name):
-            answer = await link.call(
+            answer = await line.call(
                 "consistency", {"nonce": self.nonce, "sections": self.names}, SLOW
             )
             self._digests[name] = dict(answer["digests"])
@@ -236,16 +236,16 @@ class _Check:
                     str(what): int(number) for what, number in answer["keys"].items()
                 }
 
-    async def complete(self, link: Link, told: Mapping[str, Told]) -> None:
+    async def complete(self, line: Line, told: Mapping[str, Told]) -> None:
         """Ask a peer for the facts whose digests differ from this master's."""
-        name = link.peer.name
+        name = line.peer.name
         theirs = self._digests[name]
         differ = [section for section, one in told.items() if theirs.get(section) != one.digest]
         facts = {section: one.facts for section, one in told.items()}
         if differ:
             buckets = {section: told[section].buckets for section in differ}
             with self._asking(name):
-                answer = await link.call("facts", {"nonce": self.nonce, "buckets": buckets}, SLOW)
+                answer = await line.call("facts", {"nonce": self.nonce, "buckets": buckets}, SLOW)
                 for section in differ:
                     facts[section] = told[section].facts.completed(answer["facts"].get(section))
         self.facts[name] = facts

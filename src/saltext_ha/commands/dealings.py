@@ -161,10 +161,10 @@ class Dealings:
         return made
 
     async def _call(self, name: str, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        link = self._group.links.get(name)
-        if link is None:
+        line = self._group.lines.get(name)
+        if line is None:
             raise HaError("joined or left just now")
-        return await link.call(method, payload, SLOW)
+        return await line.call(method, payload, SLOW)
 
     # -- answers
 

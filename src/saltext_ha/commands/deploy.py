@@ -28,9 +28,10 @@ from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.disk_work import DiskWork, either, steps
 from saltext_ha.trees.live_path import FOREIGN
+from saltext_ha.trees.registers import TreeRegisters, conflict
 from saltext_ha.trees.source import take
 from saltext_ha.trees.stager import Stager, explained
-from saltext_ha.trees.trees import Trees, conflict
+from saltext_ha.trees.trees import Trees
 
 LONGEST = 200  # characters of a message
 
@@ -46,16 +47,17 @@ class Deploy:
     def __init__(
         self,
         group: Group,
+        registers: TreeRegisters,
         trees: Trees,
         stager: Stager,
         states: TreeStates,
         digests: Path,
         stop: Callable[[], None],
     ) -> None:
-        self._group, self._trees, self._stager = group, trees, stager
+        self._group, self._registers, self._stager = group, registers, stager
         self._disks = stager.disks
         self._states, self._digests, self._step = states, digests, steps(stop)
-        self._masters = Masters(group, trees, stager, states)
+        self._masters = Masters(group, registers, trees, stager, states)
         self._background = Background("a deployment", "salt-run ha.deployments")
 
     def commands(self) -> dict[str, Command]:
@@ -70,8 +72,8 @@ class Deploy:
 
     async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         planned = []
-        await self._trees.compare()
-        known = dict(self._trees.registers)  # what comes while the source is read must not be lost
+        await self._registers.compare()
+        known = dict(self._registers)  # what comes while the source is read must not be lost
         for tree in self._named(payload.get("trees")):
             if tree.source is None:
                 raise HaError(
@@ -94,8 +96,8 @@ class Deploy:
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
         wanted = payload.get("to")
         planned = []
-        await self._trees.compare()
-        known = dict(self._trees.registers)
+        await self._registers.compare()
+        known = dict(self._registers)
         for tree in self._named(payload.get("trees")):
             entry = self._entry(tree.name, wanted)
             job.text = f"fetching deployment {entry.number} of {tree.name}"
@@ -108,12 +110,12 @@ class Deploy:
 
     async def deployments(self, payload: dict[str, Any]) -> dict[str, Any]:
         trees = self._named(payload.get("trees"))
-        unknown = await self._trees.compare()
+        unknown = await self._registers.compare()
         states, errors = await self._states.of(tree.name for tree in trees)
         unknown |= errors
         rows = []
         for tree in trees:
-            register = self._trees.registers[tree.name]
+            register = self._registers[tree.name]
             where: dict[str, int | str] = {
                 name: serves(state.get(tree.name), register.entries)
                 for name, state in sorted(states.items())
@@ -126,7 +128,7 @@ class Deploy:
                     "source": str(tree.source or ""),
                     "secret": tree.secret,
                     "current": register.current.entry.number if register.current else None,
-                    "conflict": conflict(tree.name, register) if register.conflict else "",
+                    "conflict": conflict(tree.name, register),
                     "deployments": [entry_row(tree, entry, where) for entry in register.entries],
                     "masters": where,
                     "edits": edits(states, tree.name),
@@ -155,7 +157,7 @@ class Deploy:
         return [disks[name].tree for name in dict.fromkeys(wanted)]
 
     def _entry(self, name: str, wanted: Any) -> Entry:
-        register = self._trees.registers[name]
+        register = self._registers[name]
         entries = register.entries
         if wanted in (None, ""):
             current = register.current
@@ -233,7 +235,7 @@ class Deploy:
         for each in todo:
             name, entry = each.tree.name, self._entry_of(each, by, message)
             try:
-                register = await self._trees.decide(name, entry, adopted[name])
+                register = await self._registers.decide(name, entry, adopted[name])
             except HaError as exc:
                 if each is todo[0]:
                     raise
@@ -250,7 +252,7 @@ class Deploy:
 
     async def _plan(self, each: Planned, there: Planned | None, states: States) -> dict[str, Any]:
         """As :func:`.plan_row`. A rollback does not wait for the source, which may hang."""
-        disk, register = self._disks[each.tree.name], self._trees.registers[each.tree.name]
+        disk, register = self._disks[each.tree.name], self._registers[each.tree.name]
         lane = disk.reading if each.source else disk.deploying
         read = [one.source.folder for one in (each, there) if one and one.source]
         where = either(*read, each.tree.folder)
@@ -279,7 +281,7 @@ class Deploy:
 
     async def _keep(self, there: Planned | None, by: str) -> Entry | None:
         """Before the first deployment, keep a live folder as a version to go back to."""
-        if there is None or self._trees.registers[there.tree.name].entries:
+        if there is None or self._registers[there.tree.name].entries:
             return None
         assert there.source is not None  # nosec B101
         await self._stager.stage_from(there.tree.name, there.version, there.source)

@@ -12,6 +12,7 @@ from saltext_ha.common.errors import DiskHangs, HaError
 from saltext_ha.replication.deployment import Register
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.trees.live_path import FOREIGN
+from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import FAILED, STAGED, Stager
 from saltext_ha.trees.trees import Trees
 
@@ -21,8 +22,16 @@ PAUSE = 0.05  # seconds between two questions to a peer that stages
 class Masters:
     """The masters that take part: this one, and its peers."""
 
-    def __init__(self, group: Group, trees: Trees, stager: Stager, states: TreeStates) -> None:
-        self._group, self._trees, self._stager, self._states = group, trees, stager, states
+    def __init__(
+        self,
+        group: Group,
+        registers: TreeRegisters,
+        trees: Trees,
+        stager: Stager,
+        states: TreeStates,
+    ) -> None:
+        self._group, self._registers, self._trees = group, registers, trees
+        self._stager, self._states = stager, states
 
     async def ready(self, names: list[str], left_out: set[str], adopt: bool) -> States:
         """
@@ -33,7 +42,7 @@ class Masters:
         :raises HaError: a master cannot take part.
         """
         # A master that does not say which version is current could have that replaced unseen.
-        unasked = await self._trees.compare(self._group.peers.keys() - left_out)
+        unasked = await self._registers.compare(self._group.peers.keys() - left_out)
         states, errors = await self._states.of(names)
         errors = {**unasked, **errors}
         problems = {name: why for name, why in errors.items() if name not in left_out}
@@ -88,14 +97,14 @@ class Masters:
             raise HaError(f"nothing was switched: {'; '.join(problems)}{_without(hang)}")
 
     async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
-        link = self._group.links.get(peer)
+        line = self._group.lines.get(peer)
         name, begin = each.tree.name, True
-        if link is None:
+        if line is None:
             raise HaError(f"{peer}: is no peer any more")
         while True:
             payload = {"tree": name, "version": each.version, "begin": begin}
             try:
-                answer = await link.call("tree_stage", payload)
+                answer = await line.call("tree_stage", payload)
             except HaError as exc:
                 raise HaError(f"{peer}: {name}: {exc}") from None
             begin = False
@@ -110,10 +119,10 @@ class Masters:
 
     async def check_unmoved(self, known: Mapping[str, Register], masters: Collection[str]) -> None:
         """:raises HaError: a register is no longer as *known*, or one of *masters* does not say."""
-        if unasked := await self._trees.compare(set(masters) - {self._group.name}):
+        if unasked := await self._registers.compare(set(masters) - {self._group.name}):
             raise HaError(f"nothing was switched: {_listed(unasked)}")
         for name, register in known.items():
-            if self._trees.registers[name] != register:
+            if self._registers[name] != register:
                 raise HaError(
                     f"nothing was switched: tree {name} was deployed on another master meanwhile; "
                     "look at it by test=True, and deploy again"
@@ -123,14 +132,14 @@ class Masters:
         self, name: str, register: Register, masters: Iterable[str], adopt: bool
     ) -> dict[str, str]:
         """Switch *masters* to what *register* says; returns why some do not serve it yet."""
-        payload = self._trees.told(name, register, adopt)
+        payload = self._registers.told(name, register, adopt)
 
         async def tell(peer: str) -> str:
-            link = self._group.links.get(peer)
-            if link is None:
+            line = self._group.lines.get(peer)
+            if line is None:
                 return "is no peer any more"
             try:
-                answer = await link.call("tree_switch", payload, SLOW)
+                answer = await line.call("tree_switch", payload, SLOW)
             except HaError as exc:
                 return f"did not say that it serves it, and will when it can: {exc}"
             return str(answer.get("problem") or "")

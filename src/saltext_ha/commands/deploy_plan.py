@@ -13,9 +13,9 @@ from saltext_ha.config.trees import Tree
 from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.manifest import FILE, Changes, Manifest
+from saltext_ha.trees.registers import conflict
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.store import TreeStore
-from saltext_ha.trees.trees import conflict
 
 LISTED = 1000
 DIFF_LINES = 500
@@ -70,7 +70,7 @@ def plan_row(
             for kind, paths in found._asdict().items()
         },
         "diff": [] if each.tree.secret else _diff(found, before, each.manifest, old, new),
-        "conflict": conflict(name, register) if register.conflict else "",
+        "conflict": conflict(name, register),
         "edits": edits(states, name),
     }
 

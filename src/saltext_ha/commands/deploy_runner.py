@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, engine, say
+from saltext_ha.commands.runner_arguments import checked
+from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import HaConfig
 
 SILENT = 2.0
 """Seconds before progress is printed."""
+TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "adopt": False}
+"""What ``ha.deploy`` takes beside trees: Salt 3006 passes on no arguments by keyword only."""
+
+
+def deploy(settings: HaConfig, trees: Iterable[Any], options: Mapping[str, Any], by: str) -> Answer:
+    """
+    The answer of ``ha.deploy``; see the runner.
+
+    :param trees: their names. Salt takes ``message=…`` for one if it has several lines.
+    :raises HaError: an option is unknown, or as :func:`run`.
+    """
+    words = [str(each) for each in trees]
+    given = {**options, **dict(each.split("=", 1) for each in words if "=" in each)}
+    if unknown := ", ".join(sorted(given.keys() - TAKES.keys())):
+        raise HaError(f"{unknown}: takes {', '.join(TAKES)}")
+    names = [each for each in words if "=" not in each]
+    return run(settings, "deploy", checked({"trees": names, **TAKES, **given, "by": by}))
 
 
 def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:

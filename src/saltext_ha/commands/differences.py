@@ -17,7 +17,7 @@ from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.group import LEFT, MEANWHILE, SLOW, Group
 from saltext_ha.sync.key_rows import moved_row
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.transport.control_server import Command
 
 
@@ -106,17 +106,15 @@ class Differences:
             for record in records:
                 preview.add(merged.setdefault(record.minion_id, {}), [record])
 
-        links = dict(self._group.links)
-        for name, link in links.items():
+        lines = dict(self._group.lines)
+        for name, line in lines.items():
             try:
-                buckets = await antientropy.differing_buckets(
-                    core.replica.records, RECORDS, link.line
-                )
-                async for answer in self._compared(link, buckets):
+                buckets = await antientropy.differing_buckets(core.replica.records, RECORDS, line)
+                async for answer in self._compared(line, buckets):
                     learn(messages.read_records(answer.get("records"))[0])
                     learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
                 # Even if the records agree, a store may be behind: paused, or not writable.
-                lagging |= await self._keys.differing_ids(link)
+                lagging |= await self._keys.differing_ids(line)
             except HaError as exc:
                 unreachable[name] = str(exc)
         lagging.update(await core.run(core.replica.dirty))
@@ -128,7 +126,7 @@ class Differences:
             ]
 
         learn(await core.run(own))
-        came = [name for name in self._group.links if name not in links]
+        came = [name for name in self._group.lines if name not in lines]
         unreachable |= dict.fromkeys(came, MEANWHILE)
         tables = await self._group.keys_of(ids, unreachable)
         changes = []
@@ -143,10 +141,10 @@ class Differences:
                     changes.append(moved_row(name, minion_id, stored, wanted))
         return changes, conflicts, unreachable
 
-    def _compared(self, link: Link, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
+    def _compared(self, line: Line, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
         """What a peer answers about *buckets*."""
-        core, peer = self._core, link.line.within(SLOW)
-        in_parts = link.line.info.get("parts") is True
+        core, peer = self._core, line.within(SLOW)
+        in_parts = line.info.get("parts") is True
         comparison = antientropy.Comparison(core.replica, core.run, peer, in_parts=in_parts)
         return comparison.answers(buckets)
 
@@ -154,5 +152,5 @@ class Differences:
         """Whether the store of master *name* keeps one denied key per id, as files do."""
         if name == self._group.name:
             return self._core.keeper.store.one_denied
-        link = self._group.links.get(name)
-        return bool(link.line.info.get("one_denied", True)) if link else True
+        line = self._group.lines.get(name)
+        return bool(line.info.get("one_denied", True)) if line else True

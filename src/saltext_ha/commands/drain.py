@@ -89,8 +89,8 @@ class Drain:
         try:
             if name == self._group.name:
                 self._draining(payload)
-            elif link := self._group.links.get(name):
-                await link.call("draining", payload, self._group.timeout)
+            elif line := self._group.lines.get(name):
+                await line.call("draining", payload, self._group.timeout)
             else:
                 raise HaError(self._group.why_unasked(name))
         except HaError as exc:

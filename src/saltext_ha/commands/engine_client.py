@@ -9,7 +9,6 @@ from typing import Any
 
 import salt.utils.user
 
-from saltext_ha.common import validators
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health.fitness import counted
@@ -67,20 +66,6 @@ def caller(user: Any) -> str:
     if isinstance(user, str) and user and user != "UNKNOWN":
         return user
     return str(salt.utils.user.get_specific_user())
-
-
-def switch(name: str, value: Any) -> bool:
-    """
-    The argument *name* of a runner function, which is on or off.
-
-    :raises HaError: it is neither, such as a mistyped ``force=flase``.
-    """
-    try:
-        return validators.on_off(value)
-    except ValueError as exc:
-        plain = isinstance(value, (int, float, str)) or value is None
-        given = repr(value)[:80] if plain else type(value).__name__
-        raise HaError(f"{name}={given}: {exc}") from None
 
 
 def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Answer:

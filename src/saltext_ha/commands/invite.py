@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands import arguments
-from saltext_ha.commands.engine_client import Answer, switch
+from saltext_ha.commands.engine_client import Answer
+from saltext_ha.commands.runner_arguments import switch
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.master_key import SIGN
 from saltext_ha.config.mapping import HaConfig

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.commands import join_plan
-from saltext_ha.commands.engine_client import Answer, say, switch
+from saltext_ha.commands.engine_client import Answer, say
 from saltext_ha.commands.invite import JOIN
+from saltext_ha.commands.runner_arguments import switch
 from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.common.validators import is_number
 from saltext_ha.config import secret

@@ -19,7 +19,7 @@ from saltext_ha.sync import answers, antientropy
 from saltext_ha.sync.answers import PLACEMENTS
 from saltext_ha.sync.group import MAX_SHOWN, SLOW, Group
 from saltext_ha.sync.key_rows import text
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 
 HELD = (
@@ -64,11 +64,11 @@ class KeySection:
         """
         replica = self._core.replica
         ids: set[str] = set(await self._core.run(replica.conflicts))
-        for name, link in list(self._group.links.items()):
+        for name, line in list(self._group.lines.items()):
             if name in unreached:
                 continue
             try:
-                ids |= await self.differing_ids(link)
+                ids |= await self.differing_ids(line)
             except HaError as exc:
                 unreached[name] = str(exc)
         everywhere = {self._group.name: await self.counts(), **counts}
@@ -87,9 +87,9 @@ class KeySection:
         ignored = section.get("ignored", 0)
         return {**section, "counts": {"differ": max(0, len(ids) - ignored), "of": amount}}
 
-    async def differing_ids(self, link: Link) -> set[str]:
+    async def differing_ids(self, line: Line) -> set[str]:
         """Ids whose place in the store differs between this master and a peer."""
-        core, peer = self._core, link.line.within(SLOW)
+        core, peer = self._core, line.within(SLOW)
         buckets = await antientropy.differing_buckets(core.replica.placements, PLACEMENTS, peer)
         ids: set[str] = set()
         for group in batches(buckets, MAX_SHOWN):

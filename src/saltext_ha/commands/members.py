@@ -75,8 +75,8 @@ class Members:
         silent = await self._group.silent()
         rows = []
         for name, peer in sorted(self._group.peers.items()):
-            link = self._group.links.get(name)
-            at = link.line.seen if link else None
+            line = self._group.lines.get(name)
+            at = line.seen if line else None
             seen = None if at is None else round(time.monotonic() - at, 1)
             rows.append(
                 {
@@ -85,9 +85,9 @@ class Members:
                     "fingerprint": peer.fingerprint,
                     "introducer": peer.introducer if peer.introducer != "" else self._group.name,
                     "added": peer.added,
-                    "state": "up" if link and link.up and name not in silent else "unknown",
+                    "state": "up" if line and line.up and name not in silent else "unknown",
                     "seen": seen,
-                    "note": silent.get(name) or (link.error if link else "not connected yet"),
+                    "note": silent.get(name) or (line.error if line else "not connected yet"),
                 }
             )
         unread = self._group.unread
@@ -169,7 +169,7 @@ class Members:
                 "would take a new one and a new key; the members take it over by themselves",
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        were_up = {name for name, link in self._group.links.items() if link.up}
+        were_up = {name for name, line in self._group.lines.items() if line.up}
         made = self._renewal.renew()
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)

@@ -204,15 +204,15 @@ class Bound:
         names = self._jobs.masters
 
         async def ask(name: str) -> MasterView | str:
-            link, known, after = self._group.links.get(name), MasterView(), ""
-            if link is None and name != self._group.name:
+            line, known, after = self._group.lines.get(name), MasterView(), ""
+            if line is None and name != self._group.name:
                 return self._group.why_unasked(name)
             try:
                 for _ in range(MAX_PAGES):
                     payload = {**question, "after": after}
                     timeout = SLOW if after else self._group.timeout
                     page = await (
-                        link.call("bound", payload, timeout) if link else self.page(payload)
+                        line.call("bound", payload, timeout) if line else self.page(payload)
                     )
                     known.add(page, ids)
                     if not page.get("more") or not page["minions"]:

@@ -11,7 +11,8 @@ from saltext_ha.commands.engine_client import Answer, Ask
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.common.validators import is_number
 
-OPTIONS = ("name", "within", "wait", "kwarg")
+OPTIONS = ("name", "within", "wait")
+"""Arguments of ``ha.once`` itself, not of the function."""
 WITHIN = 60.0
 WAIT = 15.0
 LONGEST_WAIT = 300.0
@@ -38,8 +39,7 @@ def run(
     :raises HaError: the engine cannot be asked, or there is no such function.
     """
     name = str(options.get("name") or "")
-    given = {**kwargs, **_mapping(options.get("kwarg"))}
-    call = functions.call(str(function), args, given)
+    call = functions.call(str(function), args, kwargs)
     wait = _seconds(options.get("wait", WAIT))
     if options.get("within") is not None and not name:
         raise HaError("within: takes a name as well: name=nightly within=1h")
@@ -201,13 +201,6 @@ def _told_code(returned: Any) -> Any:
         if isinstance(place, Mapping) and "retcode" in place:
             return place["retcode"]
     return 0
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    given = value or {}
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise HaError("kwarg: takes a mapping of arguments: kwarg='{name: web1}'")
-    return given
 
 
 def _seconds(value: Any) -> float:

@@ -54,11 +54,11 @@ class RestartMasters:
         name, begin = str(payload.get("name")), payload.get("begin") is True
         if name == self._group.name:
             return await self._own(begin)
-        link = self._group.links.get(name)
-        if link is None:
+        line = self._group.lines.get(name)
+        if line is None:
             raise HaError(self._group.why_unasked(name))
         try:
-            return await link.call("restart", {"begin": begin})
+            return await line.call("restart", {"begin": begin})
         except PeerUnreachable as exc:
             if not begin:
                 raise

@@ -115,7 +115,7 @@ class Rewrite:
         """Whether the peer has the same records as this master."""
         for _ in range(TRIES):
             await link.exchange()
-            root = self._core.replica.records.root
-            if (await link.call("digest", {"tree": RECORDS, "root": root})).get("same") is True:
+            asked = {"tree": RECORDS, "root": self._core.replica.records.root}
+            if (await link.line.call("digest", asked)).get("same") is True:
                 return True
         return False

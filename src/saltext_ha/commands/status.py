@@ -22,6 +22,7 @@ from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
 from saltext_ha.sync.group import Group, read_each, texts
 from saltext_ha.sync.key_rows import conflict_row
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.control_server import Command
@@ -118,7 +119,7 @@ class Status:
         asked = sorted(answers.keys() & links.keys())
         # All at once: a slow one must not hold up the others.
         found = await asyncio.gather(
-            *(self._behind(links[name], own, answers[name]) for name in asked)
+            *(self._behind(links[name].line, own, answers[name]) for name in asked)
         )
         behind = dict(zip(asked, found, strict=True))
         masters = [self._row(self._group.name, own, None, 0, own=True)]
@@ -151,7 +152,7 @@ class Status:
         """
         What is odd about a peer (moved, renamed, of another group, refuses writes), and what to do.
         """
-        config, known = self._config, link.peer.name
+        config, known = self._config, link.line.peer.name
         if answer is None:
             if time.monotonic() - (link.line.seen or link.line.since) < LONG:
                 return ""
@@ -218,15 +219,15 @@ class Status:
         }
 
     async def _behind(
-        self, link: Link, own: Mapping[str, Any], answer: Mapping[str, Any]
+        self, line: Line, own: Mapping[str, Any], answer: Mapping[str, Any]
     ) -> int | None:
         """In how many buckets the peer differs from this master: mostly one key each."""
         replica = self._core.replica
         if answer.get("root") == own["root"] and answer.get("placements") == own["placements"]:
             return 0
         try:
-            records = await antientropy.differing_buckets(replica.records, RECORDS, link.line)
-            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, link.line)
+            records = await antientropy.differing_buckets(replica.records, RECORDS, line)
+            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, line)
         except HaError:
             return None
         # In a conflict every master keeps what it has; the status shows conflicts by themselves.

@@ -61,8 +61,11 @@ from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
+from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.trees import Trees
+
+NONSENSE = "nonsense about a tree"
 
 
 class Parts:
@@ -177,14 +180,14 @@ class Parts:
             config.name,
             core,
             trust,
-            self.links,
+            self.links.lines,
             keep=config.keep_tombstones,
             pause=config.sync_interval,
         )
         self.shared_store = SharedStore(
             core,
             trust,
-            self.links,
+            self.links.lines,
             names=self._shared_with,
             patience=config.scan_interval,
         )
@@ -202,12 +205,12 @@ class Parts:
         greet, reconcile = self.hello.greet, self.renewal.reconcile
         return Link(line, sender, rounds, greeting=greet, met=self._met, mistrusted=reconcile)
 
-    async def _met(self, link: Link) -> None:
-        await self.shared_store.check(link)
+    async def _met(self, line: Line) -> None:
+        await self.shared_store.check(line)
         await self.rebuilding.met()
 
     def _admission(self) -> Admission:
-        config, opts = self.config, self.opts
+        config, opts, lines = self.config, self.opts, self.links.lines
         secret = None
         if config.secret:
             secret = GroupSecret(
@@ -220,19 +223,22 @@ class Parts:
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             preview=functools.partial(key_pages.offer, self.core, opts),
             secret=secret,
-            seen=lambda name: self.links[name].line.ago() if name in self.links else None,
+            seen=lambda name: lines[name].ago() if name in lines else None,
         )
 
     def _build_looks(self) -> None:
         """Trees, health, the leader, and the regular comparison of masters."""
-        config = self.config
-        self.stager = Stager(config.trees, self.links, self.refusals.add, self.ending.check)
+        config, lines = self.config, self.links.lines
+        refuse = functools.partial(self.refusals.add, NONSENSE)
+        self.tree_registers = registers = TreeRegisters(
+            [tree.name for tree in config.trees], self.core, lines, refuse, self.vouching
+        )
+        self.stager = Stager(config.trees, lines, refuse, registers.kept, self.ending.check)
         self.trees = Trees(
             self.stager,
+            registers,
             self.core,
-            self.links,
             self.announce,
-            vouching=self.vouching,
             cachedir=Path(self.opts["cachedir"]),
             interval=config.sync_interval,
         )
@@ -242,7 +248,7 @@ class Parts:
             host=config.address,
             core=self.core,
             pins=self.trust,
-            links=self.links,
+            lines=lines,
             echoes=Echoes(config.name, self.bus, self.announce, self.proofs),
             damage=self.damage,
             behind=self.trees.behind,
@@ -251,14 +257,14 @@ class Parts:
             Candidate(config.name, self.health.unfit_to_lead, self.announce),
             config.group,
             config.leader,
-            self.links,
+            lines,
         )
         self.reactions = self._reactions() if config.once.reactor else None
-        self.locks = locks.make(config.name, config.group, config.leader, self.links, self.leader)
+        self.locks = locks.make(config.name, config.group, config.leader, lines, self.leader)
         self.runs = Runs(
             config.name,
             self.core,
-            self.links,
+            lines,
             self.leader,
             self.vouching,
             config.sync_interval,
@@ -269,7 +275,7 @@ class Parts:
             self.announce,
             config.consistency.interval,
             members=lambda: {config.name, *self.trust.peers()},
-            up=lambda: {config.name, *(name for name, link in self.links.items() if link.up)},
+            up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
         )
 
     def _reactions(self) -> Reactions:
@@ -277,7 +283,7 @@ class Parts:
         reactor = Reactor(self.opts, self.announce.fire)
         reactions = Reactions(
             self.config.name,
-            self.links,
+            self.links.lines,
             self.leader,
             reactor,
             self.announce.fire,

@@ -91,9 +91,9 @@ def open_keeper(
             mode=mode,
             newcomers=Newcomers(config.pending_limit, config.pending_rate),
             deleted_by_salt=cluster.of(opts) is not None and not mode.never,
+            name_of=vouching.name_of,
             **parts,
         )
-        keeper.claims.name_of = vouching.name_of
         return Opened(keeper, vouching, shared_with)
     except BaseException:
         # The next attempt in this process must not meet our own lock.

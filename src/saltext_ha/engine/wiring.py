@@ -55,7 +55,7 @@ from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.hello import Hello
-from saltext_ha.sync.links import Links
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.control_server import Command
@@ -130,7 +130,7 @@ def make(parts: Parts) -> Answering:
     own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
     caches = opts.get("minion_data_cache", True)
     arrivals = _arrivals(opts, own_jobs, parts.bus, parts.noted) if caches else None
-    mines = _mines(opts, own_jobs, arrivals, parts.links, parts.bus, parts.noted)
+    mines = _mines(opts, own_jobs, arrivals, parts.links.lines, parts.bus, parts.noted)
     jobs = Jobs(group, own_jobs, parts.presence.hot)
     minions = _minions(group, core, opts, jobs, parts.presence, parts.room)
     tree_states = TreeStates(group, parts.stager, opts)
@@ -191,12 +191,14 @@ def make(parts: Parts) -> Answering:
         ),
         Deploy(
             group,
+            parts.tree_registers,
             parts.trees,
             parts.stager,
             tree_states,
             config.state_dir / "trees",
             parts.ending.check,
         ),
+        parts.tree_registers,
         parts.trees,
         parts.stager,
         *_once(group, parts.leader, parts.runs, parts.locks, parts.reactions),
@@ -211,7 +213,16 @@ def make(parts: Parts) -> Answering:
         Snapshots(config.name, status, core, parts.failovers, config.peer_timeout),
         parts.health,
         minions.bound.minions,
-        _own(parts),
+        Own(
+            config.name,
+            config.group,
+            core.mode,
+            parts.health,
+            lambda: parts.identity,
+            parts.counters,
+            parts.failovers,
+            lambda: parts.refusals.counts,
+        ),
     )
     return Answering(
         _together(each.commands() for each in answering if isinstance(each, AnswersOperators)),
@@ -333,20 +344,6 @@ def _once(
     )
 
 
-def _own(parts: Parts) -> Own:
-    """What the status page says of this master alone."""
-    return Own(
-        parts.config.name,
-        parts.config.group,
-        parts.core.mode,
-        parts.health,
-        lambda: parts.identity,
-        parts.counters,
-        parts.failovers,
-        lambda: parts.refusals.counts,
-    )
-
-
 def _arrivals(
     opts: Mapping[str, Any], jobs: OwnJobs, bus: EventBus, noted: list[Notes]
 ) -> Arrivals:
@@ -371,13 +368,13 @@ def _mines(
     opts: Mapping[str, Any],
     jobs: OwnJobs,
     arrivals: Arrivals | None,
-    links: Links,
+    lines: Mapping[str, Line],
     bus: EventBus,
     noted: list[Notes],
 ) -> Mines:
     """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
-        links,
+        lines,
         mine_cache(opts),
         busy=arrivals.asks if arrivals else lambda _: False,
         publish=_refresh(jobs),

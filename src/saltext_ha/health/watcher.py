@@ -25,7 +25,7 @@ from saltext_ha.health import checks, fitness, verdict
 from saltext_ha.health.echoes import Echoes
 from saltext_ha.health.verdict import Result
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
@@ -96,13 +96,13 @@ class Watcher:
         host: str,
         core: Core,
         pins: Pins,
-        links: Mapping[str, Link],
+        lines: Mapping[str, Line],
         echoes: Echoes,
         damage: Callable[[], str],
         behind: Callable[[], str],
     ) -> None:
         self._settings, self._opts, self._host = settings, opts, host
-        self._core, self._pins, self._links = core, pins, links
+        self._core, self._pins, self._lines = core, pins, lines
         self._echoes, self._damage, self._lag = echoes, damage, behind
         self._api = api_of(opts)
         self.draining = False
@@ -183,11 +183,11 @@ class Watcher:
         if self._met:
             return ""
         # Down is an answer, too: a master must serve if it is the only one left.
-        links = self._links
+        lines = self._lines
         waiting = [
             name
             for name in sorted(self._pins.peers())
-            if name not in links or links[name].up is None
+            if name not in lines or lines[name].up is None
         ]
         if waiting:
             return f"not yet in sync with {', '.join(waiting)} since its start"

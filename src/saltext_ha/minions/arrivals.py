@@ -41,7 +41,7 @@ class _Asked(NamedTuple):
     tries: int
 
 
-Updated = Callable[[Iterable[str]], dict[str, float]]
+Written = Callable[[Iterable[str]], dict[str, float]]
 
 
 class Arrivals:
@@ -49,17 +49,17 @@ class Arrivals:
     Refreshes the caches of one master for minions that moved to it.
 
     :param publish: asks these minions to refresh; raises HaError.
-    :param updated: id → when this master's cache of its grains was written (Unix time; 0: never);
+    :param written: id → when this master's cache of its grains was written (Unix time; 0: never);
         blocks.
     """
 
     def __init__(
         self,
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
-        updated: Updated,
+        written: Written,
         clock: FileClock | None = None,
     ) -> None:
-        self._publish, self._cached, self._clock = publish, updated, clock or FileClock()
+        self._publish, self._written, self._clock = publish, written, clock or FileClock()
         self._loop = asyncio.get_running_loop()
         self._came: OrderedDict[str, _Asked] = OrderedDict()
         self._asked: dict[str, _Asked] = {}
@@ -111,7 +111,7 @@ class Arrivals:
         """See which minions have refreshed, and ask the next."""
         now = self._clock()
         await self._look_at_late(now)
-        written = await self._updated(self._asked)
+        written = await self._written_at(self._asked)
         for minion_id, asked in list(self._asked.items()):
             if written.get(minion_id, 0.0) >= int(asked.since):
                 del self._asked[minion_id]
@@ -124,9 +124,9 @@ class Arrivals:
         self._silent = {name: at for name, at in self._silent.items() if now - at <= TOLD}
         await self._ask_next()
 
-    async def _updated(self, ids: Iterable[str]) -> dict[str, float]:
+    async def _written_at(self, ids: Iterable[str]) -> dict[str, float]:
         """When the caches of *ids* were written, by this clock; 0: never, or nobody knows when."""
-        written = await asyncio.to_thread(self._cached, tuple(ids))
+        written = await asyncio.to_thread(self._written, tuple(ids))
         return {minion_id: self._clock.dated(at) for minion_id, at in written.items()}
 
     async def _look_at_late(self, now: float) -> None:
@@ -134,7 +134,7 @@ class Arrivals:
         if not self._silent or now - self._looked < PATIENCE:
             return
         self._looked = now
-        written = await self._updated(self._silent)
+        written = await self._written_at(self._silent)
         for minion_id, at in list(self._silent.items()):
             if written.get(minion_id, 0.0) >= int(at - PATIENCE):
                 del self._silent[minion_id]
@@ -144,7 +144,7 @@ class Arrivals:
         while self._came and len(chosen) < AT_ONCE - len(self._asked):
             minion_id, came = self._came.popitem(last=False)
             chosen[minion_id] = came
-        written = await self._updated(chosen)
+        written = await self._written_at(chosen)
         old = {
             minion_id: came
             for minion_id, came in chosen.items()
@@ -172,12 +172,12 @@ def arrived(tag: str, data: Any) -> str:
     return parts[2] if genuine else ""
 
 
-def grains_cache(opts: Mapping[str, Any]) -> Updated:
+def grains_cache(opts: Mapping[str, Any]) -> Written:
     """When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`."""
     return _Cached(opts, "data", "grains").updated_or_never
 
 
-def mine_cache(opts: Mapping[str, Any]) -> Updated:
+def mine_cache(opts: Mapping[str, Any]) -> Written:
     """
     The same for their mines.
 

@@ -106,14 +106,14 @@ class Jobs:
         """
 
         async def ask(name: str, jid: str) -> Answers | None:
-            link, payload = self._group.links.get(name), {"jid": jid, "timeout": timeout}
+            line, payload = self._group.lines.get(name), {"jid": jid, "timeout": timeout}
             try:
                 if name == self._group.name:
                     return read_answers(await self.here.more(payload))
-                if link is None:
+                if line is None:
                     return Answers(error=self._group.why_unasked(name))
                 wait = timeout + LOOKING + LATE + 5
-                return read_answers(await link.call("job_more", payload, wait))
+                return read_answers(await line.call("job_more", payload, wait))
             except UnknownMethod:
                 return None
             except HaError as exc:
@@ -131,9 +131,9 @@ class Jobs:
         """
 
         async def ask(name: str, jid: str) -> dict[str, Any] | str:
-            link = self._group.links.get(name)
-            if link is not None and link.up is False:
-                return link.error  # each failed call would lengthen the pause before the next try
+            line = self._group.lines.get(name)
+            if line is not None and line.up is False:
+                return line.error  # each failed call would lengthen the pause before the next try
             # An older release ignores "counts", and answers with ids.
             payload = {"jids": [jid], "counts": True}
             return await self._call(name, "job_strays", payload, self._group.timeout)
@@ -164,29 +164,29 @@ class Jobs:
             if name == self._group.name:
                 here = {"job_expect": self.here.expect, "job_strays": self.here.strays}
                 return here[method](payload)
-            link = self._group.links.get(name)
-            if link is None:
+            line = self._group.lines.get(name)
+            if line is None:
                 return self._group.why_unasked(name)
-            return await link.call(method, payload, timeout)
+            return await line.call(method, payload, timeout)
         except HaError as exc:
             return str(exc)
 
     async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
         """The results of *spec* on the master *name*."""
         payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout}
-        link = self._group.links.get(name)
+        line = self._group.lines.get(name)
         try:
             if name == self._group.name:
                 return read_answers(await self.here.run(payload))
-            if link is None:
+            if line is None:
                 return Answers(error=self._group.why_unasked(name))
             wait = timeout + PUBLISHING + 5 + afterwards(spec)
-            return read_answers(await link.call("job_run", payload, wait))
+            return read_answers(await line.call("job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
         except PeerRefused as exc:
             # Only when it refuses: it may have been upgraded since its hello.
-            older = spec.what == CMD and link and link.line.info.get("commands") is not True
+            older = spec.what == CMD and line and line.info.get("commands") is not True
             return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))

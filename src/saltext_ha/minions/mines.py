@@ -16,14 +16,15 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import BATCH, batches
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerUnreachable, StoreError, reason_of
 from saltext_ha.keystore.minion_key import is_id
-from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Updated, arrived
+from saltext_ha.minions.arrivals import AT_ONCE, MOST, NAMED, TOLD, TRIES, Written, arrived
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -39,24 +40,6 @@ LASTING = 2 * 3600.0
 ANSWERING = 5.0  # seconds for a peer, or this master, to look at so many files
 TOLERANCE = 5.0
 """Seconds; times of files are whole seconds, and an answer takes a while."""
-
-
-class Client(Protocol):
-    """Like :class:`.transport.client.PeerClient`."""
-
-    async def call(
-        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
-    ) -> dict[str, Any]: ...
-
-
-class MineLink(Protocol):
-    """Like :class:`.sync.link.Link`."""
-
-    @property
-    def up(self) -> bool | None: ...
-
-    @property
-    def client(self) -> Client: ...
 
 
 @dataclass
@@ -86,7 +69,7 @@ class Mines:
     """
     Compares the mines in the cache of one master with those of its peers.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param written: id → when this master's cache of its mine was written (Unix time; 0: never);
         blocks.
     :param busy: whether a minion is being asked to refresh anyway.
@@ -95,14 +78,14 @@ class Mines:
 
     def __init__(
         self,
-        links: Mapping[str, MineLink],
-        written: Updated,
+        lines: Mapping[str, Line],
+        written: Written,
         *,
         busy: Callable[[str], bool],
         publish: Callable[[tuple[str, ...]], Awaitable[None]],
         clock: FileClock | None = None,
     ) -> None:
-        self._links, self._written, self._clock = links, written, clock or FileClock()
+        self._lines, self._written, self._clock = lines, written, clock or FileClock()
         self._busy, self._publish = busy, publish
         self._loop = asyncio.get_running_loop()
         self._looking = asyncio.Lock()  # if the cache hangs, only one thread hangs with it
@@ -192,7 +175,7 @@ class Mines:
         here = await self._look(due)
         for minion_id in [name for name, came in due.items() if here[name] >= int(came.at)]:
             self._settle(minion_id, due.pop(minion_id))
-        await asyncio.gather(*(self._ask(name, link, due) for name, link in asked))
+        await asyncio.gather(*(self._ask(name, line, due) for name, line in asked))
         self._compare(due, here)
         await self._ask_again()
 
@@ -219,23 +202,23 @@ class Mines:
         if self._came.get(minion_id) is came:
             del self._came[minion_id]
 
-    def _asked(self) -> list[tuple[str, MineLink]]:
+    def _asked(self) -> list[tuple[str, Line]]:
         """The peers that are asked now: those that are up, and know the question."""
         now = self._clock()
-        up = {name: link for name, link in self._links.items() if link.up}
+        up = {name: line for name, line in self._lines.items() if line.up}
         # One that was down may have been upgraded.
         self._refused = {
             name: at for name, at in self._refused.items() if name in up and now - at <= TOLD
         }
-        return [(name, link) for name, link in up.items() if name not in self._refused]
+        return [(name, line) for name, line in up.items() if name not in self._refused]
 
-    async def _ask(self, peer: str, link: MineLink, due: Mapping[str, _Came]) -> None:
+    async def _ask(self, peer: str, line: Line, due: Mapping[str, _Came]) -> None:
         """Ask *peer* about minions that are new to it, and again about those with an older mine."""
         ids = [name for name, came in due.items() if peer not in came.there or name in self._older]
         for batch in batches(ids):
             now = self._clock()
             try:
-                answer = await link.client.call(ASK, {"ids": batch}, ANSWERING)
+                answer = await line.client.call(ASK, {"ids": batch}, ANSWERING)
                 if answer.get("unread"):
                     return  # ask it next time
                 written = _read(answer, batch, now)
@@ -249,7 +232,7 @@ class Mines:
                 due[minion_id].there[peer] = at
 
     def _compare(self, due: Mapping[str, _Came], here: Mapping[str, float]) -> None:
-        peers, older = set(self._links), {}
+        peers, older = set(self._lines), {}
         for minion_id, came in due.items():
             at, peer = came.left(peers)
             if at > here[minion_id] + TOLERANCE:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import (
@@ -28,6 +28,7 @@ from saltext_ha.once import view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
 from saltext_ha.once.leadership import Leadership
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -42,26 +43,11 @@ APART = "takes no part: "
 OFF = "ha: leader: false there"
 
 
-class LeaderClient(Protocol):
-    """As :class:`.transport.client.PeerClient`."""
-
-    def call(
-        self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
-    ) -> Awaitable[dict[str, Any]]: ...
-
-
-class LeaderLink(Protocol):
-    """As :class:`.sync.link.Link`."""
-
-    @property
-    def client(self) -> LeaderClient: ...
-
-
 class GroupLeader:
     """
     The part of one master.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param clock: seconds that only grow, also while this process is stopped or the machine
         suspended.
     """
@@ -70,11 +56,11 @@ class GroupLeader:
         self,
         me: Candidate,
         settings: LeaderSettings,
-        links: Mapping[str, LeaderLink],
+        lines: Mapping[str, Line],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit
-        self._settings, self._links, self._clock = settings, links, clock
+        self._settings, self._lines, self._clock = settings, lines, clock
         self._views: dict[str, MasterView] = {}
         self._direct: dict[str, float] = {}
         """Peer → when this master asked the question that the peer answered last."""
@@ -135,7 +121,7 @@ class GroupLeader:
         try:
             while True:
                 self._news.clear()
-                for name in self._links:
+                for name in self._lines:
                     asking = asyncio.ensure_future(self._ask(name))
                     self._asking.add(asking)
                     asking.add_done_callback(self._asking.discard)
@@ -155,7 +141,7 @@ class GroupLeader:
         asked = self._clock()
         try:
             sees = self._sees(asked)
-            client = self._links[name].client
+            client = self._lines[name].client
             answer = await client.call("leader", {"sees": sorted(sees)}, PATIENCE)
             self._take(name, answer, asked, sees)
         except (PeerError, InvalidRecord) as exc:
@@ -194,21 +180,21 @@ class GroupLeader:
         told = [view_rows.from_row(row, asked) for row in wire.field(answer, "others", list)]
         for each in (view, *(each for each in told if each.name not in sees)):
             before = self._views.get(each.name)
-            if each.name in self._links and (before is None or before.at < each.at):
+            if each.name in self._lines and (before is None or before.at < each.at):
                 self._views[each.name] = each
         self._direct[name] = max(asked, self._direct.get(name, asked))
         self._apart.pop(name, None)
 
     def _sees(self, now: float) -> frozenset[str]:
         return frozenset(
-            name for name, at in self._direct.items() if now - at <= FRESH and name in self._links
+            name for name, at in self._direct.items() if now - at <= FRESH and name in self._lines
         )
 
     def _fresh(self, now: float) -> dict[str, MasterView]:
         return {
             name: view
             for name, view in self._views.items()
-            if name in self._links and now - view.at <= FRESH
+            if name in self._lines and now - view.at <= FRESH
         }
 
     def _own(self, now: float) -> MasterView:
@@ -224,13 +210,13 @@ class GroupLeader:
             self._since = now
         own = self._own(now)
         self._looked = now
-        unasked = self._links.keys() - self._asked
+        unasked = self._lines.keys() - self._asked
         new = now - self._since < FRESH + PATIENCE  # by then all have asked this one again
         found = decide(own, self._fresh(now), now, unasked, new)
         reached = found.half
         apart = {
             name: self._apart.get(name) or "it does not answer"
-            for name in self._links
+            for name in self._lines
             if name not in reached
         }
         known = self._known

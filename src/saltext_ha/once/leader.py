@@ -9,8 +9,9 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.group_leader import APART, OFF, GroupLeader, LeaderLink
+from saltext_ha.once.group_leader import APART, OFF, GroupLeader
 from saltext_ha.once.leadership import Leadership
+from saltext_ha.sync.line import Line
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -49,18 +50,18 @@ def make(
     me: Candidate,
     group: str,
     settings: LeaderSettings | None,
-    links: Mapping[str, LeaderLink],
+    lines: Mapping[str, Line],
 ) -> Leader:
     """
     Make the leader of the store that *settings* name.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     """
     if settings is None:
         return NoLeader()
     if settings.store == ETCD:
         return EtcdLeader(me, group, settings)
-    return GroupLeader(me, settings, links)
+    return GroupLeader(me, settings, lines)
 
 
 class NoLeader:

@@ -21,9 +21,9 @@ from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.group_leader import LeaderLink
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.runs import check
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -90,13 +90,13 @@ def make(
     name: str,
     group: str,
     settings: LeaderSettings | None,
-    links: Mapping[str, LeaderLink],
+    lines: Mapping[str, Line],
     leader: Leader,
 ) -> Locks:
     """Make the locks of the store that *settings* name."""
     if settings and isinstance(leader, EtcdLeader):
         return EtcdLocks(group, settings, leader.client)
-    return GroupLocks(name, links, leader)
+    return GroupLocks(name, lines, leader)
 
 
 @dataclass
@@ -117,11 +117,11 @@ class GroupLocks:
     def __init__(
         self,
         name: str,
-        links: Mapping[str, LeaderLink],
+        lines: Mapping[str, Line],
         leader: Leader,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        self._name, self._links, self._leader, self._clock = name, links, leader, clock
+        self._name, self._lines, self._leader, self._clock = name, lines, leader, clock
         self._held: dict[str, _Held] = {}
 
     def for_peers(self) -> dict[str, Handler]:
@@ -137,10 +137,10 @@ class GroupLocks:
         standing = self._leader.standing
         if standing.leads:
             return self._give(wish) if method == "lock" else self._take_back(wish)
-        if standing.leader not in self._links:
+        if standing.leader not in self._lines:
             raise HaError(f"nobody leads: {standing.why}" if standing.why else "nobody leads")
         told = {"name": wish.name, "by": wish.by, "token": wish.token}
-        return await self._links[standing.leader].client.call(method, told, PATIENCE)
+        return await self._lines[standing.leader].client.call(method, told, PATIENCE)
 
     async def _asked(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return self._give(self._wish(payload))

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from saltext_ha.common.errors import HaError, PeerError, reason_of
-from saltext_ha.once.group_leader import LeaderLink
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
 from saltext_ha.salt_bus import reactor as events
 from saltext_ha.salt_bus.intake import HEARD
 from saltext_ha.salt_bus.proof import Proofs
+from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -75,7 +75,7 @@ class Reactions:
     """
     The events that one master hears and hands over, or takes as the leader.
 
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param fire: puts an event on this master's bus, by tag and data.
     :param proofs: recognise events of this master's engine; the leader's proofs mark them anew.
     :param hears: whether this master hears the minion of an id.
@@ -84,14 +84,14 @@ class Reactions:
     def __init__(
         self,
         name: str,
-        links: Mapping[str, LeaderLink],
+        lines: Mapping[str, Line],
         leader: Leader,
         switch: Switch,
         fire: Callable[[str, Mapping[str, Any]], None],
         proofs: Proofs,
         hears: Callable[[str], bool],
     ) -> None:
-        self._name, self._links, self._leader = name, links, leader
+        self._name, self._lines, self._leader = name, lines, leader
         self._switch, self._fire, self._proofs, self._hears = switch, fire, proofs, hears
         self._loop = asyncio.get_running_loop()
         self._start = secrets.token_hex(8)
@@ -99,8 +99,9 @@ class Reactions:
         self._known = Occurrences()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
-        self._lock, self._coming, self._coming_bytes = threading.Lock(), 0, 0
-        """A lock; it guards the number and size of events on their way into the event loop."""
+        self._lock = threading.Lock()
+        self._coming = self._coming_bytes = 0
+        """Number and size of events on their way into the event loop; the lock guards them."""
         self._news, self._own = asyncio.Event(), asyncio.Event()
         self._taken: dict[str, tuple[str, int]] = {}
         """Peer → its start, and the number of the last event taken from it."""
@@ -211,7 +212,7 @@ class Reactions:
                     self._react()
                 else:
                     self._why = "this reactor is told to react"
-            elif self._waiting and standing.leader in self._links:
+            elif self._waiting and standing.leader in self._lines:
                 if await self._hand_over(standing.leader):
                     continue
             elif self._waiting:
@@ -242,7 +243,7 @@ class Reactions:
             size += len(each.packed)
         now = time.monotonic()
         rows = [[each.number, each.tag, each.packed, now - each.at, each.genuine] for each in batch]
-        call = self._links[leader].client.call
+        call = self._lines[leader].client.call
         calling = asyncio.ensure_future(
             call("react", {"start": self._start, "events": rows}, PATIENCE)
         )

@@ -24,7 +24,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, Run, RunRegister
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -45,7 +45,7 @@ class Runs:
     The runs that one master knows of.
 
     :param name: this master's.
-    :param links: to the peers, by name.
+    :param lines: to the peers, by name.
     :param vouching: the masters' statements of what they have written.
     :param interval: seconds between two comparisons with the peers.
     """
@@ -54,12 +54,12 @@ class Runs:
         self,
         name: str,
         core: Core,
-        links: Mapping[str, Link],
+        lines: Mapping[str, Line],
         leader: Leader,
         vouching: Vouching,
         interval: float,
     ) -> None:
-        self._name, self._core, self._links = name, core, links
+        self._name, self._core, self._lines = name, core, lines
         self._leader, self._vouching, self._interval = leader, vouching, interval
         self._writing = asyncio.Lock()
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
@@ -119,7 +119,7 @@ class Runs:
 
     def reached(self) -> set[str]:
         """The masters whose own runs are known here."""
-        return {self._name, *(name for name, link in self._links.items() if link.up)}
+        return {self._name, *(name for name, line in self._lines.items() if line.up)}
 
     # -- running
 
@@ -195,7 +195,7 @@ class Runs:
         while True:
             await self._look_after()
             if time.monotonic() >= due:
-                await asyncio.gather(*(self._compare(n, link) for n, link in self._up()))
+                await asyncio.gather(*(self._compare(n, line) for n, line in self._up()))
                 due = time.monotonic() + self._interval
             await rest(min(TURN, self._interval))
 
@@ -217,23 +217,23 @@ class Runs:
 
     # -- with the peers
 
-    def _up(self) -> list[tuple[str, Link]]:
-        return [(name, link) for name, link in self._links.items() if link.up]
+    def _up(self) -> list[tuple[str, Line]]:
+        return [(name, line) for name, line in self._lines.items() if line.up]
 
     async def _tell_all(self, name: str) -> None:
         """Tell all masters that are up; returns once each has written it down, or time is up."""
-        await asyncio.gather(*(self._tell(peer, link, name) for peer, link in self._up()))
+        await asyncio.gather(*(self._tell(peer, line, name) for peer, line in self._up()))
 
-    async def _tell(self, peer: str, link: Link, name: str) -> None:
+    async def _tell(self, peer: str, line: Line, name: str) -> None:
         rows = {name: run_rows.to_rows(self.registers[name], time.time())}
         with contextlib.suppress(PeerError):  # a release without runs; or it asks when it is back
-            answer = await link.client.call("runs_told", self._message(rows), TELLING)
+            answer = await line.client.call("runs_told", self._message(rows), TELLING)
             await self._hear(peer, answer)
 
-    async def _compare(self, peer: str, link: Link) -> None:
+    async def _compare(self, peer: str, line: Line) -> None:
         have = {name: register.digest for name, register in self.registers.items()}
         with contextlib.suppress(PeerError):
-            answer = await link.client.call("runs", {"have": have}, TELLING)
+            answer = await line.client.call("runs", {"have": have}, TELLING)
             await self._hear(peer, answer)
 
     async def _hear(self, peer: str, answer: Mapping[str, Any]) -> None:
@@ -250,8 +250,8 @@ class Runs:
     async def _learn(self, told: Mapping[Any, Any], vouched: Any, sender: str) -> None:
         now = time.time()
         read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
-        words = self._vouching.read(vouched, list(read.values()))
-        self._vouching.disowned(await self._core.meet(words, sender))
+        vouches = self._vouching.read(vouched, list(read.values()))
+        self._vouching.disowned(await self._core.meet(vouches, sender))
         known = self._core.replica.vouched
         merged: dict[str, RunRegister] = {}
         async with self._writing:

@@ -14,17 +14,26 @@ from saltext_ha.replication.vouching import MAX_COUNTER, Vouch, sift
 
 
 class Claims:
-    """The claims in the records of one replica; see ``replication/vouching.py``."""
+    """
+    The claims in the records of one replica; see ``replication/vouching.py``.
 
-    name_of: Callable[[bytes], str] = staticmethod(lambda owner: "")
-    """Fingerprint of a certificate → name of the peer that has it; empty if no peer does."""
+    :param name_of: fingerprint of a certificate → name of the peer that has it; empty if no peer
+        does.
+    """
 
-    def __init__(self, replica: Replica, writer: Writer, reconciler: Reconciler) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        writer: Writer,
+        reconciler: Reconciler,
+        name_of: Callable[[bytes], str],
+    ) -> None:
         self._replica = replica
         self._writer = writer
         self._reconciler = reconciler
+        self._name_of = name_of
 
-    def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
+    def meet(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
         """
         Take in the vouches of the master *sender* when it is met, before its records are merged.
 
@@ -48,7 +57,7 @@ class Claims:
                 # used up.
                 self._replica.counter = max(self._replica.counter, vouch.high)
             if self._replica.nodes.seen_of(vouch.node) > highs.get(vouch.node, MAX_COUNTER):
-                false.setdefault(self.name_of(vouch.owner) or sender, set()).add(vouch.node)
+                false.setdefault(self._name_of(vouch.owner) or sender, set()).add(vouch.node)
         return {name: self._take_out(nodes, name) for name, nodes in false.items()}
 
     def _take_out(self, false: set[str], owner: str) -> list[str]:

@@ -39,14 +39,14 @@ ACTS = {
 
 class Hint(NamedTuple):
     """
-    *minion_id* may have changed; ``gone``: Salt says that it was deleted.
+    *minion_id* may have changed; ``deleted``: Salt says that it was deleted.
 
     ``by``: the user who decided that; empty if none is known.
     """
 
     minion_id: str
     by: str
-    gone: bool
+    deleted: bool
 
 
 def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
@@ -113,12 +113,12 @@ class Hints:
 
 def is_knock(hint: Hint) -> bool:
     """Whether no operator caused *hint*."""
-    return not hint.gone and hint.by in ("", MINION)
+    return not hint.deleted and hint.by in ("", MINION)
 
 
 def rank(hint: Hint) -> tuple[bool, bool]:
     """The sort key of *hint*: deletions, then what else operators did, then knocks."""
-    return not hint.gone, is_knock(hint)
+    return not hint.deleted, is_knock(hint)
 
 
 def tasks(hints: Iterable[Hint]) -> list[Task]:
@@ -128,5 +128,5 @@ def tasks(hints: Iterable[Hint]) -> list[Task]:
     """
     together: dict[tuple[str, bool], dict[str, None]] = {}
     for hint in sorted(hints, key=rank):
-        together.setdefault((hint.by, hint.gone), {})[hint.minion_id] = None
-    return [Task.look(list(ids), by, deleted=gone) for (by, gone), ids in together.items()]
+        together.setdefault((hint.by, hint.deleted), {})[hint.minion_id] = None
+    return [Task.look(list(ids), by, deleted=deleted) for (by, deleted), ids in together.items()]

@@ -74,6 +74,7 @@ class Keeper:
     :param announce: called with tag and data of events for reactors.
     :param newcomers: limits how many undecided new ids are recorded; None: no limit.
     :param calls: see :class:`.Observer`. :param deleted_by_salt: see there.
+    :param name_of: see :class:`.Claims`.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Keeper:
         calls: WheelCalls | None = None,
         deleted_by_salt: bool = False,
         newcomers: Newcomers | None = None,
+        name_of: Callable[[bytes], str] = lambda owner: "",
     ) -> None:
         self.store = store
         self.replica = replica
@@ -134,7 +136,7 @@ class Keeper:
             applier=applier,
             writer=writer,
         )
-        self.claims = Claims(replica, writer, self._reconciler)
+        self._claims = Claims(replica, writer, self._reconciler, name_of)
         self._tombstones = Tombstones(replica, writer, self._reconciler)
 
     # -- from the store
@@ -143,16 +145,14 @@ class Keeper:
         """A pass named *ids*; see :meth:`.Reconciler.weigh`."""
         return self._reconciler.weigh(ids)
 
-    def observe(
-        self, ids: Collection[str], by: str = "", *, certain: bool = False, deleted: bool = False
-    ) -> list[Record]:
+    def observe(self, ids: Collection[str], by: str = "", *, certain: bool = False) -> list[Record]:
         """
         Record what changed in the store for *ids*, and do what follows; nothing while :meth:`adopt`
         is due. For the other arguments see :class:`.Task`.
 
         :return: the records that changed, to be pushed to the peers.
         """
-        return self._reconciler.reconcile(Task.look(ids, by, certain=certain, deleted=deleted))
+        return self._reconciler.reconcile(Task.look(ids, by, certain=certain))
 
     def newcomers_due(self) -> list[str]:
         """The new ids that wait, and for which there is room now."""
@@ -251,9 +251,9 @@ class Keeper:
 
     # -- from the peers
 
-    def meet(self, vouched: Iterable[Vouch], sender: str = "") -> dict[str, list[str]]:
+    def meet(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
         """The master *sender* was met; see :meth:`.Claims.meet`."""
-        return self.claims.meet(vouched, sender)
+        return self._claims.meet(vouched, sender)
 
     def learn(
         self, records: Iterable[Record], sender: str = "", *, vouched: Iterable[Vouch] = ()
@@ -265,7 +265,7 @@ class Keeper:
         :param vouched: vouches of the records' writers, already checked.
         :raises HaError: the replica cannot be written, or the store cannot be read.
         """
-        merged = Merged(disowned=self.claims.believe(vouched, sender))
+        merged = Merged(disowned=self._claims.believe(vouched, sender))
         theirs: dict[str, list[Record]] = {}
         for record in records:
             theirs.setdefault(record.minion_id, []).append(record)

@@ -208,7 +208,7 @@ class Replica:
         self.vouched.wrote(node, 0, owner)
         point("replica.node")
 
-    def own_word(self) -> Vouch | None:
+    def own_vouch(self) -> Vouch | None:
         """
         How far this replica has durably written under its present node name, unsigned. None if the
         name follows from no certificate, or while another name is being taken. May be called from

@@ -21,6 +21,7 @@ from saltext_ha.commands import (
     once_runner,
     own_wheel,
     restart_masters_runner,
+    runner_arguments,
 )
 from saltext_ha.commands import install_minions as install
 from saltext_ha.commands.engine_client import Answer
@@ -28,14 +29,6 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 
 LONG = 7200.0  # seconds; ten thousand minions are moved in half an hour
-# What the engine is told by these names: text that Salt may misread, and what is on or off.
-_TEXTS = {
-    **dict.fromkeys(("glob", "ids", "minion"), "a minion id"),
-    "fingerprint": "a fingerprint",
-}
-_SWITCHES = frozenset(
-    {"test", "all", "live", "undo", "force", "adopt", "failback", "watchdog", "tls"}
-)
 
 # Put here by Salt's loader.
 __opts__: dict[str, Any]
@@ -173,7 +166,7 @@ def minion_config(
         if format not in ("yaml", "sls"):
             raise HaError(f"format={format!r}: takes yaml or sls")
         wish = {"type": type, "alive": alive, "failback": failback, "watchdog": watchdog}
-        found = engine_client.engine(settings, "minion_config", _checked(wish))
+        found = engine_client.engine(settings, "minion_config", runner_arguments.checked(wish))
         return {**found, "text": found["sls"]} if format == "sls" else found
 
     return _answer(work)
@@ -637,7 +630,7 @@ def withdraw(invitation: str = "", test: bool = False) -> Answer:
 
     return _answer(
         lambda settings: command.withdraw(
-            settings, str(invitation or ""), engine_client.switch("test", test)
+            settings, str(invitation or ""), runner_arguments.switch("test", test)
         )
     )
 
@@ -827,14 +820,12 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         salt-run ha.cmd '*' state.apply nginx batch=10% timeout=300
         salt-run ha.cmd os:Debian pkg.version salt-minion tgt_type=grain test=True
     """
-    given = _given(kwargs)
-    options = {name: given.pop(name) for name in cmd_batches.OPTIONS if name in given}
-    given |= options.pop("kwarg", None) or {}
 
     def work(settings: mapping.HaConfig) -> Answer:
-        _check_text(tgt)
-        ask = _asking_minions(settings, options.get("timeout", cmd_batches.TIMEOUT))
-        return cmd_batches.run(ask, tgt, fun, list(args), given, **options)
+        own, given = runner_arguments.divided(kwargs, cmd_batches.OPTIONS)
+        runner_arguments.check_text(tgt)
+        ask = _asking_minions(settings, own.get("timeout", cmd_batches.TIMEOUT))
+        return cmd_batches.run(ask, tgt, fun, list(args), given, **own)
 
     return _answer(work)
 
@@ -964,7 +955,9 @@ def drain(
     """
     asked = {"name": str(master), "test": test, "force": force, "batch": batch, "timeout": timeout}
     return _answer(
-        lambda settings: drain_runner.run(_asking(settings, LONG), _checked(dict(asked)))
+        lambda settings: drain_runner.run(
+            _asking(settings, LONG), runner_arguments.checked(dict(asked))
+        )
     )
 
 
@@ -1057,10 +1050,6 @@ def proxy_config(
     )
 
 
-# Salt 3006 knows no arguments that are given by keyword only.
-_DEPLOY_TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "adopt": False}
-
-
 def deploy(*trees: str, **options: Any) -> Answer:
     """
     Make all masters serve what is in the ``source`` folders of this master.
@@ -1097,18 +1086,8 @@ def deploy(*trees: str, **options: Any) -> Answer:
         salt-run ha.deploy states message='nginx 1.28'
         salt-run ha.deploy without=m3
     """
-    words = [str(each) for each in trees]
-    # Salt takes message=… for a name if it has several lines.
-    given = _given(options) | dict(each.split("=", 1) for each in words if "=" in each)
-    names = [each for each in words if "=" not in each]
-
-    def work(settings: mapping.HaConfig) -> Answer:
-        if unknown := ", ".join(sorted(given.keys() - _DEPLOY_TAKES.keys())):
-            raise HaError(f"{unknown}: takes {', '.join(_DEPLOY_TAKES)}")
-        payload = {"trees": names, **_DEPLOY_TAKES, **given, "by": _caller()}
-        return deploy_runner.run(settings, "deploy", _checked(payload))
-
-    return _answer(work)
+    given = runner_arguments.given(options)
+    return _answer(lambda settings: deploy_runner.deploy(settings, trees, given, _caller()))
 
 
 def rollback(
@@ -1140,7 +1119,9 @@ def rollback(
     trees = [name.strip() for name in tree.split(",") if name.strip()]
     payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
     payload |= {"adopt": adopt, "by": _caller()}
-    return _answer(lambda settings: deploy_runner.run(settings, "rollback", _checked(payload)))
+    return _answer(
+        lambda settings: deploy_runner.run(settings, "rollback", runner_arguments.checked(payload))
+    )
 
 
 def deployments(*trees: str) -> Answer:
@@ -1202,13 +1183,11 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         salt-run ha.once state.orchestrate orch.nightly name=nightly within=12h
         salt-run ha.once local.state.apply 'web*' nginx
     """
-    given = _given(kwargs)
-    options = {key: given.pop(key) for key in once_runner.OPTIONS if key in given}
 
     def work(settings: mapping.HaConfig) -> Answer:
-        runners = globals()["__salt__"]
-        functions = once_runner.Functions(__opts__, runners, __context__)
-        return once_runner.run(_asking(settings), functions, function, args, given, **options)
+        own, given = runner_arguments.divided(kwargs, once_runner.OPTIONS)
+        functions = once_runner.Functions(__opts__, globals()["__salt__"], __context__)
+        return once_runner.run(_asking(settings), functions, function, args, given, **own)
 
     return _answer(work)
 
@@ -1267,7 +1246,7 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
     try:
         return _answer(
             lambda settings: restart_masters_runner.run(
-                settings, engine_client.switch("test", test), timeout
+                settings, runner_arguments.switch("test", test), timeout
             )
         )
     finally:
@@ -1332,28 +1311,12 @@ def install_minions(
     """
 
     def work(settings: mapping.HaConfig) -> Answer:
-        _check_text(tgt)
+        runner_arguments.check_text(tgt)
         ask, wheel = _asking_minions(settings, timeout), own_wheel.make()
-        how = {"force": force, "restart": restart, "test": test}
-        how = {name: engine_client.switch(name, value) for name, value in how.items()}
+        how = runner_arguments.checked({"force": force, "restart": restart, "test": test})
         return install.run(ask, wheel, tgt, tgt_type, batch, timeout, **how)
 
     return _answer(work)
-
-
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The *arguments* that the caller gave, without those that Salt adds."""
-    return {name: value for name, value in arguments.items() if not name.startswith("__")}
-
-
-def _check_text(value: Any, what: str = "a minion id") -> None:
-    """
-    Refuse *value* if it is not what was typed: Salt reads 0123, 1.10 or 52:54:00:12:34:56 as
-    numbers (``salt.utils.args.yamlify_arg``, 3006 to 3008), and "no" as False.
-    """
-    for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, str):
-            raise HaError(f"Salt has made {each!r:.80} of {what}: quote it twice, '\"0123\"'")
 
 
 def _caller() -> str:
@@ -1374,15 +1337,9 @@ def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> engine_client.A
 
 def _ask(command: str, work: Any = 0, **payload: Any) -> Answer:
     """Ask the engine to carry out *command*; *work*: seconds that it may work on it."""
-    return _answer(lambda settings: _asking(settings, work)(command, _checked(payload)))
-
-
-def _checked(payload: Answer) -> Answer:
-    for name in _TEXTS.keys() & payload.keys():
-        _check_text(payload[name], _TEXTS[name])
-    return payload | {
-        name: engine_client.switch(name, payload[name]) for name in _SWITCHES & payload.keys()
-    }
+    return _answer(
+        lambda settings: _asking(settings, work)(command, runner_arguments.checked(payload))
+    )
 
 
 def _answer(work: Callable[[mapping.HaConfig], Answer]) -> Answer:

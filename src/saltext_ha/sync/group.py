@@ -14,7 +14,8 @@ from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.key_rows import conflict_row
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
+from saltext_ha.sync.links import Links
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -37,14 +38,14 @@ class Group:
     *unknown*, and must never count as equal.
 
     :ivar name: this master's name.
-    :ivar links: the links to the peers, by name; a peer that has just joined has none yet.
+    :ivar links: to the peers, by name; a peer that has just joined has none yet.
+    :ivar lines: of these links, for those who only ask.
     :ivar timeout: seconds that a peer may take for an answer that needs no work.
     """
 
-    def __init__(
-        self, name: str, core: Core, pins: Pins, links: Mapping[str, Link], timeout: float
-    ) -> None:
+    def __init__(self, name: str, core: Core, pins: Pins, links: Links, timeout: float) -> None:
         self.name, self.links, self.timeout = name, links, timeout
+        self.lines: Mapping[str, Line] = links.lines
         self._core, self._pins = core, pins
 
     @property
@@ -76,7 +77,7 @@ class Group:
 
     def unasked(self) -> dict[str, str]:
         """Masters that cannot be asked: they have just joined, or their file cannot be read."""
-        joined = dict.fromkeys(self.peers.keys() - self.links.keys(), JUST_JOINED)
+        joined = dict.fromkeys(self.peers.keys() - self.lines.keys(), JUST_JOINED)
         return {**joined, **self.damaged()}
 
     def why_unasked(self, name: str) -> str:
@@ -122,26 +123,26 @@ class Group:
         A peer gets a longer *timeout* only if it answers a small question in time, so an
         unresponsive peer is noticed just as fast.
         """
-        links = dict(self.links)  # members may come and go while they are asked
+        lines = dict(self.lines)  # members may come and go while they are asked
         trifle = self._trifle()
 
-        async def ask(link: Link) -> dict[str, Any] | str:
+        async def ask(line: Line) -> dict[str, Any] | str:
             try:
                 if timeout > self.timeout:
-                    await link.call("digest", trifle)
-                return await link.call(method, payload, timeout)
+                    await line.call("digest", trifle)
+                return await line.call(method, payload, timeout)
             except HaError as exc:
                 return str(exc)
 
-        found = await asyncio.gather(*(ask(link) for link in links.values()))
+        found = await asyncio.gather(*(ask(line) for line in lines.values()))
         answers: dict[str, dict[str, Any]] = {}
         errors: dict[str, str] = {}
-        for name, answer in zip(links, found, strict=True):
+        for name, answer in zip(lines, found, strict=True):
             if isinstance(answer, str):
                 errors[name] = answer
             else:
                 answers[name] = answer
-        errors |= {name: why for name, why in self.unasked().items() if name not in links}
+        errors |= {name: why for name, why in self.unasked().items() if name not in lines}
         return answers, errors
 
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:

@@ -36,7 +36,7 @@ class Link:
     :param met: called after every ``hello``, before anything else is exchanged.
     :param mistrusted: called if one of the two masters does not know the other's certificate;
         returns whether both do now.
-    :ivar client: asks without noting whether the peer is up; :meth:`call` notes it.
+    :ivar line: how the peer is asked, and whether it is up.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Link:
         rounds: Rounds,
         *,
         greeting: Callable[[], dict[str, Any]],
-        met: Callable[[Link], Awaitable[None]],
+        met: Callable[[Line], Awaitable[None]],
         mistrusted: Callable[[Peer], Awaitable[bool]],
     ) -> None:
-        self.line, self.peer, self.client = line, line.peer, line.client
+        self.line = line
         self._sender, self._rounds = sender, rounds
         self._greeting, self._met, self._mistrusted = greeting, met, mistrusted
         self._wake = asyncio.Event()
@@ -57,32 +57,16 @@ class Link:
         self._round = asyncio.Lock()
 
     @property
-    def up(self) -> bool | None:
-        """Whether the peer is up: :attr:`Line.up`."""
-        return self.line.up
-
-    @property
-    def error(self) -> str:
-        """Why the peer is not up; empty if it is."""
-        return self.line.error
-
-    @property
     def trouble(self) -> str:
         """Why the peer refuses something, though it is up; empty if it takes everything."""
         return self._sender.trouble
-
-    async def call(
-        self, method: str, payload: dict[str, Any], timeout: float | None = None
-    ) -> dict[str, Any]:
-        """Ask the peer: :meth:`Line.call`."""
-        return await self.line.call(method, payload, timeout)
 
     def push(self, records: Iterable[Record]) -> None:
         """
         Send *records* as soon as possible. For a peer that is down, decisions are kept and sent
         first when it is back; anti-entropy finds the rest.
         """
-        down = self.up is False
+        down = self.line.up is False
         self._sender.put(records, down)
         if not down:
             self._wake.set()
@@ -109,17 +93,17 @@ class Link:
                     due = time.monotonic() + wait
             except (ReplicaError, StoreError) as exc:
                 # Our own disk fails, not the peer: the status says so.
-                log.debug("link to %s: %s", self.peer.name, exc)
+                log.debug("link to %s: %s", line.peer.name, exc)
                 due = time.monotonic() + line.interval
             except PeerMistrust:
-                if await self._mistrusted(self.peer):
+                if await self._mistrusted(line.peer):
                     self._wake.set()
             except PeerUnreachable:
                 pass  # the line has noted it
             except HaError as exc:
                 line.failed(exc)
             except Exception as exc:
-                log.exception("link to %s failed", self.peer.name)
+                log.exception("link to %s failed", line.peer.name)
                 line.failed(exc)
             if not (outbox and line.up):
                 wait = max(0.0, due - time.monotonic()) if line.up else line.pause
@@ -130,7 +114,7 @@ class Link:
         """End :meth:`run` and close the connections."""
         self._closing = True
         self._wake.set()
-        await self.client.close()
+        await self.line.client.close()
 
     async def exchange(self, shared: bool = False) -> Exchanged:
         """
@@ -141,7 +125,7 @@ class Link:
             nonsense. :raises ReplicaError, StoreError: our own disk fails.
         """
         async with self._round:
-            if not self.up:
+            if not self.line.up:
                 await self._meet()
             done = await self._rounds.make(shared)
             self.line.works()
@@ -154,6 +138,6 @@ class Link:
         line.up = None  # from now on all changes are kept for the peer
         line.met(await line.call("hello", self._greeting()))
         await self._rounds.begin(line.info.pop("vouched", None))
-        await self._met(self)
+        await self._met(line)
         while outbox.has_decisions():
             await self._sender.flush()

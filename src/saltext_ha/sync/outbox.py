@@ -32,45 +32,45 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._lines: tuple[dict[Pair, Waiting], ...] = ({}, {}, {})
+        self._queues: tuple[dict[Pair, Waiting], ...] = ({}, {}, {})
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines))
+        return sum(map(len, self._queues))
 
     def put(self, records: Iterable[Record], now: float) -> None:
         """Add *records*, which changed; *now* in seconds of any one clock."""
         for record in records:
             pair = _pair(record)
             urgency, since = URGENCY.get(record.state or "", KNOCK), now
-            for before, line in enumerate(self._lines):
-                if pair in line:
-                    since = line.pop(pair).since
+            for before, queue in enumerate(self._queues):
+                if pair in queue:
+                    since = queue.pop(pair).since
                     # A key that was deleted and has knocked since is still as urgent as a deletion.
                     urgency = min(urgency, before)
-            self._lines[urgency][pair] = Waiting(record, since)
+            self._queues[urgency][pair] = Waiting(record, since)
 
     def first(self) -> list[Waiting]:
         """The next records to send: all revocations; or all decisions; or some knocks."""
-        for line in self._lines[:KNOCK]:
-            if line:
-                return list(line.values())
-        return list(islice(self._lines[KNOCK].values(), BATCH))
+        for queue in self._queues[:KNOCK]:
+            if queue:
+                return list(queue.values())
+        return list(islice(self._queues[KNOCK].values(), BATCH))
 
     def has_decisions(self) -> bool:
         """Whether anything but knocks waits."""
-        return any(self._lines[:KNOCK])
+        return any(self._queues[:KNOCK])
 
     def arrived(self, records: Iterable[Record]) -> None:
         """The peer has *records*: forget those that have not changed since they were sent."""
         for record in records:
             pair = _pair(record)
-            for line in self._lines:
-                if pair in line and line[pair].record is record:
-                    del line[pair]
+            for queue in self._queues:
+                if pair in queue and queue[pair].record is record:
+                    del queue[pair]
 
     def forget_knocks(self) -> None:
         """Drop all knocks: anti-entropy finds them."""
-        self._lines[KNOCK].clear()
+        self._queues[KNOCK].clear()
 
     def trim(self, most: int) -> None:
         """
@@ -78,9 +78,9 @@ class Outbox:
         Anti-entropy finds the rest.
         """
         if len(self) > 2 * most:
-            for surplus in list(islice(chain.from_iterable(self._lines), most, None)):
-                for line in self._lines:
-                    line.pop(surplus, None)
+            for surplus in list(islice(chain.from_iterable(self._queues), most, None)):
+                for queue in self._queues:
+                    queue.pop(surplus, None)
 
 
 def _pair(record: Record) -> Pair:

@@ -24,8 +24,8 @@ from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.replication.record import join
 from saltext_ha.replication.vouching import bounded
 from saltext_ha.sync.codec import read_context
+from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
-from saltext_ha.sync.links import Links
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -52,10 +52,17 @@ class Retention:
     """
 
     def __init__(
-        self, name: str, core: Core, pins: Pins, links: Links, *, keep: float, pause: float
+        self,
+        name: str,
+        core: Core,
+        pins: Pins,
+        lines: Mapping[str, Line],
+        *,
+        keep: float,
+        pause: float,
     ) -> None:
         self._name, self._core = name, core
-        self._pins, self._links = pins, links
+        self._pins, self._lines = pins, lines
         self._keep, self._pause = keep, pause
 
     def for_peers(self) -> dict[str, Handler]:
@@ -88,7 +95,7 @@ class Retention:
         :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
         # The horizon first: records pulled later contain all that every master had then.
-        answer = await link.call("horizon", {})
+        answer = await link.line.call("horizon", {})
         horizon, epoch = await self._horizon(answer)
         # The size of messages limits one round. A record that comes again and again, because this
         # master refuses it and the peer does not drop it, is no news.
@@ -186,11 +193,11 @@ class Retention:
             "horizon": [list(seen) for seen in dropping.horizon.items()],
             "epoch": dropping.epoch,
         }
-        for link in list(self._links.values()):
+        for name, line in list(self._lines.items()):
             try:
-                await link.call("drop", payload)
+                await line.call("drop", payload)
             except HaError as exc:
-                log.info("ha tombstones: %s drops them later: %s", link.peer.name, exc)
+                log.info("ha tombstones: %s drops them later: %s", name, exc)
 
     async def _tell_horizon(self) -> None:
         """
@@ -205,8 +212,8 @@ class Retention:
             if epochs[most] == min(epochs.values()):
                 return
             dropping = await core.run(self._dropping, [], epochs[most])
-            if most in self._links:
-                theirs, _ = await self._horizon(await self._links[most].call("horizon", {}))
+            if most in self._lines:
+                theirs, _ = await self._horizon(await self._lines[most].call("horizon", {}))
                 dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
             if await core.run(core.keeper.drop, root, dropping):
                 await self._tell(root, dropping)
@@ -226,10 +233,10 @@ class Retention:
         if not level:
             raise HaError(f"{self._name} has keys not yet written, or does not write")
         for name in self.others():
-            link = self._links.get(name)
-            if link is None or not link.up:
+            line = self._lines.get(name)
+            if line is None or not line.up:
                 raise HaError(f"{name} does not answer; they wait for it, or for ha.remove_peer")
-            answer = await link.call("level", {"root": root})
+            answer = await line.call("level", {"root": root})
             if not answer.get("level"):
                 raise HaError(f"{name} does not have the same keys yet")
             if await self._is_epoch(answer.get("epoch")):

@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
-from saltext_ha.sync.link import Link
-from saltext_ha.sync.links import Links
+from saltext_ha.sync.line import Line
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.pins import Pins
@@ -39,13 +38,13 @@ class SharedStore:
         self,
         core: Core,
         pins: Pins,
-        links: Links,
+        lines: Mapping[str, Line],
         *,
         names: Iterable[str],
         patience: float,
     ) -> None:
         self.names = set(names)
-        self._core, self._pins, self._links = core, pins, links
+        self._core, self._pins, self._lines = core, pins, lines
         self._patience = patience
         self._remembered = set(self.names)  # not asked again since the restart
         self._checks: dict[str, asyncio.Lock] = {}
@@ -74,32 +73,32 @@ class SharedStore:
         if gone:
             await self._end(gone)
 
-        async def look(link: Link) -> None:
+        async def look(line: Line) -> None:
             try:
-                await self.check(link)
+                await self.check(line)
             except HaError as exc:
-                log.debug("ha key store: not known whether %s shares it: %s", link.peer.name, exc)
-                self._awaited.pop(link.peer.name, None)  # later, from the beginning
+                log.debug("ha key store: not known whether %s shares it: %s", line.peer.name, exc)
+                self._awaited.pop(line.peer.name, None)  # later, from the beginning
 
-        await asyncio.gather(*map(look, self._links.values()))
+        await asyncio.gather(*map(look, self._lines.values()))
         if self._unsaved:
             await self._save()
 
-    async def check(self, link: Link) -> None:
+    async def check(self, line: Line) -> None:
         """
         Stop writing if the peer shares our store; resume if it no longer does.
 
         :raises HaError: the store cannot be read, or the peer does not answer.
         """
         # One at a time: a second check would change the signature that the first one waits for.
-        async with self._checks.setdefault(link.peer.name, asyncio.Lock()):
-            await self._check(link)
+        async with self._checks.setdefault(line.peer.name, asyncio.Lock()):
+            await self._check(line)
 
-    async def _check(self, link: Link) -> None:
-        name = link.peer.name
+    async def _check(self, line: Line) -> None:
+        name = line.peer.name
         if name in self.names - self._remembered:
             return
-        same = await self._same(link)
+        same = await self._same(line)
         if same is None:
             return
         self._remembered.discard(name)
@@ -124,25 +123,25 @@ class SharedStore:
         await self._save()
         await self._core.apply()
 
-    async def _same(self, link: Link) -> bool | None:
+    async def _same(self, line: Line) -> bool | None:
         """Whether the peer shares our store; None: unknown for now."""
-        if link.peer.name in self.names:
-            return await self._still(link)
+        if line.peer.name in self.names:
+            return await self._still(line)
         # The peer may have just signed again because of its own check: then look again.
-        if not (await self._shown(link) or await self._shown(link)):
+        if not (await self._shown(line) or await self._shown(line)):
             return False
-        answer = await link.call("signature", {"anew": True})
+        answer = await line.call("signature", {"anew": True})
         if answer.get("signed") is not True:
             return None
-        if await self._is(link.peer.name, answer.get("signature")):
+        if await self._is(line.peer.name, answer.get("signature")):
             return True
-        return await self._shown(link)
+        return await self._shown(line)
 
-    async def _still(self, link: Link) -> bool | None:
+    async def _still(self, line: Line) -> bool | None:
         """Whether the peer still shares our store; None: unknown for now."""
-        name, now = link.peer.name, time.monotonic()
+        name, now = line.peer.name, time.monotonic()
         awaited, since = self._awaited.get(name, ("", now))
-        answer = await link.call("signature", {"anew": not awaited})
+        answer = await line.call("signature", {"anew": not awaited})
         token = answer.get("signature")
         if not isinstance(token, str) or not (awaited or answer.get("signed") is True):
             return None
@@ -154,10 +153,10 @@ class SharedStore:
             return None
         return None if now < since + self._patience else False
 
-    async def _shown(self, link: Link) -> bool:
+    async def _shown(self, line: Line) -> bool:
         """Whether our store shows the peer's signature."""
-        answer = await link.call("signature", {})
-        return await self._is(link.peer.name, answer.get("signature"))
+        answer = await line.call("signature", {})
+        return await self._is(line.peer.name, answer.get("signature"))
 
     async def _is(self, name: str, token: Any) -> bool:
         store = self._core.keeper.store

@@ -76,10 +76,10 @@ class Vouching:
         replica's thread.
         """
         replica, identity = self._replica, self._identity()
-        word = replica.own_word()
+        vouch = replica.own_vouch()
         own = _certificates(identity.chain)
-        if word and word.high and word.owner in own:
-            replica.vouched.take([self._sign(word)])
+        if vouch and vouch.high and vouch.owner in own:
+            replica.vouched.take([self._sign(vouch)])
         replica.take_node(fingerprints.digest(identity.fingerprint))
         self._follow()
 
@@ -99,20 +99,20 @@ class Vouching:
         return [list(vouch) for vouch in said if vouch]
 
     def _present(self) -> Vouch | None:
-        word = self._replica.own_word()
-        if word is None:
+        vouch = self._replica.own_vouch()
+        if vouch is None:
             return None
-        if self._signed is None or self._signed._replace(proof=b"") != word:
-            self._signed = self._sign(word)
+        if self._signed is None or self._signed._replace(proof=b"") != vouch:
+            self._signed = self._sign(vouch)
         return self._signed
 
-    def _sign(self, word: Vouch) -> Vouch:
+    def _sign(self, vouch: Vouch) -> Vouch:
         own = self._identity()
         if self._key is None or self._key[0] != own.fingerprint:
             key = serialization.load_pem_private_key(read_plain(own.key_file), password=None)
             assert isinstance(key, ec.EllipticCurvePrivateKey)  # any other key makes no identity
             self._key = own.fingerprint, key
-        return word._replace(proof=self._key[1].sign(word.statement, _ECDSA))
+        return vouch._replace(proof=self._key[1].sign(vouch.statement, _ECDSA))
 
     # -- what others say
 
@@ -223,7 +223,7 @@ def _certificates(chain: Sequence[str]) -> dict[bytes, ec.EllipticCurvePublicKey
 
 def _read(entry: Any) -> Vouch | None:
     with contextlib.suppress(InvalidRecord):
-        owner, nonce, high, proof = wire.row(entry, "word", bytes, bytes, int, bytes)
+        owner, nonce, high, proof = wire.row(entry, "vouch", bytes, bytes, int, bytes)
         if (len(owner), len(nonce)) == (32, 8) and 0 <= high <= MOST_WRITES and len(proof) < 100:
             return Vouch(owner, nonce, high, proof)
     return None

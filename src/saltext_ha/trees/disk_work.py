@@ -140,17 +140,17 @@ class TreeDisk:
     """
     The folders of one tree, as the event loop uses them.
 
-    :param store: does the work, in :func:`steps`. :param limit: see :class:`DiskWork`.
+    :param store: does the work, in :func:`steps`.
     :ivar lock: held by who changes versions.
     :ivar deploying: what a deployment or a rollback does here. :ivar reading: reads the source.
     :ivar looking: for whoever wants to know what is there. :ivar sending: what peers fetch.
     """
 
-    def __init__(self, store: TreeStore, limit: float = LIMIT) -> None:
+    def __init__(self, store: TreeStore) -> None:
         self.store, self.tree = store, store.tree
         self.lock = asyncio.Lock()
         where, source = either(store.tree.folder), either(store.tree.source or store.tree.live)
-        self.deploying, self.reading = DiskWork(where, limit), DiskWork(source, limit)
+        self.deploying, self.reading = DiskWork(where, LIMIT), DiskWork(source, LIMIT)
         self.looking, self.sending = DiskWork(where, LOOKING), DiskWork(where, LOOKING)
         self._look = Looks()
         self._seen: tuple[str, bytes | None] = (FREE, None)

@@ -12,14 +12,13 @@ from typing import Any
 from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
-from saltext_ha.sync.line import Asking
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Asking, Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.disk_work import LIMIT, TreeDisk, either, steps
+from saltext_ha.trees.disk_work import TreeDisk, either, steps
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
@@ -29,7 +28,6 @@ from saltext_ha.trees.store import TreeStore
 
 LISTED = 20
 SHOWN = 5  # paths that a check has changed
-NONSENSE = "nonsense about a tree"
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
@@ -53,28 +51,25 @@ class Stager:
     """
     The versions of all trees of one master.
 
-    :param links: to the peers, by name.
-    :param refused: takes what was refused, and the name of the peer.
+    :param lines: to the peers, by name.
+    :param refuse: takes the name of a peer that sent nonsense.
+    :param deployed: takes a tree; returns the versions of it that registers name.
     :param stop: raises to end long work.
-    :param limit: seconds without a step after which work on a disk is given up.
-    :ivar deployed: takes a tree; returns the versions of it that registers name. Set by
-        :class:`.Trees`, which has these.
     """
 
     def __init__(
         self,
         trees: Iterable[Tree],
-        links: Mapping[str, Link],
-        refused: Callable[[str, str], None],
+        lines: Mapping[str, Line],
+        refuse: Callable[[str], None],
+        deployed: Callable[[str], set[bytes]],
         stop: Callable[[], None],
-        limit: float = LIMIT,
     ) -> None:
         step = steps(stop)
-        self.disks = {tree.name: TreeDisk(TreeStore(tree, step), limit) for tree in trees}
-        self._links, self._refused = links, refused
+        self.disks = {tree.name: TreeDisk(TreeStore(tree, step)) for tree in trees}
+        self._lines, self._refuse, self._deployed = lines, refuse, deployed
         self._content = Content(self.disks)
         self._fetches: dict[tuple[str, bytes], _Fetch] = {}
-        self.deployed: Callable[[str], set[bytes]] = lambda name: set()
         self._checked: dict[str, list[bytes]] = {name: [] for name in self.disks}
         """Tree → versions whose check runs."""
         self._staged = {name: deque[bytes](maxlen=AT_ONCE) for name in self.disks}
@@ -114,7 +109,7 @@ class Stager:
 
     def in_use(self, name: str) -> set[bytes]:
         """Versions of a tree that are being checked, or are deployed."""
-        return {*self._checked[name], *self.deployed(name)}
+        return {*self._checked[name], *self._deployed(name)}
 
     def served(self, name: str, version: bytes) -> None:
         """
@@ -133,10 +128,6 @@ class Stager:
     def _forget(self, name: str, version: bytes) -> None:
         with contextlib.suppress(ValueError):
             self._staged[name].remove(version)
-
-    def refuse(self, peer: str) -> None:
-        """Count that a peer sent nonsense about a tree."""
-        self._refused(NONSENSE, peer)
 
     # -- for a peer that deploys
 
@@ -193,7 +184,7 @@ class Stager:
         store, peers = disk.store, self._asked(first)
         manifest = await self._manifest(peers, disk, version)
         staging = await disk.deploying(store.begin, version, manifest, self.in_use(disk.tree.name))
-        await content.fetch_files(peers, disk, staging, progress, self.refuse)
+        await content.fetch_files(peers, disk, staging, progress, self._refuse)
         await disk.deploying(store.finish, version, staging)
 
     @contextlib.asynccontextmanager
@@ -209,8 +200,8 @@ class Stager:
                 raise
 
     def _asked(self, first: str) -> dict[str, Asking]:
-        links = sorted(self._links.items(), key=lambda item: item[0] != first)
-        return {name: link.line for name, link in links if link.up or name == first}
+        lines = sorted(self._lines.items(), key=lambda item: item[0] != first)
+        return {name: line for name, line in lines if line.up or name == first}
 
     async def _manifest(
         self, peers: Mapping[str, Asking], disk: TreeDisk, version: bytes
@@ -226,7 +217,7 @@ class Stager:
                 raise
             except InvalidRecord as exc:
                 why.append(f"{name}: {exc}")
-                self.refuse(name)
+                self._refuse(name)
             except HaError as exc:
                 why.append(f"{name}: {exc}")
         raise HaError("; ".join(why) or "no other master is up that may have it")

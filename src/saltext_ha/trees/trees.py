@@ -8,27 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import (
-    DiskHangs,
-    HaError,
-    InvalidRecord,
-    PeerError,
-    PeerRefused,
-    reason_of,
-)
-from saltext_ha.common.fail_points import point
+from saltext_ha.common.errors import DiskHangs, HaError, reason_of
 from saltext_ha.reconciler.core import Core
-from saltext_ha.replica.deployments import HERE
-from saltext_ha.replica.history import Receipt
-from saltext_ha.replication import deployment
-from saltext_ha.replication.deployment import KEPT, Entry, Register
-from saltext_ha.sync.link import Link
-from saltext_ha.sync.vouching import Vouching
+from saltext_ha.replication.deployment import Entry
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -36,6 +22,7 @@ from saltext_ha.trees import register_rows
 from saltext_ha.trees.content import disk_of
 from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.live_path import FOREIGN, LINKED
+from saltext_ha.trees.registers import TreeRegisters, conflict
 from saltext_ha.trees.stager import Stager
 
 log = logging.getLogger(__name__)
@@ -48,11 +35,10 @@ BREATH = 1.0
 
 class Trees:
     """
-    The current version of each tree, and the version served here.
+    The trees that this master serves.
 
-    :param stager: has the versions.
-    :param links: to the peers, by name.
-    :param announce: fires events. :param vouching: the masters' statements of what they wrote.
+    :param stager: has the versions. :param registers: say which are current.
+    :param announce: fires events.
     :param cachedir: of Salt; its fileserver keeps lists of files there.
     :param interval: seconds between two rounds.
     """
@@ -60,23 +46,16 @@ class Trees:
     def __init__(
         self,
         stager: Stager,
+        registers: TreeRegisters,
         core: Core,
-        links: Mapping[str, Link],
         announce: Callable[[str, dict[str, Any]], None],
         *,
-        vouching: Vouching,
         cachedir: Path,
         interval: float,
     ) -> None:
-        self._stager, self._disks = stager, stager.disks
-        self._core, self._links, self._announce = core, links, announce
-        self._vouching = vouching
+        self._stager, self._disks, self._registers = stager, stager.disks, registers
+        self._core, self._announce = core, announce
         self._lists, self._interval = cachedir / "file_lists" / "roots", interval
-        self._writing = asyncio.Lock()
-        self._wake = asyncio.Event()
-        self._asked: set[str] = set()
-        self._met = False
-        """Whether all peers that are up were asked since the start."""
         self._late: dict[str, str] = {}
         """Tree → why this master does not serve its current version."""
         self._told: dict[str, Entry] = {}
@@ -89,40 +68,23 @@ class Trees:
         """Tree → the task that serves its current version."""
         self._lacking: dict[str, list[bytes]] = {}
         """Tree → contents that are still to be copied, while they are."""
-        self._troubles: dict[str, str] = {}
-        """Peer → the note on what it says, or does not say."""
-        stager.deployed = self._deployed
-        self.registers = {name: self._stored(name) for name in self._disks}
-
-    def _stored(self, name: str) -> Register:
-        body = self._core.replica.trees.all().get(name)
-        return register_rows.unpack(body) if body else Register()
 
     # -- what others ask
 
     def for_peers(self) -> dict[str, Handler]:
-        return {"trees": self._registers, "tree_switch": self._switch}
+        return {"tree_switch": self._switch}
 
     def behind(self) -> str:
         """Why this master does not serve the current versions, or does not know; empty: it does."""
         if not self._disks:
             return ""
-        if not self._met:
-            # Down is an answer, too: a master must serve when it is the only one left.
-            unasked = [
-                name
-                for name, link in self._links.items()
-                if name not in self._asked and link.up is not False
-            ]
-            if unasked:
-                others = ", ".join(sorted(unasked))
-                return f"trees are not yet compared with {others} since its start"
-            self._met = True
+        if others := ", ".join(self._registers.unasked()):
+            return f"trees are not yet compared with {others} since its start"
         return next((why for name in self._disks if (why := self.lag(name))), "")
 
     def lag(self, name: str) -> str:
         """Why this master does not serve the current version of a tree; empty: it does."""
-        current = self.registers[name].current
+        current = self._registers[name].current
         if current is None:
             return ""
         try:
@@ -135,100 +97,19 @@ class Trees:
 
     def unserved(self, name: str) -> str:
         """Why this master serves neither the version just deployed nor a later one; or empty."""
-        register = self.registers[name]
-        return conflict(name, register) if register.conflict else self.lag(name)
+        return conflict(name, self._registers[name]) or self.lag(name)
 
     def notes(self) -> Iterator[str]:
         """Notes for operators; some are empty."""
-        for name, register in self.registers.items():
-            if register.conflict:
-                yield conflict(name, register)
-            yield self.lag(name)
-        yield from (why for peer, why in self._troubles.items() if peer in self._links)
-
-    async def _registers(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        have = wire.field(payload, "have", dict)
-        told = {n: r for n, r in self.registers.items() if have.get(n) != r.digest}
-        return {
-            "trees": {name: register_rows.to_rows(register) for name, register in told.items()},
-            "vouched": self._vouched(*told.values()),
-        }
-
-    def _vouched(self, *registers: Register) -> list[Any]:
-        return self._vouching.of({node for each in registers for node, _ in each.context})
+        yield from (self.unserved(name) for name in self._disks)
+        yield from self._registers.notes()
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         name = disk_of(self._disks, payload).tree.name
         register = register_rows.from_rows(payload.get("register"))
-        await self.learn({name: register}, payload.get("vouched"), peer.name)
+        await self._registers.learn({name: register}, payload.get("vouched"), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))
         return {"problem": self.unserved(name)}
-
-    # -- what is current
-
-    async def learn(self, told: Mapping[str, Register], vouched: Any, sender: str) -> None:
-        """
-        Merge the registers of trees that the peer *sender* knows.
-
-        :param vouched: the vouching that came with them (``sync/vouching.py``).
-        """
-        words = self._vouching.read(vouched, list(told.values()))
-        self._vouching.disowned(await self._core.meet(words, sender))
-        known = self._core.replica.vouched
-        for name, theirs in told.items():
-            async with self._writing:
-                ours = deployment.disclaimed(self.registers[name], known.highs)
-                sound, reason = deployment.sifted(theirs, ours, known.highs, known.owners)
-                if reason:
-                    self._vouching.note(sender, [f"tree {name}: {reason}"])
-                merged = deployment.merge(ours, sound)
-                if merged != self.registers[name]:
-                    await self._write(name, merged, Receipt(sender, time.time()))
-                    self._wake.set()
-
-    async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
-        """
-        Make *entry* current, over all deployments known here; returns the register, for the peers.
-
-        :param old: as :func:`.deployment.deploy` takes it.
-        """
-        replica = self._core.replica
-
-        def write() -> Register:
-            with replica.transaction():
-                dot = replica.next_dot()
-                register = deployment.deploy(self.registers[name], dot, entry, old)
-                self._put(name, register)
-            return register
-
-        async with self._writing:
-            self.registers[name] = register = await self._core.run(write)
-        point("tree.decided")
-        return register
-
-    def told(self, name: str, register: Register, adopt: bool) -> dict[str, Any]:
-        """The message that has a peer serve the current version."""
-        return {
-            "tree": name,
-            "register": register_rows.to_rows(register),
-            "vouched": self._vouched(register),
-            "adopt": adopt,
-        }
-
-    async def _write(self, name: str, register: Register, receipt: Receipt) -> None:
-        def write() -> None:
-            with self._core.replica.transaction():
-                self._put(name, register, receipt)
-
-        await self._core.run(write)
-        self.registers[name] = register
-
-    def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
-        """Store a register; inside a transaction only."""
-        replica = self._core.replica
-        replica.trees.put(name, register_rows.pack(register))
-        replica.deployments.wrote(name, register.entries, receipt)
-        point("tree.record")
 
     # -- what is served
 
@@ -237,7 +118,7 @@ class Trees:
         tidied = False
         try:
             while self._disks:
-                self._wake.clear()
+                self._registers.changed.clear()
                 await self.look()
                 if not tidied and not self.behind():  # before, versions here may still be needed
                     tidied = True
@@ -245,7 +126,7 @@ class Trees:
                         if not self._is_lost(name):
                             self._core.start(self._tidy(name))
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), self._interval)
+                    await asyncio.wait_for(self._registers.changed.wait(), self._interval)
         finally:
             for task in self._following.values():
                 task.cancel()
@@ -253,13 +134,14 @@ class Trees:
     def _is_lost(self, name: str) -> bool:
         """Whether nobody here knows of deployments that were made: replica.db may come back."""
         try:
-            return self.registers[name].current is None and self._disks[name].live()[0] == LINKED
+            nothing = self._registers[name].current is None
+            return nothing and self._disks[name].live()[0] == LINKED
         except HaError:
             return True
 
     async def look(self) -> None:
         """One round: ask all peers, and begin to serve the current versions."""
-        await self.compare()
+        await self._registers.compare()
         for name in self._disks:  # nobody waits for them: the disk of one may hang
             before = self._following.get(name)
             if before is None or before.done():
@@ -273,68 +155,13 @@ class Trees:
             await self._disks[name].close()
             self._closed.add(name)
         register = None
-        while register != self.registers[name]:
-            register = self.registers[name]
+        while register != self._registers[name]:
+            register = self._registers[name]
             await self.settle(name)
-
-    async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
-        """
-        Ask peers for their registers; returns peer → why it could not be asked.
-
-        :param with_these: peers that must be asked, even if they are not up; None: all that are up.
-        """
-        must = with_these is not None
-        links = {
-            name: link
-            for name, link in self._links.items()
-            if with_these is None or name in with_these
-        }
-        problems = await asyncio.gather(
-            *(self._compare(name, link, must) for name, link in links.items())
-        )
-        return {name: why for name, why in zip(links, problems, strict=True) if why}
-
-    async def _compare(self, name: str, link: Link, must: bool) -> str:
-        if not link.up and not must:
-            self._troubles.pop(name, None)
-            return link.error or "it is not up"
-        have = {tree: register.digest for tree, register in self.registers.items()}
-        try:
-            answer = await link.call("trees", {"have": have})
-            told = wire.field(answer, "trees", dict)
-            registers = {
-                tree: register_rows.from_rows(told[tree])
-                for tree in self.registers.keys() & told.keys()
-            }
-            await self.learn(registers, answer.get("vouched"), name)
-        except PeerRefused as exc:
-            # It may be of a release without trees, and must keep nobody from serving.
-            self._asked.add(name)
-            return self._trouble(name, f"{name} does not say what is current there", exc)
-        except PeerError as exc:  # its link tells of it
-            self._troubles.pop(name, None)
-            return str(exc)
-        except (HaError, OSError) as exc:
-            # Nonsense, or our own disk is full: ask it again in the next round.
-            if isinstance(exc, InvalidRecord):
-                self._stager.refuse(name)
-            return self._trouble(name, f"what {name} says is not taken", exc)
-        self._troubles.pop(name, None)
-        self._asked.add(name)
-        return ""
-
-    def _trouble(self, name: str, what: str, exc: Exception) -> str:
-        """Note what is the matter with a peer; returns why."""
-        why = reason_of(exc)
-        text = f"trees: {what}: {why}"
-        if self._troubles.get(name) != text:
-            log.warning("ha %s", text)
-        self._troubles[name] = text
-        return why
 
     async def settle(self, name: str, adopt: bool = False) -> None:
         """Serve the current version of a tree; fetch it first if it is not here."""
-        current = self.registers[name].current
+        current = self._registers[name].current
         if current is None:
             self._late.pop(name, None)
             return
@@ -432,25 +259,8 @@ class Trees:
         """Versions of a tree that a rollback can go back to, or that may be served soon."""
         return self._stager.in_use(name) | self._stager.verified(name)
 
-    def _deployed(self, name: str) -> set[bytes]:
-        """Versions of a tree that a rollback can go back to."""
-        return {entry.version for entry in self.registers[name].entries[:KEPT]}
-
     def _clear_lists(self) -> None:
         """Remove Salt's lists of files: it keeps them for ``fileserver_list_cache_time``, 20 s."""
         with contextlib.suppress(OSError):
             for kept in self._lists.glob("*.p"):
                 kept.unlink(missing_ok=True)
-
-
-def conflict(name: str, register: Register) -> str:
-    """The note on a tree that two people deployed without knowing of each other."""
-    sides = ", ".join(
-        f"number {value.entry.number} on {value.entry.on} by {value.entry.by}"
-        for value in register.values
-    )
-    return (
-        f"tree {name}: different versions were deployed at once, or while masters did not see each "
-        f"other ({sides}); each master goes on serving its own: salt-run ha.deploy {name}, or "
-        "salt-run ha.rollback, ends that"
-    )

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 async def test_nothing_differs_and_next_to_nothing_travels(tmp_path: Path) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
     async with met(*places) as (m1, *others):
-        clients = [m1.link(other).client for other in others]
+        clients = [m1.link(other).line.client for other in others]
         answer = await run(places[0], "check_consistency")
         assert (answer["status"], answer["retcode"], found(answer)) == ("same", 0, {})
         assert tuple(answer["sections"]) == sections.NAMES

@@ -74,7 +74,7 @@ def test_a_knock_is_the_minions_and_a_decision_whoevers_it_is(pair: tuple[Master
     m1.move("web1", PENDING, ACCEPTED)
     m1.keeper.observe(["web1"], by="alice")
     m1.remove("web1")
-    m1.keeper.observe(["web1"], by="bob", deleted=True)
+    m1.deletion_told(["web1"], "bob")
     lines = m1.replica.history.lines()
     assert [(line.state, line.by) for line in lines] == [
         (DELETED, "bob"),
@@ -164,7 +164,7 @@ def test_a_decision_made_before_what_arrived_was_applied_is_told_too(
     # The rejection is written down, and before it is applied somebody deletes the key.
     m1.hear(m2.records())
     m1.remove("web7")
-    m1.keeper.observe(["web7"], by="carol", deleted=True)
+    m1.deletion_told(["web7"], "carol")
     m1.settle()
     assert told(m1)[-1] == (
         "rejected on m2 by bob and deleted on m1 by carol, neither knowing of the other:"
@@ -202,7 +202,7 @@ def test_a_conflict_that_salt_key_ends(pair: tuple[Master, Master]) -> None:
     m1, m2 = pair
     conflict(m1, m2)
     m1.remove("db2")
-    m1.keeper.observe(["db2"], by="operator", deleted=True)
+    m1.deletion_told(["db2"])
     exchange(m1, m2)
     for master in pair:
         assert kinds(master) == [BEGAN, ENDED]
@@ -383,7 +383,7 @@ def test_what_met_goes_but_for_the_last_of_a_key(pair: tuple[Master, Master]) ->
         exchange(m1, m2)
         for master in pair:
             master.remove("web7")
-            master.keeper.observe(["web7"], by="carol", deleted=True)
+            master.deletion_told(["web7"], "carol")
         exchange(m1, m2)
     assert len(told(m1)) > 1
     last = told(m1)[-1]

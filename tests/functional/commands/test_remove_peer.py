@@ -489,7 +489,7 @@ async def test_what_an_older_release_took_is_written_anew(
         assert len(one["changes"]) == 1
         # It vouches for the name that it took, and for all that it wrote under the other.
         assert replica.node != former
-        assert m1.known(lambda of: of.own_word()) is not None
+        assert m1.known(lambda of: of.own_vouch()) is not None
         assert replica.vouched.get(former) is not None
         assert (one["retcode"], one["unreachable"]) == (1, {})  # others still differ
         assert "m2 does not know the same yet" in one["notes"][0]

@@ -268,7 +268,7 @@ async def test_a_pinned_certificate_serves_whatever_its_dates_say(
 
 
 def both_up(*engines: Engine) -> bool:
-    return all(link.up for engine in engines for link in engine.parts.links.values())
+    return all(line.up for engine in engines for line in engine.parts.links.lines.values())
 
 
 @in_a_loop

@@ -51,7 +51,7 @@ class Vouching:
         raise AssertionError(reasons)
 
 
-class Link:
+class Line:
     """To another master; its own client."""
 
     def __init__(self, group: Group, me: str, to: str) -> None:
@@ -62,7 +62,7 @@ class Link:
         return self._to not in self._group.down
 
     @property
-    def client(self) -> Link:
+    def client(self) -> Line:
         return self
 
     async def call(self, method: str, payload: Mapping[str, Any], timeout: float) -> dict[str, Any]:
@@ -86,9 +86,9 @@ class Group:
         """A start of that master; what it was before has ended."""
         if name in self.cores:
             self.cores[name].replica.close()
-        links = {other: Link(self, name, other) for other in self.names if other != name}
+        lines = {other: Line(self, name, other) for other in self.names if other != name}
         core = self.cores[name] = Core(self.root / f"{name}.db")
-        return Runs(name, core, links, self.leaders[name], Vouching(), 0.1)  # type: ignore[arg-type]
+        return Runs(name, core, lines, self.leaders[name], Vouching(), 0.1)  # type: ignore[arg-type]
 
     async def once(self, master: str, /, **options: Any) -> dict[str, Any]:
         """``ha.once`` there."""

@@ -269,7 +269,7 @@ def test_what_an_event_said_is_kept_while_the_store_cannot_be_read(
     with monkeypatch.context() as stale:
         stale.setattr(m1.store, "signature", fail)
         with pytest.raises(StoreError):
-            m1.keeper.observe(["web1"], by="alice", deleted=True)
+            m1.deletion_told(["web1"], "alice")
     m1.keeper.look(m1.keeper.work.late())
     lines = m1.replica.history.lines("web1")
     assert [line.state for line in lines] == [PENDING, DELETED, PENDING]

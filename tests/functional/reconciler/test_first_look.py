@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.reconciler.task import Task
 from saltext_ha.replication.record import (
     ACCEPTED,
     DELETED,
@@ -88,7 +89,7 @@ def gone(minion_id: str) -> Act:
 def observed(by: str, certain: bool, deleted: bool) -> Act:
     def look(master: Master) -> object:
         ids = {*IDS, *master.keeper.work.ids()}
-        return master.keeper.observe(ids, by=by, certain=certain, deleted=deleted)
+        return master.keeper.look([Task.look(ids, by, certain=certain, deleted=deleted)])
 
     return look
 

@@ -40,7 +40,7 @@ def test_what_salt_says_was_deleted_is_one_decision(tmp_path: Path) -> None:
     shared(m1, m2, *NAMES)
     for name in NAMES[:20]:
         m1.remove(name)
-        m1.keeper.observe([name], by="operator", deleted=True)
+        m1.deletion_told([name])
     assert not m1.replica.held.all()
     exchange(m1, m2)
     assert m2.files().keys() == {("accepted", name) for name in NAMES[20:]}
@@ -59,7 +59,7 @@ def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
     for name in NAMES[:20]:
         m1.remove(name)
         m1.knock(name)
-        m1.keeper.observe([name], by="operator", deleted=True)
+        m1.deletion_told([name])
     assert not m1.replica.held.all()
     exchange(m1, m2)
     there = {("pending", name) for name in NAMES[:20]} | {("accepted", n) for n in NAMES[20:]}
@@ -84,7 +84,7 @@ def test_many_revoked_keys_that_come_back_without_access_are_not_held(
     m1.scan()
     for name in NAMES:
         m1.remove(name)
-    m1.keeper.observe(NAMES, by="operator", deleted=True)
+    m1.deletion_told(NAMES)
     m1.keeper.holds._guard._believed.clear()  # long after
     for name in NAMES:
         m1.knock(name, state=state)
@@ -98,10 +98,10 @@ def test_more_than_salt_told_of_are_held(tmp_path: Path) -> None:
     shared(m1, m2, *NAMES)
     for name in NAMES:
         m1.remove(name)
-    m1.keeper.observe(NAMES[:15], by="operator", deleted=True)
+    m1.deletion_told(NAMES[:15])
     m1.keeper.observe(NAMES, certain=True)
     assert list(m1.replica.held.all()) == NAMES[15:]
-    m1.keeper.observe(NAMES[15:], by="operator", deleted=True)
+    m1.deletion_told(NAMES[15:])
     assert list(m1.replica.held.all()) == NAMES[15:], (
         "an event takes back no hold: it may be forged"
     )
@@ -149,7 +149,7 @@ def test_a_look_at_one_id_does_not_read_all_that_are_held(
     assert m1.replica.held.count == len(NAMES) - 1
     monkeypatch.setattr(m1.replica.held, "all", lambda: pytest.fail("all are read"))
     m1.remove(NAMES[0])
-    m1.keeper.observe([NAMES[0]], by="operator", deleted=True)
+    m1.deletion_told([NAMES[0]])
     assert m1.state(NAMES[0]) == DELETED
-    m1.keeper.observe([NAMES[1]], by="operator", deleted=True)
+    m1.deletion_told([NAMES[1]])
     assert m1.state(NAMES[1]) == ACCEPTED

@@ -1111,7 +1111,7 @@ def test_a_deletion_in_the_middle_of_our_move_means_what_was_refused_too(
     m1.settle()
     m2.store.before = lambda: m2.remove("web1")
     m2.keeper.learn(m1.records())
-    m2.keeper.observe(["web1"], by="root", deleted=True)
+    m2.deletion_told(["web1"], "root")
     m2.settle()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
@@ -1180,7 +1180,7 @@ def test_an_event_of_a_deletion_that_nobody_made_after_adopting(
     if not unchanged:
         m1.remove("web1")
         m1.knock("web1")  # deleted indeed, and it knocked again: the entry is another one
-    changed = m1.keeper.observe(["web1"], by="operator", deleted=True)
+    changed = m1.deletion_told(["web1"])
     assert bool(changed) is not unchanged
 
 
@@ -1258,7 +1258,7 @@ def test_nobody_deletes_a_pending_key_by_an_event(m1: Master, m2: Master) -> Non
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     for _ in range(3):
-        assert m1.keeper.observe(["web1"], by="operator", deleted=True) == []
+        assert m1.deletion_told(["web1"]) == []
     exchange(m1, m2)
     assert m1.files() == m2.files()
     assert {state for state, _ in m1.files()} == {ACCEPTED}
@@ -1272,7 +1272,7 @@ def test_a_pending_key_that_was_deleted_and_knocked_again(m1: Master, m2: Master
     m2.scan()
     m1.remove("web1")
     m1.knock("web1")
-    m1.keeper.observe(["web1"], by="operator", deleted=True)
+    m1.deletion_told(["web1"])
     assert DELETED in {line.state for line in m1.replica.history.lines("web1")}
     exchange(m1, m2)
     assert {state for state, _ in m1.files()} == {state for state, _ in m2.files()} == {PENDING}
@@ -1292,7 +1292,7 @@ def test_a_key_deleted_here_in_the_middle_of_our_move(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
     deleted_on_the_way(m1, m2, follow)
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.revoked == m2.revoked == 1
@@ -1308,9 +1308,9 @@ def test_such_a_deletion_is_recorded_when_there_is_room_again(
     monkeypatch.setattr(m2.replica.history, "explain", full)
     monkeypatch.setattr(m2.replica, "set_applied", full)
     with pytest.raises(ReplicaError):
-        m2.keeper.observe(["web1"], by="operator", deleted=True)
+        m2.deletion_told(["web1"])
     monkeypatch.undo()
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
 
@@ -1345,7 +1345,7 @@ def test_an_id_deleted_here_when_another_key_was_about_to_take_its_place(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
     replaced(m1, m2, follow, lambda: m2.remove("web1"))
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
     assert m1.state("web1", 1) == m2.state("web1", 1) == DELETED
@@ -1356,7 +1356,7 @@ def test_that_deletion_does_not_mean_a_key_that_knocked_since(
 ) -> None:
     replaced(m1, m2, follow, lambda: m2.remove("web1"))
     m2.knock("web1", 2, DENIED)
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
 
@@ -1369,7 +1369,7 @@ def test_who_deleted_an_id_and_accepted_it_again_has_the_last_word(
     m2.remove("web1")
     m2.knock("web1", 1)
     m2.move("web1", PENDING, ACCEPTED)
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[1]}
 
@@ -1384,7 +1384,7 @@ def test_who_deletes_a_denied_key_at_the_same_time_here_deletes_no_other(
     m1.scan()
     m2.store.before = lambda: m2.file(DENIED, "web1").unlink()
     follow(m2, m1.records())
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
@@ -1393,7 +1393,7 @@ def test_nobody_deletes_a_key_by_an_event_and_a_knock(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
     replaced(m1, m2, follow, lambda: m2.knock("web1", 2, DENIED))
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.file(ACCEPTED, "web1").read_text() == m2.file(ACCEPTED, "web1").read_text() == KEYS[1]
 
@@ -1405,7 +1405,7 @@ def test_a_key_that_is_denied_meanwhile_makes_no_difference_to_the_last_word(
     m2.remove("web1")
     m2.knock("web1", 1, ACCEPTED)
     m2.knock("web1", 2, DENIED)
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.file(ACCEPTED, "web1").read_text() == KEYS[1]
 
@@ -1417,7 +1417,7 @@ def test_a_deletion_in_a_race_is_seen_after_another_apply(
     m1.knock("web1", 2, DENIED)
     m1.scan()
     m2.learn(m1.records())
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(DENIED, "web1"): KEYS[2]}
 
@@ -1436,7 +1436,7 @@ def test_a_deletion_after_another_move_is_of_what_that_move_put_there(
     m2.keeper.learn(m1.records())
     assert m2.files() == {(PENDING, "web1"): KEYS[0]}
     m2.remove("web1")
-    m2.keeper.observe(["web1"], by="operator", deleted=True)
+    m2.deletion_told(["web1"])
     m2.settle()
     assert m2.state("web1") == DELETED
     assert m2.files() == {}

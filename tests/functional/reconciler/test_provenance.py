@@ -549,7 +549,7 @@ def test_revoked_keys_that_came_back_can_be_released(m1: Master, m2: Master) -> 
     shared(m1, m2, *names(11))
     for minion_id in names(11):
         m1.remove(minion_id)
-        m1.keeper.observe([minion_id], by="operator", deleted=True)
+        m1.deletion_told([minion_id])
         m1.keeper.holds._guard._believed.clear()  # a minute later
     exchange(m1, m2)
     assert m2.files() == {}

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 from unittest.mock import patch
 
@@ -34,7 +35,8 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.deployment import Register
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.sync.group import Group as Asking
-from saltext_ha.sync.link import Link
+from saltext_ha.sync.line import Line
+from saltext_ha.sync.links import Links
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import identity, wire
 from saltext_ha.transport.listener import Handler
@@ -42,6 +44,7 @@ from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
 from saltext_ha.trees import disk_work
 from saltext_ha.trees.live_path import LINKED
+from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import Stager
 from saltext_ha.trees.store import TreeStore
 from saltext_ha.trees.trees import Trees
@@ -145,24 +148,30 @@ class Engine:
         with patch.object(core, "ThreadPoolExecutor", Inline):
             self.core = core.Core(keeper, lambda records: None)
         self.ways = {name: Way(self, name) for name in NAMES if name != master.name}
-        links = cast("dict[str, Link]", self.ways)
+        lines = cast("dict[str, Line]", self.ways)
+        self.registers = TreeRegisters([TREE], self.core, lines, lambda _: None, self.vouching)
         with patch.object(disk_work, "ThreadPoolExecutor", Inline):
-            self.stager = Stager([master.tree], links, lambda *_: None, lambda: None)
+            self.stager = Stager(
+                [master.tree], lines, lambda _: None, self.registers.kept, lambda: None
+            )
         self.trees = Trees(
             self.stager,
+            self.registers,
             self.core,
-            links,
             lambda tag, data: self.announced.append((tag, data)),
-            vouching=self.vouching,
             cachedir=master.root,
             interval=1.0,
         )
+        links = cast("Links", SimpleNamespace(lines=lines))
         asking = Asking(master.name, self.core, trust, links, 1.0)
         states = TreeStates(asking, self.stager, {})
         digests = master.root / "digests"
-        self.deploy = Deploy(asking, self.trees, self.stager, states, digests, lambda: None)
+        self.deploy = Deploy(
+            asking, self.registers, self.trees, self.stager, states, digests, lambda: None
+        )
         self.handlers: dict[str, Handler] = {
             **self.stager.for_peers(),
+            **self.registers.for_peers(),
             **self.trees.for_peers(),
             "digest": self._digest,
         }
@@ -175,7 +184,7 @@ class Engine:
     @property
     def register(self) -> Register:
         """What it knows of what is current."""
-        return self.trees.registers[TREE]
+        return self.registers[TREE]
 
     async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return {}
@@ -202,11 +211,10 @@ class Engine:
 
 
 class Way(Answering):
-    """From one master to another: a link and its line, as far as trees use them."""
+    """From one master to another: the line, as far as trees use it."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         super().__init__(self.call)
-        self.line = self
         self._engine, self._name = engine, name
         self.up: bool | None = None
         self.error = "not met yet"
@@ -229,7 +237,7 @@ class Way(Answering):
     async def call(
         self, method: str, payload: dict[str, Any], timeout: float | None = None
     ) -> dict[str, Any]:
-        """As that of a link. What was asked may have been done, although no answer comes."""
+        """As that of a line. What was asked may have been done, although no answer comes."""
         self._engine.step("message")
         other, peer = self._other, make_of(self._engine.master.name)
         work = other.answer(method, wire.unpack(wire.pack(payload)), peer)

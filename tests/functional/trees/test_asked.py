@@ -27,12 +27,12 @@ def engine(group: Group, name: str) -> Engine:
 def test_a_master_that_was_not_reached_is_not_asked(group: Group) -> None:
     m1 = engine(group, "m1")
     group.sides["m2"] = 1
-    (errors,) = group.do((m1, m1.trees.compare({"m2", "m3"})))
+    (errors,) = group.do((m1, m1.registers.compare({"m2", "m3"})))
     assert errors == {"m2": "it is not reached"}
     group.sides["m2"] = 0
     group.do((m1, m1.ways["m2"].meet()), (m1, m1.ways["m3"].meet()))
     assert m1.trees.behind() == "trees are not yet compared with m2 since its start"
-    group.do((m1, m1.trees.compare()))
+    group.do((m1, m1.registers.compare()))
     assert m1.trees.behind() == ""
 
 

@@ -149,7 +149,7 @@ async def test_what_did_not_change_is_not_sent_nor_written(tmp_path: Path) -> No
     async with met(*two) as (one, _):
         await deployed(two[0])
         before = {path.name: path.stat() for path in live(two[1]).iterdir()}
-        client = one.service.parts.links["m2"].client
+        client = one.service.parts.links.lines["m2"].client
         sent, got = client.bytes_sent, client.bytes_received
         put(source(two[0]), {"7.sls": "seven\n"})
         await deployed(two[0])
@@ -229,7 +229,7 @@ async def test_two_deployments_that_did_not_know_of_each_other(tmp_path: Path) -
             await deployed(place, without=other.name)
     async with met(*two) as (one, other):
         await until(
-            lambda: all(e.service.parts.trees.registers["states"].conflict for e in (one, other)),
+            lambda: all(e.service.parts.tree_registers["states"].conflict for e in (one, other)),
             "both know of the conflict",
         )
         assert served(two[0]) == {"who.sls": "m1 alone"}

@@ -255,14 +255,14 @@ async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
     (tmp_path / "live").mkdir()
     place = Place(tmp_path, "m1", {**QUICK, "trees": trees}, {})
     async with running(place) as (engine,):
-        decide = engine.parts.trees.decide
+        decide = engine.parts.tree_registers.decide
 
         async def fails(name: str, *args: Any) -> Any:
             if name == "pillar":
                 raise ReplicaError("replica.db: disk full")
             return await decide(name, *args)
 
-        monkeypatch.setattr(engine.parts.trees, "decide", fails)
+        monkeypatch.setattr(engine.parts.tree_registers, "decide", fails)
         answer = await run(place, "deploy")
         assert answer["retcode"] == 2
         words = "deployed: states; not deployed: pillar, conf: replica.db: disk full"
@@ -274,7 +274,7 @@ async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
         alone = await run(place, "deploy", "pillar")  # nothing came before it
         assert alone["retcode"] == 2
         assert "disk full" in alone["error"]
-        monkeypatch.setattr(engine.parts.trees, "decide", decide)
+        monkeypatch.setattr(engine.parts.tree_registers, "decide", decide)
         assert (await deployed(place))["problem"] == ""
 
 

@@ -98,10 +98,10 @@ async def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> No
         async with engine:
             await served(engine)
             await until(lambda: parts.health.ready()[0], "it is ready")
-            assert all(link.up is not None for link in parts.links.values())
-            assert parts.links["m3"].up is False
+            assert all(line.up is not None for line in parts.links.lines.values())
+            assert parts.links.lines["m3"].up is False
             # Once is enough: a peer that goes is no reason to stop serving.
-            parts.links["m2"].line.up = None
+            parts.links.lines["m2"].up = None
             assert parts.health.ready() == (True, "")
 
 
@@ -112,7 +112,7 @@ async def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
     m1.begin()
     async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
         await served(engine)
-        await until(lambda: engine.parts.links["m2"].up is None, "m2 is being asked")
+        await until(lambda: engine.parts.links.lines["m2"].up is None, "m2 is being asked")
         status, reason = await get(m1, "/ready")
         assert status == 503
         assert "not yet in sync with m2" in reason

@@ -305,10 +305,10 @@ async def test_one_snapshot_for_all_who_ask(
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
     async with met(m1, m2) as (one, _):
         await eventually(m1, "/live", bool, "it listens")
-        asked = one.link(m2).client.bytes_sent
+        asked = one.link(m2).line.client.bytes_sent
         answers = await asyncio.gather(*(get(m1, "/status.json") for _ in range(20)))
         assert len({answer["at"] for answer in answers}) == 1
-        assert one.link(m2).client.bytes_sent - asked < 20_000
+        assert one.link(m2).line.client.bytes_sent - asked < 20_000
 
 
 @in_a_loop

@@ -24,7 +24,7 @@ SERVES = {
 }
 
 
-class Link:
+class Line:
     """To a peer that fails with *problem*."""
 
     def __init__(self, problem: HaError) -> None:
@@ -35,7 +35,7 @@ class Link:
 
 
 def ask(problem: HaError, **payload: Any) -> dict[str, Any]:
-    group = cast(Group, SimpleNamespace(name="m1", links={"m2": Link(problem)}))
+    group = cast(Group, SimpleNamespace(name="m1", lines={"m2": Line(problem)}))
     return asyncio.run(RestartMasters(group, ["true"], Path()).restart({"name": "m2", **payload}))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import engine_client
+from saltext_ha.commands import runner_arguments
 from saltext_ha.runners import ha
 
 FUNCTIONS = [
@@ -57,7 +57,7 @@ def test_a_mistyped_switch_is_refused(function: Callable[..., Any]) -> None:
 
 def test_a_switch_of_a_form_is_text() -> None:
     for text, value in (("True", True), ("false", False), (1, True), (0, False)):
-        assert engine_client.switch("test", text) is value
+        assert runner_arguments.switch("test", text) is value
 
 
 @pytest.mark.parametrize("wrong", [83, 1.1, False])
@@ -89,3 +89,13 @@ def test_what_deploy_does_not_take_is_named() -> None:
     answer = ha.deploy("states", tets=True, __pub_user="root")
     assert answer["retcode"] == 2
     assert "tets: takes test, without, message, adopt" in answer["error"]
+
+
+@pytest.mark.parametrize("wrong", ["text", 5, [1], {1: 2}])
+def test_more_arguments_that_are_no_mapping_are_an_error(
+    wrong: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ha, "__salt__", {"test.arg": print}, raising=False)
+    for answer in (ha.cmd("*", "test.arg", kwarg=wrong), ha.once("test.arg", kwarg=wrong)):
+        assert (answer["kind"], answer["retcode"]) == ("error", 2)
+        assert answer["error"] == "kwarg: takes a mapping of arguments: kwarg='{name: web1}'"

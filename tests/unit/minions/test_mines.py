@@ -57,9 +57,9 @@ class Master:
         }
         self._folder, self._cache = folder, salt.cache.factory(self._opts)
 
-    def start(self, links: Mapping[str, Any]) -> None:
+    def start(self, lines: Mapping[str, Any]) -> None:
         self.mines = Mines(
-            links,
+            lines,
             mine_cache(self._opts),
             busy=self.busy.__contains__,
             publish=self._publish,

@@ -115,14 +115,14 @@ def test_what_is_nothing_placed(raw: Any) -> None:
 
 
 def test_counts_without_end_are_an_answer_that_is_none() -> None:
-    class Link:
+    class Line:
         peer = type("Peer", (), {"name": "m2"})
 
         async def call(self, *args: Any) -> dict[str, Any]:
             return {"digests": {}, "keys": {"accepted": INF}}
 
     check = consistency_check._Check(["keys"], bytes(16))
-    asyncio.run(check.ask(Link()))  # type: ignore[arg-type]
+    asyncio.run(check.ask(Line()))  # type: ignore[arg-type]
     assert check.unreached == {"m2": consistency_check.MALFORMED}
     assert check.counts == {}
 

@@ -1,0 +1,246 @@
+"""Which version of each tree is current, as far as this master knows: it asks its peers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, PeerRefused, reason_of
+from saltext_ha.common.fail_points import point
+from saltext_ha.reconciler.core import Core
+from saltext_ha.replica.deployments import HERE
+from saltext_ha.replica.history import Receipt
+from saltext_ha.replication import deployment
+from saltext_ha.replication.deployment import KEPT, Entry, Register
+from saltext_ha.sync.line import Line
+from saltext_ha.sync.vouching import Vouching
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.peer import Peer
+from saltext_ha.trees import register_rows
+
+log = logging.getLogger(__name__)
+
+
+class TreeRegisters(Mapping[str, Register]):
+    """
+    The register of each tree.
+
+    :param names: of the trees.
+    :param lines: to the peers, by name.
+    :param refuse: takes the name of a peer that sent nonsense.
+    :param vouching: the masters' statements of what they wrote.
+    :ivar changed: set whenever a peer's register changed one here.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        core: Core,
+        lines: Mapping[str, Line],
+        refuse: Callable[[str], None],
+        vouching: Vouching,
+    ) -> None:
+        self._core, self._lines = core, lines
+        self._refuse, self._vouching = refuse, vouching
+        self._writing = asyncio.Lock()
+        self.changed = asyncio.Event()
+        self._asked: set[str] = set()
+        self._met = False
+        """Whether all peers that are up were asked since the start."""
+        self._troubles: dict[str, str] = {}
+        """Peer → the note on what it says, or does not say."""
+        stored = core.replica.trees.all()
+        self._known = {
+            name: register_rows.unpack(stored[name]) if stored.get(name) else Register()
+            for name in names
+        }
+
+    def __getitem__(self, name: str) -> Register:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def kept(self, name: str) -> set[bytes]:
+        """Versions of a tree that a rollback can go back to."""
+        return {entry.version for entry in self._known[name].entries[:KEPT]}
+
+    def unasked(self) -> list[str]:
+        """
+        Peers that are still to be asked after the start. Down is an answer, too: a master must
+        serve when it is the only one left.
+        """
+        if self._met:
+            return []
+        unasked = [
+            name
+            for name, line in self._lines.items()
+            if name not in self._asked and line.up is not False
+        ]
+        self._met = not unasked
+        return sorted(unasked)
+
+    def notes(self) -> Iterator[str]:
+        """Notes on what peers say, or do not say."""
+        yield from (why for peer, why in self._troubles.items() if peer in self._lines)
+
+    # -- what this master writes and tells
+
+    async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
+        """
+        Make *entry* current, over all deployments known here; returns the register, for the peers.
+
+        :param old: as :func:`.deployment.deploy` takes it.
+        """
+        replica = self._core.replica
+
+        def write() -> Register:
+            with replica.transaction():
+                dot = replica.next_dot()
+                register = deployment.deploy(self._known[name], dot, entry, old)
+                self._put(name, register)
+            return register
+
+        async with self._writing:
+            self._known[name] = register = await self._core.run(write)
+        point("tree.decided")
+        return register
+
+    def told(self, name: str, register: Register, adopt: bool) -> dict[str, Any]:
+        """The message that has a peer serve the current version."""
+        return {
+            "tree": name,
+            "register": register_rows.to_rows(register),
+            "vouched": self._vouched(register),
+            "adopt": adopt,
+        }
+
+    def for_peers(self) -> dict[str, Handler]:
+        return {"trees": self._answer}
+
+    async def _answer(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        have = wire.field(payload, "have", dict)
+        told = {n: r for n, r in self._known.items() if have.get(n) != r.digest}
+        return {
+            "trees": {name: register_rows.to_rows(register) for name, register in told.items()},
+            "vouched": self._vouched(*told.values()),
+        }
+
+    def _vouched(self, *registers: Register) -> list[Any]:
+        return self._vouching.of({node for each in registers for node, _ in each.context})
+
+    def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
+        """Store a register; inside a transaction only."""
+        replica = self._core.replica
+        replica.trees.put(name, register_rows.pack(register))
+        replica.deployments.wrote(name, register.entries, receipt)
+        point("tree.record")
+
+    # -- what peers know
+
+    async def learn(self, told: Mapping[str, Register], vouched: Any, sender: str) -> None:
+        """
+        Merge the registers of trees that the peer *sender* knows.
+
+        :param vouched: the vouching that came with them (``sync/vouching.py``).
+        """
+        vouches = self._vouching.read(vouched, list(told.values()))
+        self._vouching.disowned(await self._core.meet(vouches, sender))
+        known = self._core.replica.vouched
+        for name, theirs in told.items():
+            async with self._writing:
+                ours = deployment.disclaimed(self._known[name], known.highs)
+                sound, reason = deployment.sifted(theirs, ours, known.highs, known.owners)
+                if reason:
+                    self._vouching.note(sender, [f"tree {name}: {reason}"])
+                merged = deployment.merge(ours, sound)
+                if merged != self._known[name]:
+                    await self._write(name, merged, Receipt(sender, time.time()))
+                    self.changed.set()
+
+    async def _write(self, name: str, register: Register, receipt: Receipt) -> None:
+        def write() -> None:
+            with self._core.replica.transaction():
+                self._put(name, register, receipt)
+
+        await self._core.run(write)
+        self._known[name] = register
+
+    async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
+        """
+        Ask peers for their registers; returns peer → why it could not be asked.
+
+        :param with_these: peers that must be asked, even if they are not up; None: all that are up.
+        """
+        must = with_these is not None
+        lines = {
+            name: line
+            for name, line in self._lines.items()
+            if with_these is None or name in with_these
+        }
+        problems = await asyncio.gather(
+            *(self._compare(name, line, must) for name, line in lines.items())
+        )
+        return {name: why for name, why in zip(lines, problems, strict=True) if why}
+
+    async def _compare(self, name: str, line: Line, must: bool) -> str:
+        if not line.up and not must:
+            self._troubles.pop(name, None)
+            return line.error or "it is not up"
+        have = {tree: register.digest for tree, register in self._known.items()}
+        try:
+            answer = await line.call("trees", {"have": have})
+            told = wire.field(answer, "trees", dict)
+            registers = {
+                tree: register_rows.from_rows(told[tree])
+                for tree in self._known.keys() & told.keys()
+            }
+            await self.learn(registers, answer.get("vouched"), name)
+        except PeerRefused as exc:
+            # It may be of a release without trees, and must keep nobody from serving.
+            self._asked.add(name)
+            return self._trouble(name, f"{name} does not say what is current there", exc)
+        except PeerError as exc:  # its line has noted it
+            self._troubles.pop(name, None)
+            return str(exc)
+        except (HaError, OSError) as exc:
+            # Nonsense, or our own disk is full: ask it again in the next round.
+            if isinstance(exc, InvalidRecord):
+                self._refuse(name)
+            return self._trouble(name, f"what {name} says is not taken", exc)
+        self._troubles.pop(name, None)
+        self._asked.add(name)
+        return ""
+
+    def _trouble(self, name: str, what: str, exc: Exception) -> str:
+        """Note what is the matter with a peer; returns why."""
+        why = reason_of(exc)
+        text = f"trees: {what}: {why}"
+        if self._troubles.get(name) != text:
+            log.warning("ha %s", text)
+        self._troubles[name] = text
+        return why
+
+
+def conflict(name: str, register: Register) -> str:
+    """
+    The note on a tree that two people deployed without knowing of each other; empty: they did not.
+    """
+    if not register.conflict:
+        return ""
+    sides = ", ".join(
+        f"number {value.entry.number} on {value.entry.on} by {value.entry.by}"
+        for value in register.values
+    )
+    return (
+        f"tree {name}: different versions were deployed at once, or while masters did not see each "
+        f"other ({sides}); each master goes on serving its own: salt-run ha.deploy {name}, or "
+        "salt-run ha.rollback, ends that"
+    )
