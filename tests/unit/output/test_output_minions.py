@@ -135,7 +135,7 @@ def test_cmd() -> None:
     }
     text = ha.output(data)
     assert "m3" in text
-    for said in ("a:", "    true", "b: (exit code 3)", "    two\n    lines", "job 2027 on m2"):
+    for said in ("a:", "    True", "b: (exit code 3)", "    two\n    lines", "job 2027 on m2"):
         assert said in text
     assert "d: did not return to m2 in time, nor say that it still runs it" in text
     assert "w: still running on m1 (job 2026)" in text
@@ -143,6 +143,32 @@ def test_cmd() -> None:
     assert "would be published" not in text
     planned = ha.output({**data, "test": True})
     assert "would be published on m1 for *" in planned
+
+
+@pytest.mark.parametrize("kind", ["cmd", "lookup_jid"])
+def test_what_minions_return_is_shown_as_salt_shows_it(kind: str) -> None:
+    """States as a summary, columns and nesting kept; nothing in it controls the terminal."""
+    listing = "total 4\n-rw-r--r--  1 root  \x1b[31mred\n\tend"
+    state = {"result": True, "comment": "Success!", "changes": {}, "name": "n", "__run_num__": 0}
+    moved = {"kind": "current_master", "address": "10.0.0.1", "port": 4506, "connected": True}
+    returned = {
+        "a": listing,
+        "b": {"outer": {"inner": [1, 2]}},
+        "c": {"test_|-my id_|-n_|-nop": state},
+        "d": moved,
+        "e": "",
+    }
+    text = ha.output({"kind": kind, "jid": "2026", "returned": returned})
+    for said in (
+        "a:\n    total 4\n    -rw-r--r--  1 root  ?[31mred\n            end",
+        "b:\n    ----------\n    outer:\n        ----------\n        inner:\n            - 1",
+        "c:\n----------\n          ID: my id\n    Function: test.nop",
+        "Succeeded: 1",
+        "d: 10.0.0.1",
+        "e:",
+    ):
+        assert said in text, text
+    assert "{" not in text
 
 
 def test_reachability() -> None:
