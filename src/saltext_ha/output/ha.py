@@ -14,7 +14,6 @@ data as it is, whole and without decoration. CLI example:
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -127,9 +126,10 @@ def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """A job, and its returns in Salt's own form."""
-    show = _of_minions(screen)
-    shown = [show(*each, 0) for each in (data.get("returned") or {}).items()]
-    return [*_jobs.head(data, screen), *itertools.chain(*shown), *_jobs.rest(data, screen)]
+    lines, show = _jobs.head(data, screen), _of_minions(screen)
+    for minion, value in (data.get("returned") or {}).items():
+        lines += show(minion, value, 0)
+    return [*lines, *_jobs.rest(data, screen)]
 
 
 def _of_minions(screen: Screen) -> Callable[[str, Any, int], list[str]]:
@@ -169,6 +169,7 @@ _LINES: dict[str, Callable[..., list[str]]] = {
     "current_master": _current.line,
     "masters": _current.masters,
     "failover": _current.moved,
+    "version": _current.version,
 }
 # Returns of minions, and files: text in them is no message of this program.
 _NOT_OURS = frozenset({"cmd", "lookup_jid", "once", "minion_config", "proxy_config"})
