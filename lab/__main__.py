@@ -96,6 +96,10 @@ def _help(lab: Lab, joined: bool) -> str:
         lines += [f"  {last.shell('salt-key', '-L')}", f"  {first.shell('salt-run', 'ha.status')}"]
         lines += [f"  {last.shell('salt-run', 'ha.check_consistency')}"]
     lines += [f"  {last.shell('salt', '*', 'test.ping')}"]
+    elsewhere = [node.name for node in lab.minions.values() if node.type == "failover"]
+    if joined and others and elsewhere:
+        text = f"{elsewhere[0]} hears one master at a time, {first.name} at first. Of any master:"
+        lines += ["", text, "", f"  {last.shell('salt-run', 'ha.cmd', '*', 'test.ping')}"]
     lines += ["", f"End it: {sys.executable} -m lab --root {lab.folder} down"]
     return "\n".join(lines)
 

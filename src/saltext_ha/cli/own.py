@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import inspect
 import os
 import signal
@@ -10,7 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from saltext_ha.commands.completion import Word
 
 
 def lock(
@@ -118,17 +123,39 @@ def _rendered(opts: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
 def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """``salt-ha completion bash``: prints the script; reads no configuration."""
     from saltext_ha.commands import completion
+
+    print(completion.script(" ".join(arguments), parser, words()), end="")
+    return 0
+
+
+def words() -> list[Word]:
+    """All that ``salt-ha`` can call."""
+    from saltext_ha.commands import completion
     from saltext_ha.runners import ha as runner
 
-    functions = {
+    return completion.words(_functions(runner))
+
+
+def _functions(module: ModuleType) -> dict[str, Callable[..., object]]:
+    return {
         name.rstrip("_"): value
-        for name, value in vars(runner).items()
+        for name, value in vars(module).items()
         if inspect.isfunction(value)
-        and value.__module__ == runner.__name__
+        and value.__module__ == module.__name__
         and not name.startswith("_")
     }
-    print(completion.script(" ".join(arguments), parser, completion.words(functions)), end="")
-    return 0
+
+
+def no_function(name: str) -> str:
+    """That there is no function *name*, such as ``ha.stat``, and which one may be meant."""
+    from saltext_ha.modules import ha as module
+
+    short, listed = name[3:], "salt-ha --help  lists them"
+    if short in _functions(module):
+        return f"{name} is a function of minions: salt '*' {name}"
+    near = difflib.get_close_matches(short, [word.name for word in words()], 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"there is no function {name}{meant}; {listed}"
 
 
 FUNCTIONS: Mapping[str, Callable[..., int]] = {"ha.watch": _watch, "ha.report": _report}

@@ -70,11 +70,21 @@ def _guarded(work: Callable[[], int]) -> int:
         return UNUSABLE
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its help ends with a line for each function."""
+
+    def format_help(self) -> str:
+        from saltext_ha.output._text import shorten
+
+        head = "functions (salt-run -d ha.NAME  says all of one):"
+        rows = [f"  {word.name:18} {shorten(word.help, 78)}" for word in own.words()]
+        return "\n".join([super().format_help(), head, *rows, ""])
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="salt-ha",
         description="Call a function of the ha runner, also before the first start of salt-master.",
-        epilog="salt-run -d ha  shows all functions; only here: watch, report, lock, completion.",
     )
     parser.add_argument(
         "-c",
@@ -129,13 +139,13 @@ def _run(options: argparse.Namespace, name: str) -> int:
     context: dict[str, Any] = {}
     functions = salt.loader.runner(opts, context=context)
     if name not in functions:
-        raise FileNotFoundError(f"there is no function {name}; salt-run -d ha  lists them")
-    args, kwargs = salt.minion.load_args_and_kwargs(
-        functions[name], salt.utils.args.parse_input(options.arguments, no_parse=[])
-    )
+        raise FileNotFoundError(own.no_function(name))
     try:
+        args, kwargs = salt.minion.load_args_and_kwargs(
+            functions[name], salt.utils.args.parse_input(options.arguments, no_parse=[])
+        )
         inspect.signature(functions[name]).bind(*args, **kwargs)
-    except TypeError as exc:
+    except (SaltInvocationError, TypeError) as exc:
         raise SaltInvocationError(
             f"{name}: {exc}; salt-run -d {name}  shows all it takes"
         ) from None

@@ -34,6 +34,10 @@ from saltext_ha.trees.stager import Stager, explained
 from saltext_ha.trees.trees import Trees
 
 LONGEST = 200  # characters of a message
+NO_TREE = (
+    "this master runs without a tree: write  ha: trees:  into its configuration (docs/trees.md), "
+    "and restart salt-master"
+)
 
 
 class Deploy:
@@ -149,7 +153,7 @@ class Deploy:
     def _named(self, names: Any) -> list[Tree]:
         disks = self._disks
         if not disks:
-            raise HaError("no tree is configured on this master; see  ha: trees:  in docs/trees.md")
+            raise HaError(NO_TREE)
         wanted = [str(name) for name in names] if isinstance(names, list) and names else [*disks]
         for name in wanted:
             if name not in disks:
@@ -168,6 +172,8 @@ class Deploy:
                     + (
                         "there is a conflict: say which deployment, by its number or version"
                         if register.conflict
+                        else "no earlier deployment differs from the current one"
+                        if len(entries) > 1
                         else "there is no deployment before the current one"
                     )
                 )
@@ -184,7 +190,8 @@ class Deploy:
             )
         if not found:
             numbers = ", ".join(str(entry.number) for entry in entries) or "none"
-            raise HaError(f"tree {name}: deployment {text} is not kept; kept: {numbers}")
+            meant = f"; did you mean tree={text}?" if text in self._disks else ""
+            raise HaError(f"tree {name}: deployment {text} is not kept; kept: {numbers}{meant}")
         return found[0]
 
     # -- how it is carried out

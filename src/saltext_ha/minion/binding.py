@@ -329,7 +329,7 @@ def _why_unknown(running: Running, links: TcpLinks, known: list[SeenMaster]) -> 
         return links.note
     bound = [str(master.configured) for master in known if master.connected]
     if bound:
-        return f"connected to {', '.join(bound)}, but none of these sent this job; see ha.masters"
+        return f"connected to {', '.join(bound)}; none of these sent this job: see ha.masters"
     if all(master.connected is False for master in known):
         return "the running minion is connected to none of its masters"
     return "; ".join(f"{each.configured}: {each.note}" for each in known if each.note)

@@ -21,6 +21,8 @@ What Salt takes for a job id (``salt.utils.jid.is_jid``, 3006 to 3008), such as 
 """
 MOST = 1000
 LONGEST = 200
+QUESTIONS = ("saltutil.find_job", "runner.test.arg")
+"""What Salt and an engine ask all the time (the second: whether this master starts runners)."""
 
 
 class JobCache:
@@ -43,14 +45,14 @@ class JobCache:
         """
         The newest jobs that match, newest first.
 
-        :param search: as :func:`matches` takes it.
+        :param search: as :func:`matches` takes it; empty: all but :data:`QUESTIONS`.
         :raises HaError: they cannot be read.
         """
         found = self._call("get_jids")
         rows = []
         for jid in sorted((j for j in found or {} if is_jid(str(j))), reverse=True):
             job = _job(str(jid), found[jid])
-            if not matches(job, search):
+            if not matches(job, search) or (not search and job["function"] in QUESTIONS):
                 continue
             if not job["minions"]:
                 job = _job(str(jid), self._call("get_load", jid) or found[jid])

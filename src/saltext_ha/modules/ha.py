@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __virtualname__ = "ha"
 __outputter__ = dict.fromkeys(
-    ("lint", "current_master", "masters", "ping_masters", "failover"), "ha"
+    ("lint", "current_master", "masters", "ping_masters", "failover", "version"), "ha"
 )
 
 
@@ -201,9 +201,10 @@ def version() -> dict[str, Any]:
     """
     Which saltext-ha is installed on this minion?
 
-    Returns a dictionary: ``version``; ``started``, since when the minion's process runs, as Unix
-    time; and ``process``: its id, and when it started by a clock that cannot be set. The last two
-    are None if no minion runs.
+    People see a line; the return, and ``--out=json``, is a dictionary: ``kind`` (``version``);
+    ``version``; ``started``, since when the minion's process runs, as Unix time; and ``process``:
+    its id, and when it started by a clock that cannot be set. The last two are None if no minion
+    runs.
 
     CLI Example:
 
@@ -213,6 +214,7 @@ def version() -> dict[str, Any]:
     """
     pid = options.pid(__opts__, bool(__opts__.get("caller")))
     return {
+        "kind": "version",
         "version": ours(),
         "started": tcp_links.started_at(pid) if pid else None,
         "process": (known := processes.find(pid)) and list(known),

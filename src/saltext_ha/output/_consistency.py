@@ -133,8 +133,9 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
     path = shorten(clean(difference.get("path")), LONGEST_PATH)
     values: Mapping[str, Any] = difference.get("values") or {}
     fix = f"→ {clean(difference['fix'])}" if difference.get("fix") else ""
-    if any(_is_pair(value) for value in values.values()):
-        parts = [f"{name} {path}: {text}" for name, text in _pairs(values)]
+    pairs = any(_is_pair(value) for value in values.values())
+    if pairs:
+        parts = [f"{', '.join(names)} {path}: {text}" for text, names in _pairs(values).items()]
     else:
         parts = [pad(path, width), *_grouped(values)]
     line = "  " + "   ".join([*parts, fix] if fix else parts).rstrip()
@@ -145,7 +146,8 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
     line = "  " + "   ".join(parts).rstrip()
     lines = [line]
     if display_width(line) > screen.width or alone:
-        lines = [f"  {parts[0].rstrip()}", *(f"      {part}" for part in parts[1:])]
+        deep = "  " if pairs else "      "  # each pair has the path before it
+        lines = [f"  {parts[0].rstrip()}", *(f"{deep}{part}" for part in parts[1:])]
     return [*lines, f"      {fix}"] if fix else lines
 
 
@@ -171,13 +173,15 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, Mapping) and {"file", "running"} <= value.keys()
 
 
-def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    said = []
+def _pairs(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What file and running master say → the masters of which that is true."""
+    said: dict[str, list[str]] = {}
     for name, value in values.items():
         if _is_pair(value):
             texts = [_or_nothing(value["file"]), _or_nothing(value["running"])]
             now, then = excerpts(texts, WIDEST_VALUE)
-            said.append((clean(name), f"the file says {now}, the running master {then}"))
+            text = f"the file says {now}, the running master {then}"
+            said.setdefault(text, []).append(clean(name))
     return said
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def line(
     if switches and isinstance(switches, int):
         parts.append(f"{count(switches, 'change')} of master within the hour")
     if data.get("type") == "list" and isinstance(masters, list):
-        parts.append(f"hot-hot, one of {count(len(masters), 'master')}")
+        which = "hot-hot with" if data.get("address") is None else "hot-hot, one of"
+        parts.append(f"{which} {count(len(masters), 'master')}")
     if ping.get("answers") is True:
         parts.append(f"answers in {clean(ping.get('milliseconds'))} ms")
     parts += [shorten(clean(each), LONGEST) for each in odd]
@@ -53,31 +55,45 @@ def masters(
         inner = row.get("ping")
         ping: Mapping[str, Any] = inner if isinstance(inner, Mapping) else row
         ping = ping if "answers" in ping else {}
-        said = [_master(row, names), ", ".join(_of_master(row, ping)), *_notes(row, ping)]
-        parts.append(" ".join(filter(None, said)))
+        parts.append(" ".join(filter(None, [_master(row, names), ", ".join(_states(row, ping))])))
         lost = row.get("current") is True and row.get("connected") is False
         odd = odd or lost or ping.get("answers") is False or row.get("publishes") is False
     head = screen.paint(clean(minion), "degraded" if odd else "running")
     return [": ".join(filter(None, (head, " · ".join(parts) or "no master known")))]
 
 
-def _of_master(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
+def _states(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
+    """What is known of a master of a minion, each with the note that says why."""
     if row.get("current"):
         yield "current"
     if "connected" in row:
         words = {True: "connected", False: "not connected"}
-        yield words.get(row["connected"], "connected: unknown")
+        same = bool(ping) and ping.get("note") == row.get("note")
+        yield words.get(row["connected"], "connected: unknown") + ("" if same else _note(row))
     if ping.get("answers") is True:
-        yield f"answers in {clean(ping.get('milliseconds'))} ms"
+        yield f"answers in {clean(ping.get('milliseconds'))} ms{_note(ping)}"
     elif ping:
-        yield "does not answer" if ping.get("answers") is False else "answers: unknown"
+        said = "does not answer" if ping.get("answers") is False else "answers: unknown"
+        yield said + _note(ping)
     if row.get("publishes") is False:
         yield "its publisher does not"
 
 
-def _notes(row: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
-    found = dict.fromkeys(str(each["note"]) for each in (row, ping) if each.get("note"))
-    return [f"({shorten(clean(note), LONGEST)})" for note in found]
+def _note(data: Mapping[str, Any]) -> str:
+    return f" ({shorten(clean(data['note']), LONGEST)})" if data.get("note") else ""
+
+
+def version(
+    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """Which saltext-ha a minion has, and since when its process runs."""
+    started = data.get("started")
+    since = "no running minion"
+    if isinstance(started, (int, float)):
+        at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(started))
+        since = f"the minion runs since {at}"
+    head = screen.paint(clean(minion), "running")
+    return [f"{head}: saltext-ha {clean(data.get('version'))} · {since}"]
 
 
 def moved(
@@ -95,7 +111,7 @@ def moved(
 def _master(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
     address, ip, port = data.get("address"), data.get("ip"), data.get("port")
     if address is None:
-        return "no master known"
+        return "no current master"
     there = address if port in (None, binding.DEFAULT_REQUEST_PORT) else f"{address}:{port}"
     if ip not in (None, address):
         there += f" = {ip}"

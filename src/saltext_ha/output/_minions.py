@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.output._text import (
@@ -109,13 +108,17 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, f"{count(rest, 'minion')} reached by any of {masters}"]
 
 
-def cmd(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def cmd(
+    data: Mapping[str, Any], screen: Screen, returned: Callable[[str, Any, int], list[str]]
+) -> list[str]:
+    """
+    The returns of a job, and who did not return.
+
+    :param returned: renders the return of one minion; takes its id, value and exit code.
+    """
     lines, failed = not_asked(data, screen), data.get("failed") or {}
     for minion, value in (data.get("returned") or {}).items():
-        code = f" (exit code {number(failed[minion])})" if minion in failed else ""
-        lines.append(screen.paint(f"{clean(minion)}:{code}", "rejected" if code else "accepted"))
-        text = value if isinstance(value, str) else json.dumps(value, indent=2, default=str)
-        lines += [f"    {clean(line)}" for line in text.splitlines()]
+        lines += returned(minion, value, failed.get(minion, 0))
     running = data.get("running") or {}
     for minion, master in (data.get("missing") or {}).items():
         said = f"did not return to {clean(master)} in time, nor say that it still runs it"

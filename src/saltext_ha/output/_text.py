@@ -17,7 +17,7 @@ GAP = "  "
 LONGEST_REASON = 200
 LONGEST_NOTE = 400
 LISTED = 50  # entries of a list below a table; all of them are in the JSON
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _STYLES = {
     **dict.fromkeys(("ok", "running", "accepted", "same", "active", "done"), "GREEN"),
     **dict.fromkeys(("degraded", "differ", "pending", "differs"), "YELLOW"),
@@ -46,7 +46,7 @@ def clean(value: Any) -> str:
     table or change the direction of writing.
     """
     text = " ".join(str(value).split())
-    return "".join("?" if unicodedata.category(char) in _HIDDEN else char for char in text)
+    return "".join("?" if unicodedata.category(char) in HIDDEN else char for char in text)
 
 
 def display_width(text: str) -> int:

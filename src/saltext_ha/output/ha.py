@@ -37,6 +37,7 @@ from saltext_ha.output import (
     _once,
     _remove_peer,
     _restart_masters,
+    _returned,
     _status,
     _trees,
 )
@@ -125,15 +126,36 @@ def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """A job, and its returns in Salt's own form."""
-    shown = [output(data["returned"])] if data.get("returned") else []
-    return [*_jobs.head(data, screen), *shown, *_jobs.rest(data, screen)]
+    lines, show = _jobs.head(data, screen), _of_minions(screen)
+    for minion, value in (data.get("returned") or {}).items():
+        lines += show(minion, value, 0)
+    return [*lines, *_jobs.rest(data, screen)]
+
+
+def _of_minions(screen: Screen) -> Callable[[str, Any, int], list[str]]:
+    """Renders what a minion returned to a job as ``salt`` would; takes its id and exit code."""
+    outputters = salt.loader.outputters(__opts__)
+
+    def show(minion: str, value: Any, code: int) -> list[str]:
+        if render := _LINES.get(_kind_of(value)):
+            return render(minion, value, _current.names(__opts__), screen)
+        return _returned.returned(minion, value, code, outputters, screen)
+
+    return show
 
 
 def _once_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """The result, and the return of the function in Salt's own form."""
-    lines = _once.once(data, screen)
-    if data.get("return") is not None:
-        lines.append(output(data["return"]))
+    lines, value = _once.once(data, screen), data.get("return")
+    if isinstance(value, Mapping) and str(data.get("function")).startswith("local."):
+        show = _of_minions(screen)
+        for minion, each in value.items():
+            lines += show(minion, each, 0)
+    elif isinstance(value, Mapping) and value.get("outputter") == "highstate":
+        states = _returned.harmless(value.get("data"))  # state.orchestrate
+        lines.append(salt.loader.outputters(__opts__)["highstate"](states).rstrip("\n"))
+    elif value is not None:
+        lines.append(output(value))
     return lines
 
 
@@ -147,6 +169,7 @@ _LINES: dict[str, Callable[..., list[str]]] = {
     "current_master": _current.line,
     "masters": _current.masters,
     "failover": _current.moved,
+    "version": _current.version,
 }
 # Returns of minions, and files: text in them is no message of this program.
 _NOT_OURS = frozenset({"cmd", "lookup_jid", "once", "minion_config", "proxy_config"})
@@ -176,7 +199,7 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "minions": _minions.minions,
     "reachability": _minions.reachability,
     "where": _minions.where,
-    "cmd": _minions.cmd,
+    "cmd": lambda data, screen: _minions.cmd(data, screen, _of_minions(screen)),
     "drain": _minions.moves,
     "rebalance": _minions.moves,
     "minion_config": _failover.config,

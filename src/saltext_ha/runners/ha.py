@@ -835,7 +835,9 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
     The jobs in the job caches of all masters, newest first, whichever master published them.
 
     search
-        A text in the function, the target, the user or the job id; with ``*`` a glob.
+        A text in the function, the target, the user or the job id; with ``*`` a glob. Without, all
+        but ``saltutil.find_job`` and the runner ``test.arg``, by which Salt asks minions and an
+        engine its master all the time.
     limit
         How many at most, up to 1000.
 

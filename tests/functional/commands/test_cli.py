@@ -93,6 +93,38 @@ def test_what_ends_the_program_in_salt_is_no_drift(tmp_path: Path, words: list[s
     assert cli.main(["-c", str(tmp_path), *words]) == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["stat"],
+            "there is no function ha.stat; did you mean status?; salt-ha --help  lists them",
+        ),
+        (["xyzzy"], "there is no function ha.xyzzy; salt-ha --help  lists them"),
+        (
+            ["current_master"],
+            "ha.current_master is a function of minions: salt '*' ha.current_mast",
+        ),
+        (["drain", "m1", "tset=True"], "not valid: tset=True; salt-run -d ha.drain  shows all it"),
+        (["drain"], "missing a required argument: 'master'; salt-run -d ha.drain  shows all it"),
+    ],
+)
+def test_a_word_that_is_mistyped(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert cli.main(["-c", str(folder), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_help_lists_every_function(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert "  status             How the group is: every master" in text
+    assert "  watch              How the group is, redrawn until Ctrl-C" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
 def test_the_reason_with_which_it_is_ended_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert program._guarded(lambda: sys.exit("no such thing")) == 2
     assert capsys.readouterr().err == "salt-ha: no such thing\n"

@@ -49,6 +49,17 @@ def test_jobs_newest_first(tmp_path: Path) -> None:
     assert cache.jobs("nothing", 5) == []
 
 
+def test_what_is_asked_all_the_time_is_listed_if_wanted(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    cached(place, JIDS[0], {"w1": True})
+    cached(place, JIDS[1], {}, fun="saltutil.find_job", arg=[JIDS[0]])
+    cached(place, JIDS[2], {}, fun="runner.test.arg", tgt="m1")
+    cache = JobCache(place.opts)
+    assert [row["jid"] for row in cache.jobs("", 1)] == [JIDS[0]]
+    assert [row["jid"] for row in cache.jobs("find_job", 5)] == [JIDS[1]]
+    assert [row["jid"] for row in cache.jobs("*", 5)] == [JIDS[2], JIDS[1], JIDS[0]]
+
+
 def test_one_job(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     cached(place, JIDS[0], {"w1": {"a": b"bytes"}}, minions=["w1", "w2"])

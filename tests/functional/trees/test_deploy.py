@@ -1030,6 +1030,30 @@ async def test_a_master_that_cannot_serve_refuses_to_stage_for_an_older_release(
 
 
 @in_a_loop
+async def test_where_a_rollback_cannot_go_is_said(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    put(live(place), STATES)
+    name = next(iter(place.opts["ha"]["trees"]))
+    async with running(place):
+        assert "there is no tree" in (await run(place, "deploy", ["nosuch"]))["error"]
+        await deployed(place, adopt=True)  # what was live before is deployment 0, and the same
+        refused = await run(place, "rollback")
+        assert "no earlier deployment differs from the current one" in refused["error"]
+        refused = await run(place, "rollback", name)
+        assert f"is not kept; kept: 1, 0; did you mean tree={name}?" in refused["error"]
+
+
+@in_a_loop
+async def test_without_a_tree_it_is_said_how_to_get_one(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    async with running(place):
+        refused = await run(place, "deployments")
+        assert "write  ha: trees:  into its configuration" in refused["error"]
+        assert "restart salt-master" in refused["error"]
+
+
+@in_a_loop
 async def test_a_rollback_adopts_too(tmp_path: Path) -> None:
     (place,) = places(tmp_path, "m1")
     put(source(place), STATES)

@@ -14,7 +14,7 @@ from saltext_ha.output import ha
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the second, the loaders of 3006 and 3007 load nothing.
-    opts = {"color": False, "optimization_order": [0, 1, 2]}
+    opts = {"color": False, "optimization_order": [0, 1, 2], "state_verbose": True}
     monkeypatch.setattr(ha, "__opts__", opts, raising=False)
 
 

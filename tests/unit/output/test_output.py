@@ -438,6 +438,25 @@ def test_consistency():
     )
 
 
+def test_what_each_running_master_lacks_is_a_line_for_each_value():
+    def lacks(live: str) -> dict[str, str]:
+        return {"file": live, "running": "absent"}
+
+    apart = {"m1": lacks("/srv/one/salt"), "m2": lacks("/srv/two/salt")}
+    alike = dict.fromkeys(("m1", "m2"), lacks("/srv/salt"))
+    fix = "restart salt-master on m1 and m2"
+    shows(
+        check(running=part(differ("ha:trees:a:live", apart, fix), differ("live", alike, ""))),
+        """
+        running   2 differ
+          m1 ha:trees:a:live: the file says /srv/one/salt, the running master nothing
+          m2 ha:trees:a:live: the file says /srv/two/salt, the running master nothing
+              → restart salt-master on m1 and m2
+          m1, m2 live: the file says /srv/salt, the running master nothing
+        """,
+    )
+
+
 def test_a_long_path_is_shown_to_its_end():
     path = "gitfs:https://git.example.org/operations/states.git:feature/x"
     values = {"m1": "85c6f5", "m2": "2c6378"}

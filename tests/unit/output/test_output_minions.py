@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_cmd() -> None:
     }
     text = ha.output(data)
     assert "m3" in text
-    for said in ("a:", "    true", "b: (exit code 3)", "    two\n    lines", "job 2027 on m2"):
+    for said in ("a:", "    True", "b: (exit code 3)", "    two\n    lines", "job 2027 on m2"):
         assert said in text
     assert "d: did not return to m2 in time, nor say that it still runs it" in text
     assert "w: still running on m1 (job 2026)" in text
@@ -143,6 +144,32 @@ def test_cmd() -> None:
     assert "would be published" not in text
     planned = ha.output({**data, "test": True})
     assert "would be published on m1 for *" in planned
+
+
+@pytest.mark.parametrize("kind", ["cmd", "lookup_jid"])
+def test_what_minions_return_is_shown_as_salt_shows_it(kind: str) -> None:
+    """States as a summary, columns and nesting kept; nothing in it controls the terminal."""
+    listing = "total 4\n-rw-r--r--  1 root  \x1b[31mred\n\tend"
+    state = {"result": True, "comment": "Success!", "changes": {}, "name": "n", "__run_num__": 0}
+    moved = {"kind": "current_master", "address": "10.0.0.1", "port": 4506, "connected": True}
+    returned = {
+        "a": listing,
+        "b": {"outer": {"inner": [1, 2]}},
+        "c": {"test_|-my id_|-n_|-nop": state},
+        "d": moved,
+        "e": "",
+    }
+    text = ha.output({"kind": kind, "jid": "2026", "returned": returned})
+    for said in (
+        "a:\n    total 4\n    -rw-r--r--  1 root  ?[31mred\n            end",
+        "b:\n    ----------\n    outer:\n        ----------\n        inner:\n            - 1",
+        "c:\n----------\n          ID: my id\n    Function: test.nop",
+        "Succeeded: 1",
+        "d: 10.0.0.1",
+        "e:",
+    ):
+        assert said in text, text
+    assert "{" not in text
 
 
 def test_reachability() -> None:
@@ -273,7 +300,7 @@ def test_the_current_master_is_a_line_for_each_minion() -> None:
     """)  # fmt: skip
     nobody = {**BOUND, "address": None, "ip": None, "port": None, "connected": None}
     shows({"web1": {**nobody, "note": "no running minion"}}, """
-        web1: no master known · no running minion
+        web1: no current master · no running minion
     """)  # fmt: skip
     assert "\n" not in ha.output({"web1": {**BOUND, "switches": "x", "ping": 1, "masters": 1}})
 
@@ -316,7 +343,7 @@ def test_all_masters_of_a_minion_are_one_line() -> None:
         {**rows[1], "connected": None, "ping": bad, "note": "it hangs", "publishes": None},
     ]
     shows({"web1": pinged, "web2": [one | good, two | bad]}, """
-        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown, does not answer (it hangs) (no answer within 3 s)
+        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown (it hangs), does not answer (no answer within 3 s)
         web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer (no answer within 3 s)
     """)  # noqa: E501  # fmt: skip
     unknown = {"answers": None, "milliseconds": None, "note": "its name does not resolve"}
@@ -350,3 +377,20 @@ def test_a_minion_that_was_told_them_knows_the_masters_names(
     shows({"local": BOUND}, "local: m2 (10.0.0.2)")
     opts["ha_masters"] = {"m2": "10.0.0.2:4506", "m3": "10.0.0.2:4516"}
     shows({"local": BOUND}, "local: 10.0.0.2")
+
+
+def test_a_minion_of_several_masters_that_was_asked_by_none_of_them() -> None:
+    """As by ``salt-call --local``: it is connected to all, and none of them is the current one."""
+    note = "connected to a, b; none of these sent this job: see ha.masters"
+    answer = {"kind": "current_master", "address": None, "type": "list", "masters": ["a", "b"]}
+    text = f"local: no current master · hot-hot with 2 masters · {note}"
+    assert ha.output({"local": {**answer, "connected": None, "note": note}}) == text
+
+
+def test_the_version_on_a_minion_is_a_line() -> None:
+    answer = {"kind": "version", "version": "1.2.3", "started": None, "process": None}
+    text = "web1: saltext-ha 1.2.3 · "
+    assert ha.output({"web1": answer}) == f"{text}no running minion"
+    at = time.mktime((2026, 3, 1, 14, 5, 9, 0, 0, -1))
+    runs = ha.output({"web1": {**answer, "started": at}})
+    assert runs.startswith(f"{text}the minion runs since 2026-03-01 14:05:09")

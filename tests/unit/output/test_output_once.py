@@ -112,6 +112,17 @@ def test_once(answer: dict[str, Any], text: str) -> None:
     assert ha.output({"kind": "once", "name": "nightly", **answer}) == text
 
 
+def test_once_shows_states_as_salt_does() -> None:
+    state = {"result": True, "comment": "ok", "changes": {}, "name": "n", "__run_num__": 0}
+    states = {"test_|-my id_|-n_|-nop": state}
+    local = {"function": "local.state.apply", "return": {"web1": states}}
+    whole = {"outputter": "highstate", "data": {"m1_master": states}, "retcode": 0}
+    orchestrate = {"function": "state.orchestrate", "return": whole}
+    for answer, head in ((local, "web1:"), (orchestrate, "m1_master:")):
+        text = ha.output({"kind": "once", "name": "nightly", **answer})
+        assert text.startswith(f"nightly: ran here\n{head}\n----------\n          ID: my id")
+
+
 def test_reactors_that_react_on_the_leader_only() -> None:
     reactor = {
         "configured": True,
