@@ -18,7 +18,7 @@ def make(folder: Path, python: Path | None = None) -> Path:
     :return: the Python of the new environment.
     """
     origin = (python or Path(sys.executable)).absolute()
-    subprocess.run([origin, "-m", "venv", folder], check=True, timeout=120)
+    subprocess.run([origin, "-m", "venv", folder], check=True, timeout=500)
     (target,) = folder.glob("lib/python3*/site-packages")
     (source,) = origin.parents[1].glob(f"lib/{target.parent.name}/site-packages")
     for each in source.iterdir():

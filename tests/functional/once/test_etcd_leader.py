@@ -233,7 +233,8 @@ async def test_etcd_with_users_and_a_password(tmp_path: Path) -> None:
                 "it is said",
             )
             assert "wrong" not in group.leaders["m1"].standing.why
-        async with masters(members, "m1", "m2", username="root", password="secret") as group:
+        access = {"username": "root", "password": "secret", "ttl": LONG}  # a login takes etcd long
+        async with masters(members, "m1", "m2", **access) as group:
             leader = await group.one_leads()
             members[0].kill()  # its tokens are in memory: they end with it
             members[0].start(members)
