@@ -135,6 +135,8 @@ class RemovePeer:
         if not pinned and name not in {note.name for note in self._trust.removals.notes()}:
             if why := self._group.damaged().get(name):
                 raise HaError(f"{name} cannot be removed: {why}")
+            if name == self._group.name:
+                raise HaError(f"{name} is this master: salt-run ha.leave  takes it out")
             there = ", ".join(sorted(self._group.peers)) or "none"
             raise HaError(f"there is no peer {name!r}; peers: {there}")
         span = _span(payload.get("since"))

@@ -258,6 +258,8 @@ async def _ask(
     """The inviter's proven reply to a join or, with *after*, to the question what it would do."""
     key = mac_key(ticket.secret)
     both = ticket.fingerprint, identity.fingerprint
+    if ticket.fingerprint == identity.fingerprint:
+        raise TokenError("this master made that token itself: join on the other master with it")
     request = {
         "invite": ticket.invite,
         "name": name,

@@ -76,7 +76,7 @@ def _states(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
         said = "does not answer" if ping.get("answers") is False else "answers: unknown"
         yield said + _note(ping)
     if row.get("publishes") is False:
-        yield "its publisher does not"
+        yield "nor does its publisher" if ping.get("answers") is False else "its publisher does not"
 
 
 def _note(data: Mapping[str, Any]) -> str:

@@ -160,6 +160,8 @@ async def test_without_undo_it_is_only_told(tmp_path: Path) -> None:
         refused = await run(m1.place, "remove_peer", "m3", undo=True)
         assert "since=2d" in refused["error"]
         assert (await run(m1.place, "remove_peer", "m9"))["retcode"] == 2
+        itself = await run(m1.place, "remove_peer", m1.place.name)
+        assert "is this master: salt-run ha.leave  takes it out" in itself["error"]
 
 
 async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouch]:

@@ -242,6 +242,13 @@ async def test_another_group_is_refused_on_both_sides(m1: Master, m2: Master) ->
 
 
 @in_a_loop
+async def test_a_token_that_is_pasted_where_it_was_made(m1: Master) -> None:
+    async with m1.running():
+        with pytest.raises(TokenError, match="made that token itself: join on the other master"):
+            await let_join(m1, token_of(m1))
+
+
+@in_a_loop
 async def test_a_name_that_is_taken(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m3)
     async with m1.running():

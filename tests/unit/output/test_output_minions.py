@@ -340,10 +340,10 @@ def test_all_masters_of_a_minion_are_one_line() -> None:
     bad = {"answers": False, "milliseconds": None, "note": "no answer within 3 s"}
     pinged = [
         {**rows[0], "ping": good, "publishes": False},
-        {**rows[1], "connected": None, "ping": bad, "note": "it hangs", "publishes": None},
+        {**rows[1], "connected": None, "ping": bad, "note": "it hangs", "publishes": False},
     ]
     shows({"web1": pinged, "web2": [one | good, two | bad]}, """
-        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown (it hangs), does not answer (no answer within 3 s)
+        web1: 10.0.0.1 current, connected, answers in 3.1 ms, its publisher does not · m2.example = 10.0.0.2 connected: unknown (it hangs), does not answer (no answer within 3 s), nor does its publisher
         web2: 10.0.0.1 current, answers in 3.1 ms · m2.example = 10.0.0.2 does not answer (no answer within 3 s)
     """)  # noqa: E501  # fmt: skip
     unknown = {"answers": None, "milliseconds": None, "note": "its name does not resolve"}
