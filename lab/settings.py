@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.network import Ports
+from saltext_ha.common import version
 
 # Log our own lines from debug on, Salt's from info on.
 LOGGING: dict[str, Any] = {
@@ -100,6 +101,10 @@ def minion_settings(
         **LOGGING,
         **CHEAP,
     }
+    if kind == "hot" and len(masters) > 1 and version.salt_release()[0] == 3007:
+        # Where this is on, a minion that has met a master again checks it without a pause from
+        # then on, though the check is switched off: it answers nobody in time any more.
+        settings["zmq_monitor"] = False
     if kind == "failover":
         # With failover Salt forces retry_dns to 0, and logs it as CRITICAL if it was not.
         settings.update(master_type="failover", master_alive_interval=5, retry_dns=0)
