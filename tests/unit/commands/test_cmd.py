@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -98,6 +99,10 @@ def test_an_error_is_the_callers_and_nothing_more_is_said(
     assert "done" not in capsys.readouterr().err
 
 
+def cmd_lines(found: Mapping[str, Any]) -> list[str]:
+    return _minions.cmd(found, Screen(), lambda minion, value, code: [f"{minion}: {value}"])
+
+
 @pytest.mark.parametrize("progress", [False, True])
 def test_what_came_of_earlier_batches_outlives_an_error(progress: bool) -> None:
     batches: list[list[str]] = []
@@ -118,7 +123,7 @@ def test_what_came_of_earlier_batches_outlives_an_error(progress: bool) -> None:
     assert (found["returned"], found["jobs"]) == ({"a": True, "b": True}, [{"m1": "1"}])
     assert found["unknown"] == {"this master": "the ha engine of this master does not answer"}
     assert (found["unsure"], found["not_begun"], found["retcode"]) == (["c", "d"], ["e", "f"], 2)
-    shown = "\n".join(_minions.cmd(found, Screen()))
+    shown = "\n".join(cmd_lines(found))
     assert "this master could not be asked: the ha engine of this master does not" in shown
     assert "c: may have run it" in shown
     assert "2 minions of later batches were not begun: e, f" in shown
@@ -141,7 +146,7 @@ def test_what_runs_when_the_engine_ends_is_unknown(monkeypatch: pytest.MonkeyPat
     assert (found["unsure"], found["missing"], found["running"]) == (["a", "b"], {}, {})
     assert found["unknown"] == {"this master": "the ha engine of this master does not answer"}
     assert found["retcode"] == 2
-    shown = "\n".join(_minions.cmd(found, Screen()))
+    shown = "\n".join(cmd_lines(found))
     assert "a: may have run it: what came of it is not known" in shown
     assert "did not return" not in shown
 
@@ -219,5 +224,5 @@ def test_who_is_meant_and_not_reached_makes_no_success() -> None:
 def test_a_job_that_matched_nobody_was_not_published() -> None:
     found = answered("nosuch*", "glob", [])
     assert (found["jobs"], found["retcode"]) == ({}, 1)
-    shown = _minions.cmd({**found, "jobs": [{}], "targets": [found["targets"]]}, Screen())
+    shown = cmd_lines({**found, "jobs": [{}], "targets": [found["targets"]]})
     assert shown == ["no minion matched"]
