@@ -344,6 +344,8 @@ drop_in() {
         else
             printf 'master_failback: false\n'
         fi
+    elif [ "$transport" = zeromq ]; then
+        printf 'zmq_monitor: false\n'
     fi
     printf 'tcp_keepalive: true\n'
     if [ "$watchdog" = yes ]; then

@@ -222,6 +222,9 @@ def options(wish: Wanted) -> dict[str, Any]:
         made["master_failback"] = wish.failback and not wish.watchdog
         if made["master_failback"]:
             made["master_failback_interval"] = wish.alive
+    elif wish.transport == ZEROMQ:
+        # With it, Salt 3007 checks a master that came back every second from then on (HA219).
+        made["zmq_monitor"] = False
     # Only these notice a connection whose packets are lost silently.
     idle, again = (5, 3) if wish.watchdog else (20, 5)
     made |= {"tcp_keepalive": True, "tcp_keepalive_idle": idle}

@@ -19,7 +19,7 @@ GROUPS = [case for case in CASES if "group" in case]
 
 BASES: dict[str, dict[str, Any]] = {
     "single": {"master": "10.0.0.1"},
-    "hot": {"master": ["10.0.0.1", "10.0.0.2"]},
+    "hot": {"master": ["10.0.0.1", "10.0.0.2"], "zmq_monitor": False},
     "failover": {
         "master": ["10.0.0.1", "10.0.0.2"],
         "master_type": "failover",

@@ -24,6 +24,7 @@ FINGER = ":".join(["aa"] * 32)
 # Of all others, every supported release of Salt has the trap.
 RELEASES = {
     "HA601": {3008},
+    "HA219": {3007},
     "HA602": {3007, 3008},
     "HA603": {3008},
     "HA604": {3008},

@@ -389,3 +389,30 @@ def safemode(facts: HostFacts) -> Hits:
 def unwatched(facts: HostFacts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and not facts.watched:
         yield Hit("master_type", "failover")
+
+
+@BOOK.rule(
+    "HA219",
+    WARNING,
+    "several masters at once on Salt 3007, with zmq_monitor",
+    why="When a master comes back, Salt checks the connection to it every second from then on, "
+    "though master_alive_interval is 0: each check is a process, and the minion answers late or "
+    "not at all.",
+    fix="set zmq_monitor: False; zeromq connects again by itself",
+    sources=(
+        CitedLine(
+            "salt/minion.py",
+            4147,
+            "Minion.handle_event",
+            '"seconds": self.opts["master_alive_interval"],',
+            release="3007.16",
+        ),
+    ),
+    since=3007,
+    before=3008,
+)
+def checks_without_pause(facts: HostFacts) -> Hits:
+    if facts.moving or len(facts.masters) < 2 or facts.get("transport", "zeromq") != "zeromq":
+        return
+    if facts.get("zmq_monitor", True) and facts.number("master_alive_interval") <= 0:
+        yield Hit("zmq_monitor", "is on", beside="master")
