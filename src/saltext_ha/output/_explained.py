@@ -35,6 +35,7 @@ HEADINGS = (
     "`new minions are known here only, and wait`",
     "`minions answered more than`",
     "`its signature is gone`",
+    "`an older copy of the key store is being put in its place`",
     "`its key store is that of m2, too`",
     "`refused here`",
     "`masters differ` in `ha.status`",
