@@ -477,7 +477,8 @@ def test_the_documentation_has_such_configurations() -> None:
 
 def test_one_master_by_name_and_by_address(tmp_path: Path) -> None:
     """As the name service of this host has it."""
-    facts = facts_of_text("master: [127.0.0.1, localhost]\nretry_dns: 30\n", MINION, tmp_path)
+    text = "master: [127.0.0.1, localhost]\nretry_dns: 30\nzmq_monitor: False\n"
+    facts = facts_of_text(text, MINION, tmp_path)
     assert {f["code"] for f in check.inspect("x", facts)} == {"HA105", "HA109"}
 
 

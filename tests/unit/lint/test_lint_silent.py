@@ -114,7 +114,7 @@ def test_a_rule_is_silent_where_its_reason_is_not_there(
 
 
 def test_two_masters_at_one_address_that_really_publish_on_two_ports(tmp_path: Path) -> None:
-    masters = "master: [10.0.0.1, '10.0.0.1:4508']\n"
+    masters = "master: [10.0.0.1, '10.0.0.1:4508']\nzmq_monitor: False\n"
     told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
 
     def codes(text: str, name: str, told: dict[tuple[str, int], int]) -> list[str]:
@@ -130,7 +130,8 @@ def test_two_masters_at_one_address_that_really_publish_on_two_ports(tmp_path: P
 
 
 def test_two_names_of_one_address_are_two_masters_for_salt(tmp_path: Path) -> None:
-    facts = facts_of_text("master: [m1.example, 'm2.example:4508']\n", MINION, tmp_path)
+    text = "master: [m1.example, 'm2.example:4508']\nzmq_monitor: False\n"
+    facts = facts_of_text(text, MINION, tmp_path)
     told = {("10.0.0.1", 4506): 4505, ("10.0.0.1", 4508): 4507}
     here = dict.fromkeys(("m1.example", "m2.example"), frozenset({"10.0.0.1"}))
     found = check.inspect("x", dataclasses.replace(facts, told=told, addresses=here))
