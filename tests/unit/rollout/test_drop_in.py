@@ -71,6 +71,14 @@ def test_lint_has_nothing_against_any_of_them(kind: str, failback: bool, watchdo
         assert config(*signing, **wish)["findings"] == []
 
 
+def test_a_minion_of_several_masters_checks_none_all_the_time() -> None:
+    """Salt 3007 would (HA219); with the other kinds the option is left to Salt."""
+    assert loaded(config(M1, M2, type=drop_in.HOT))["zmq_monitor"] is False
+    assert "zmq_monitor" not in loaded(config(M1, M2, type=drop_in.FAILOVER))
+    far = [replace(each, transport="tcp") for each in (M1, M2)]
+    assert "zmq_monitor" not in loaded(config(*far, type=drop_in.HOT))
+
+
 def test_the_file_says_what_masters_are_called() -> None:
     called = [replace(M1, name="1"), replace(M2, name="on")]
     assert loaded(config(*called))["ha_masters"] == {"1": "10.0.0.1", "on": "10.0.0.2"}
