@@ -29,8 +29,9 @@ from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 log = logging.getLogger(__name__)
 
 MAX_ANNOUNCED = 1000
-# For how many seconds an older copy of the store is waited for, if it never comes to rest.
-LONGEST_COPY = 30.0
+# For how many seconds an older copy of the store is waited for, where keys are accepted all the time;
+# to copy 100 000 keys over a network takes minutes.
+LONGEST_COPY = 600.0
 
 GONE = (
     "this is not the key store that was here before (its signature is gone): wiped, or not "
