@@ -29,8 +29,8 @@ from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 log = logging.getLogger(__name__)
 
 MAX_ANNOUNCED = 1000
-# For how many seconds an older copy of the store is waited for, where keys are accepted all the time;
-# to copy 100 000 keys over a network takes minutes.
+# For how many seconds an older copy of the store is waited for, where keys are accepted all the
+# time; to copy 100 000 keys over a network takes minutes.
 LONGEST_COPY = 600.0
 
 GONE = (
