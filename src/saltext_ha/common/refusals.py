@@ -19,6 +19,9 @@ LOG_INTERVAL = 60.0
 LOG_LINES = 20
 # Seconds without another one after which a refusal is over.
 OVER = 900.0
+# Seconds after a change of the pins in which calls begun before it are still refused: with a former
+# certificate, or judged by the pins of before.
+UNDERWAY = 30.0
 TOLD = 20
 # These come from ordinary work: a master checks whether another one is up, joins, renews its
 # certificate, or was stopped for a while. They are neither attacks nor refusals.
@@ -30,14 +33,14 @@ ORDINARY = (HUNG_UP, LATE, IDLE, RENEWED)
 class Refuse(Protocol):
     """:meth:`Refusals.add`."""
 
-    def __call__(self, reason: str, host: str, judged: float | None = None) -> None: ...
+    def __call__(self, reason: str, host: str) -> None: ...
 
 
 @dataclass
 class Refusal:
     """
-    Refusals of one caller for one reason; *first* and *last* are Unix seconds. *met* and *judged*
-    (``time.monotonic``): when the last one was counted, and by the trust of which moment.
+    Refusals of one caller for one reason; *first* and *last* are Unix seconds, *met* is *last* by
+    ``time.monotonic``.
     """
 
     reason: str
@@ -45,7 +48,6 @@ class Refusal:
     first: float
     last: float
     met: float
-    judged: float
     times: int = 1
 
     def data(self) -> dict[str, Any]:
@@ -81,40 +83,38 @@ class Refusals:
 
     def admitted(self, host: str) -> None:
         """
-        Note that a peer from *host* was accepted: its refusals by the trust from before a peer was
-        pinned or renewed are over.
+        Note that a peer from *host* was accepted: its refusals from before a peer was pinned or
+        renewed, and shortly after, are over.
         """
         if not self._lately:
             return
-        pinned = self._pinned()
+        over = self._pinned() + UNDERWAY
         for key, each in list(self._lately.items()):
-            if each.host == host and each.judged < pinned:
+            if each.host == host and each.met < over:
                 del self._lately[key]
 
-    def _note(self, reason: str, host: str, now: float, judged: float) -> None:
+    def _note(self, reason: str, host: str, now: float) -> None:
         if reason in ORDINARY:
             return
         at, key = time.time(), (reason, host)
         known = self._lately.pop(key, None)
         if known is None or now - known.met > OVER:
-            known = Refusal(reason, host, at, at, now, judged, times=0)
+            known = Refusal(reason, host, at, at, now, times=0)
         known.times += 1
-        known.last, known.met, known.judged = at, now, max(known.judged, judged)
+        known.last, known.met = at, now
         self._lately[key] = known
         while len(self._lately) > TOLD:
             del self._lately[next(iter(self._lately))]
 
-    def add(self, reason: str, host: str, judged: float | None = None) -> None:
+    def add(self, reason: str, host: str) -> None:
         """
         Count one refusal.
 
         :param reason: one of a fixed set. :param host: the caller's address.
-        :param judged: by the trust of which moment (``time.monotonic``); None: of now. A handshake
-            takes a while, and its caller may have become a peer meanwhile.
         """
         count = self.counts[reason] = self.counts.get(reason, 0) + 1
         now = time.monotonic()
-        self._note(reason, host, now, now if judged is None else judged)
+        self._note(reason, host, now)
         when, counted = self._logged.get(reason, (-LOG_INTERVAL, 0))
         if now - when >= LOG_INTERVAL:
             self._logged[reason] = (now, count)

@@ -18,7 +18,6 @@ import contextlib
 import errno
 import socket
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -176,8 +175,6 @@ class Connection(asyncio.Protocol):
         self.requests: asyncio.Protocol | None = None
         self.fingerprint: str | None = None
         self.host = "?"
-        self._judged: float | None = None
-        """By the trust of which moment the handshake is decided."""
         self.spared = False
         """
         Whether, if there are too many connections, others are dropped first; set by the server.
@@ -264,14 +261,13 @@ class Connection(asyncio.Protocol):
                 raise ConnectionResetError
         except (OSError, ValueError, TrustError) as exc:
             if not self._over:
-                self._acceptor.refuse(_handshake_failure(exc), self.host, self._judged)
+                self._acceptor.refuse(_handshake_failure(exc), self.host)
                 self.drop()
             drop_tracebacks(exc)  # asyncio keeps it
 
     async def _handshake(self, sock: socket.socket) -> None:
         try:
             context = self._acceptor.context()
-            self._judged = time.monotonic()  # not before: making a context may find new pins
         except BaseException:
             sock.close()
             raise

@@ -82,7 +82,7 @@ class ControlServer:
         """
         await self._http.stop(grace)
 
-    def _refuse(self, reason: str, host: str, judged: float | None = None) -> None:
+    def _refuse(self, reason: str, host: str) -> None:
         self._refusals.add(reason, "the control socket")
 
     async def _respond(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from saltext_ha.common import refusals
 from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,
@@ -144,8 +145,11 @@ async def test_who_is_pinned_while_its_handshake_fails_is_told_of_no_more(
 
 
 @in_a_loop
-async def test_who_is_refused_by_the_present_trust_stays_told_of(m1: Master, m2: Master) -> None:
+async def test_who_is_refused_by_the_present_trust_stays_told_of(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Though its own handshake was the first to notice that it was removed."""
+    monkeypatch.setattr(refusals, "UNDERWAY", 0)
     befriend(m1, m2)
     async with m1.running({"echo": echo}) as listener:
         assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
