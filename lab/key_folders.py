@@ -55,9 +55,12 @@ def accept(pki_dir: Path, minion_ids: Iterable[str]) -> None:
 
 
 def count(pki_dir: Path, folder: str = ACCEPTED) -> int:
-    """How many keys *folder* holds."""
-    with os.scandir(pki_dir / folder) as entries:
-        return sum(not entry.name.startswith(".") for entry in entries)
+    """How many keys *folder* holds; none if it is not there yet."""
+    try:
+        with os.scandir(pki_dir / folder) as entries:
+            return sum(not entry.name.startswith(".") for entry in entries)
+    except FileNotFoundError:
+        return 0
 
 
 def are_there(pki_dir: Path, folder: str = ACCEPTED) -> bool:
