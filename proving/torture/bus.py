@@ -16,7 +16,8 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,6 @@ TAG = "torture/"
 OF_SALT = "salt/"
 KEY = "the key of this master"
 
-Event = tuple[str, Mapping[str, Any]]
-
 
 class Bus:
     """The bus of the master with *opts*."""
@@ -44,14 +43,15 @@ class Bus:
         self._name = Path(opts["root_dir"]).name
         self._lock = threading.RLock()
         self._reacts = True
-        self._listening: list[queue.SimpleQueue[Event]] = []
+        self._listening: list[tuple[reactor.Reactor, queue.SimpleQueue[Callable[[], None]]]] = []
+        """Those who listen, and what is to be done in the thread of each."""
         (Path(opts["cachedir"]) / ".root_key").write_text(KEY, encoding="utf-8")
 
     def publish(self, tag: str, data: Mapping[str, Any]) -> None:
         """Pass on the next event; return when the reactor has reacted."""
         with self._lock:
-            for listener in self._listening:
-                listener.put((tag, data))
+            for follower, work in self._listening:
+                work.put(partial(follower.take, tag, data))
             self._react(tag, data)
 
     def _react(self, tag: str, data: Mapping[str, Any]) -> None:
@@ -67,7 +67,10 @@ class Bus:
             self._judge.send(json.dumps(reaction).encode())  # waits while the judge has no room
 
     def receive(self, events: EventBus, stop: threading.Event) -> None:
-        """Like :meth:`.EventBus.listen`."""
+        """
+        Like :meth:`.EventBus.listen`; answers each event when the engine that runs now has heard
+        it, so that the judge knows that nothing is on its way.
+        """
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
@@ -75,18 +78,31 @@ class Bus:
             bus.settimeout(1.0)
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError, socket.timeout):
-                    event = json.loads(bus.recv(65536))
+                    said, sender = bus.recvfrom(65536)
+                    event = json.loads(said)
                     self.publish(event["tag"], event["data"])
                     if event["tag"].startswith(OF_SALT):
                         events.tell(event["tag"], event["data"])
+                    self._answer(bus, sender)
+
+    def _answer(self, bus: socket.socket, sender: Any) -> None:
+        def answer() -> None:
+            with contextlib.suppress(OSError):  # it waits no more
+                bus.sendto(b"heard", sender)
+
+        with self._lock:
+            if self._listening:
+                self._listening[-1][1].put(answer)
+            else:
+                answer()
 
     def follow(self, follower: reactor.Reactor) -> None:
         """Like :meth:`.Reactor._listen`: hear what the reactor of this master hears."""
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         with self._lock:
-            self._listening.append(events)
+            self._listening.append((follower, work))
         while True:
-            follower.take(*events.get())
+            work.get()()
 
 
 class Announcer:

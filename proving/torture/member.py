@@ -26,6 +26,8 @@ from proving.torture.operators import Operator, make_folders
 from saltext_ha.transport import control_client
 
 STARTING = 120.0
+HEARING = 10.0
+"""Most seconds for an engine that runs to hear an event."""
 
 
 @dataclass
@@ -132,21 +134,26 @@ class Member:
             self.place.config.control_socket, command, payload, timeout=30.0
         )
 
-    def tell(self, events: Sequence[Mapping[str, Any]]) -> bool:
+    def tell(self, events: Sequence[Mapping[str, Any]], *, patient: bool = False) -> bool:
         """
         Fire events on the master's bus; like Salt's, it does not care who listens.
 
+        :param patient: wait until the engine has heard them.
         :return: whether all of them are on it.
         """
-        path, there = str(Path(self.place.opts["sock_dir"]) / SOCKET), True
+        path, sent = str(Path(self.place.opts["sock_dir"]) / SOCKET), 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bus:
-            bus.setblocking(False)
+            bus.bind("")  # an address of its own, for the answers
+            bus.settimeout(0)
             for event in events:
-                try:
+                with contextlib.suppress(OSError):
                     bus.sendto(json.dumps(event).encode(), path)
-                except OSError:
-                    there = False
-        return there
+                    sent += 1
+            bus.settimeout(HEARING)
+            with contextlib.suppress(OSError):  # it is being killed, or its threads hang
+                for _ in range(sent if patient else 0):
+                    bus.recv(100)
+        return sent == len(events)
 
     def announced(self) -> list[dict[str, Any]]:
         """The events that its engine fired."""

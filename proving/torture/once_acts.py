@@ -62,7 +62,7 @@ class OnceActs:
         event = {"tag": f"{TAG}{self._numbers}", "data": data}
         now = time.monotonic()
         there = [member for member in self._there(step["on"]) if member.tell([known])]
-        heard = frozenset(member.name for member in there if member.tell([event]))
+        heard = frozenset(m.name for m in there if m.tell([event], patient=True))
         halves = self.book.halves_of(heard)
         event_of = once_book.Event(self._numbers, heard, now, halves, self.book.since)
         self.book.events.append(event_of)
@@ -166,7 +166,7 @@ class OnceActs:
     def check(self) -> list[str]:
         """What is wrong, once :meth:`look` has returned: nothing waits any more."""
         self._hear_of_changes()
-        reactions = self._world.reactions.all
+        reactions = self._world.reactions.all()
         counts = self._world.counts
         counts["reactions to events"] += len(reactions)
         counts["runs by ha.once"] += sum(len(ran) for ran in self.book.ran.values())
