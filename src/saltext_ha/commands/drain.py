@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from saltext_ha.commands.arguments import shown, timeout_of, whole_of
+from saltext_ha.commands.arguments import no_master, timeout_of, whole_of
 from saltext_ha.commands.minions import Bound
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, reason_of
@@ -146,8 +146,7 @@ class Drain:
     def _source(self, name: Any) -> str:
         masters = self._jobs.masters
         if not isinstance(name, str) or name not in masters:
-            there = ", ".join(masters)
-            raise HaError(f"no master {shown(name)} in the group; there are: {there}")
+            raise no_master([name], masters)
         return name
 
     async def _leaving(
