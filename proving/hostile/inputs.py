@@ -33,6 +33,7 @@ WEIGHTS = {
     "peers": 0.2,
     "release": 0.2,
     "refill": 0.2,
+    "may_drain": 0.01,
     "drain": 0.01,
     "rebalance": 0.01,
     "reachability": 0.01,

@@ -281,6 +281,7 @@ def commands() -> dict[str, Sample]:
         "unlock": lock,
         "jobs": lambda rng: {"search": "test.*", "limit": 5},
         "lookup_jid": lambda rng: {"jid": f"{rng.randrange(10**20):020}"},
+        "may_drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1},
         "drain": lambda rng: {"name": "honest", "batch": 5, "timeout": 0.1, "test": True},
         "rebalance": lambda rng: {"batch": 5, "timeout": 0.1, "test": True},
     }

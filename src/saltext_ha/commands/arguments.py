@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord
@@ -75,6 +75,19 @@ def span(text: Any) -> float:
 def author(payload: Mapping[str, Any], command: str) -> str:
     """Who made a decision, and by which command: the text that history keeps."""
     return f"{name(payload.get('by')) or OPERATOR}{VIA}{command}"
+
+
+def no_master(names: Iterable[object], masters: Collection[str]) -> HaError:
+    """
+    The error that *names* are no masters of the group.
+
+    :param masters: all of them, as :attr:`.Group.masters`.
+    """
+    strange = ", ".join(sorted(map(shown, names)))
+    return HaError(
+        f"there is no master {strange} in this group; its masters: {', '.join(masters)}. Give one "
+        "of these names"
+    )
 
 
 def shown(value: object) -> str:

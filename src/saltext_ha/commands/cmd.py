@@ -165,6 +165,11 @@ def _problem(found: Answers) -> str:
     return f"{found.error}; may have run: job {found.jid}" if found.unsure else found.error
 
 
+def _home(plan: Mapping[str, Part], by: Collection[str]) -> str | None:
+    """The master that a minion which *by* reach is asked by; see :func:`.divide`."""
+    return next((name for name in plan if name in by), None)
+
+
 def answer(
     wanted: CommandSpec,
     plan: Mapping[str, Part],
@@ -188,6 +193,11 @@ def answer(
     if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
         keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
     unreachable = sorted({*unreachable, *keyless}.difference(returned))
+    lost = {n for n, each in found.items() if each.error and each.unsure}
+    unsure = {i for i, by in told["minions"].items() if listed and _home(plan, by) in lost}
+    for part in plan.values():
+        if part.tgt_type == "list" and part.master in lost:
+            unsure |= {*part.tgt}.difference(told.get("absent", ()), unreachable)
     # Salt publishes nothing for a target without minions.
     jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
     troubled = failed or missing or (not test and (unreachable or not returned))
@@ -201,6 +211,7 @@ def answer(
         "failed": failed,
         "missing": missing,
         "running": running,
+        "unsure": sorted(unsure),
         "unreachable": unreachable,
         "unknown": unknown,
         "retcode": 2 if unknown else 1 if troubled else 0,

@@ -11,7 +11,7 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say
 from saltext_ha.commands.runner_arguments import switch
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import EngineBrokeOff, HaError
 
 Target = tuple[str | list[str], str]
 """``tgt`` and ``tgt_type``."""
@@ -26,6 +26,7 @@ AGAIN = 5.0
 """Least seconds between two questions whether minions still run it: each is a job of its own."""
 BESIDE = 60.0
 """Seconds beside the timeout to find the minions, publish, and ask which still run the job."""
+MAY_HAVE_RUN = "the job may have run: salt-run ha.jobs shows it once the engine runs again"
 THIS = "this master"
 """The key in ``unknown`` when the engine of this master no longer answers."""
 
@@ -105,6 +106,8 @@ def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress
             whole = _together(whole, _waited_on(ask, now, timeout, front))
         except HaError as exc:
             if not whole:
+                if isinstance(exc, EngineBrokeOff) and not test:
+                    raise EngineBrokeOff(f"{exc}. {MAY_HAVE_RUN}") from None
                 raise
             # Minions of earlier batches have done their work: keep their returns.
             later = [each for ids, _ in targets[number:] for each in ids]
@@ -112,8 +115,10 @@ def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress
             unsure = [*whole["unsure"], *part]
             return {**whole, "unsure": unsure, "not_begun": later, "retcode": UNKNOWN}
         counts = (f"{len(whole[each])} {each}" for each in ("returned", "failed", "missing"))
-        done = f"{name} done, in all" if batch else "done"
-        say(f"{done}: {', '.join(counts)}")
+        # What came of a part is not known where its master was restarted, or cannot be asked.
+        over = "ended" if whole["unknown"] else "done"
+        unknown = f"; unknown: {', '.join(sorted(whole['unknown']))}" if whole["unknown"] else ""
+        say(f"{f'{name} {over}, in all' if batch else over}: {', '.join(counts)}{unknown}")
     return whole
 
 

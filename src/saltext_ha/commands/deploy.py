@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from saltext_ha.commands.arguments import no_master
 from saltext_ha.commands.background import Background, Job
 from saltext_ha.commands.deploy_masters import Masters
 from saltext_ha.commands.deploy_plan import Planned, entry_row, plan_row
@@ -75,6 +76,7 @@ class Deploy:
     # -- the commands
 
     async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
+        self._left_out(payload.get("without"))  # refused before anything is read
         planned = []
         await self._registers.compare()
         known = dict(self._registers)  # what comes while the source is read must not be lost
@@ -98,6 +100,7 @@ class Deploy:
         return await lane(read, where=either(folder))
 
     async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
+        self._left_out(payload.get("without"))
         wanted = payload.get("to")
         planned = []
         await self._registers.compare()
@@ -310,10 +313,11 @@ class Deploy:
     def _left_out(self, without: Any) -> set[str]:
         names = without if isinstance(without, list) else str(without or "").split(",")
         left_out = {str(name).strip() for name in names} - {""}
-        peers = self._group.others
-        if strangers := sorted(left_out.difference(peers)):
-            there = ", ".join(peers) or "none"
-            raise HaError(f"without: there is no peer {', '.join(strangers)}; peers: {there}")
+        own, masters = self._group.name, self._group.masters
+        if strangers := left_out.difference(masters):
+            raise no_master(strangers, masters)
+        if own in left_out:
+            raise HaError(f"without={own}: that is this master; run it on another one")
         return left_out
 
 

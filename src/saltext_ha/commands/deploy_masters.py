@@ -100,7 +100,7 @@ class Masters:
         line = self._group.lines.get(peer)
         name, begin = each.tree.name, True
         if line is None:
-            raise HaError(f"{peer}: is no peer any more")
+            raise HaError(f"{peer}: {self._group.why_unasked(peer)}")
         while True:
             payload = {"tree": name, "version": each.version, "begin": begin}
             try:
@@ -137,7 +137,7 @@ class Masters:
         async def tell(peer: str) -> str:
             line = self._group.lines.get(peer)
             if line is None:
-                return "is no peer any more"
+                return self._group.why_unasked(peer)
             try:
                 answer = await line.call("tree_switch", payload, SLOW)
             except HaError as exc:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from saltext_ha.commands.arguments import shown, timeout_of, whole_of
+from saltext_ha.commands.arguments import no_master, timeout_of, whole_of
 from saltext_ha.commands.minions import Bound
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, reason_of
@@ -66,7 +66,7 @@ class Drain:
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
-        return {"drain": self.drain, "rebalance": self.rebalance}
+        return {"may_drain": self.may_drain, "drain": self.drain, "rebalance": self.rebalance}
 
     def for_peers(self) -> dict[str, Handler]:
         async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -113,15 +113,19 @@ class Drain:
         healths[self._group.name] = self._health.told()
         return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
 
+    async def may_drain(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what :meth:`drain` would refuse at once; the runner asks before it says a word."""
+        source, *_ = self._wish(payload)
+        self._alone()
+        self._ready_without(source, await self._healths(), payload)
+        return {}
+
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
-        source = self._source(payload.get("name"))
-        batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
+        source, batch, seconds = self._wish(payload)
         test = bool(payload.get("test"))
         async with self._alone():
             healths = await self._healths()
-            last = _last_ready(source, healths)
-            if last and not (test or payload.get("force")):
-                raise HaError(f"{last}. Bring another one back, or insist: force=True")
+            last = self._ready_without(source, healths, payload)
             answers = await self._where()
             if answers[source].error:
                 raise HaError(
@@ -143,12 +147,30 @@ class Drain:
             answer["retcode"] = answer["retcode"] or 1
         return answer
 
-    def _source(self, name: Any) -> str:
-        masters = self._jobs.masters
+    def _wish(self, payload: Mapping[str, Any]) -> tuple[str, int, float]:
+        """The master to be drained, the size of a batch, and the seconds that it may take."""
+        name, masters = payload.get("name"), self._jobs.masters
         if not isinstance(name, str) or name not in masters:
-            there = ", ".join(masters)
-            raise HaError(f"no master {shown(name)} in the group; there are: {there}")
-        return name
+            raise no_master([name], masters)
+        return (
+            name,
+            whole_of(payload, "batch", BATCH, LARGEST),
+            timeout_of(payload, ARRIVING),
+        )
+
+    def _ready_without(
+        self, source: str, healths: Mapping[str, Mapping[str, Any]], payload: Mapping[str, Any]
+    ) -> str:
+        """
+        That no master but *source* is ready; empty when another one is.
+
+        :raises HaError: the caller does not insist on draining the last one.
+        """
+        ready = {name for name, each in healths.items() if each.get("ready") is True}
+        last = "" if ready - {source} else LAST.format(source)
+        if last and not (payload.get("test") or payload.get("force")):
+            raise HaError(f"{last}. Bring another one back, or insist: force=True")
+        return last
 
     async def _leaving(
         self, source: str, answers: Mapping[str, Answers], out: Mapping[str, str]
@@ -364,12 +386,6 @@ def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
         for name, each in sorted(answers.items(), reverse=True)
         for minion_id, (_, value) in each.returned.items()
     }
-
-
-def _last_ready(source: str, healths: Mapping[str, Mapping[str, Any]]) -> str:
-    """That no master but *source* is ready; empty when another one is."""
-    ready = {name for name, each in healths.items() if each.get("ready") is True}
-    return "" if ready - {source} else LAST.format(source)
 
 
 def _out(

@@ -45,10 +45,11 @@ def engine(
     wait = SOON + 4 * settings.peer_timeout + more + (3 * work if sensible else 0)
     try:
         return control_client.request(settings.control_socket, command, payload, wait, progress)
-    except EngineUnavailable:
+    except EngineUnavailable as exc:
         why = state_owner.conflict(settings) or state_owner.restart_due(settings)
         if why:
-            raise EngineUnavailable(f"the ha engine of this master is not running: {why}") from None
+            kind = type(exc)
+            raise kind(f"the ha engine of this master is not running: {why}") from None
         raise
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.commands.arguments import no_master
 from saltext_ha.commands.consistency_check import ConsistencyCheck
 from saltext_ha.commands.endpoints import Endpoints, MinionEndpoint
 from saltext_ha.commands.summary import Summary
@@ -63,7 +64,7 @@ class FailoverSafe:
         names = self._group.masters
         lost, glob = str(payload.get("master") or ""), _glob(payload)
         if lost and lost not in names:
-            raise HaError(f"{lost!r} is no master of this group; it has {', '.join(names)}")
+            raise no_master([lost], names)
         shown, refused = await self._group.shown_everywhere({"glob": glob})
         if glob != "*" and not safety.accepted(shown):
             raise HaError(f"minions={glob!r}: no accepted minion matches")

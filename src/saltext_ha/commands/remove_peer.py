@@ -137,8 +137,7 @@ class RemovePeer:
                 raise HaError(f"{name} cannot be removed: {why}")
             if name == self._group.name:
                 raise HaError(f"{name} is this master: salt-run ha.leave  takes it out")
-            there = ", ".join(sorted(self._group.peers)) or "none"
-            raise HaError(f"there is no peer {name!r}; peers: {there}")
+            raise arguments.no_master([name], self._group.masters)
         span = _span(payload.get("since"))
         if undo and not payload.get("since"):
             raise HaError(

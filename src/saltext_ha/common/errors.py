@@ -26,6 +26,7 @@ The errors of this package, in one tree.
     ├── StillReading            all files could not be read in the time there was
     ├── DiskHangs               work on a disk was given up, as nothing moved there
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
+        └── EngineBrokeOff      it may have got the command, and carry it out
 
 The errors of the salt-api pool are a tree of their own (``api/errors.py``): it works without Salt.
 """
@@ -139,7 +140,16 @@ class PeerUnreachable(PeerError):
 
 
 class PeerMistrust(PeerUnreachable):
-    """One of the two does not know the other's certificate: renewed, removed, or a stranger's."""
+    """
+    One of the two does not know the other's certificate: renewed, removed, or a stranger's.
+
+    :ivar taken: whether the peer may have taken the call all the same: it hung up, as a peer does
+        that ends while it works.
+    """
+
+    def __init__(self, message: str, taken: bool = False) -> None:
+        super().__init__(message)
+        self.taken = taken
 
 
 class NobodyListens(PeerUnreachable):
@@ -180,3 +190,7 @@ class DiskHangs(HaError):
 
 class EngineUnavailable(HaError):
     """The ha engine of this master does not answer on its control socket."""
+
+
+class EngineBrokeOff(EngineUnavailable):
+    """The engine may have got the command, and carried it out; no answer came."""

@@ -127,7 +127,7 @@ class Comparing(NamedTuple):
 def make(parts: Parts) -> Answering:
     """Make the parts that answer for the engine of *parts*; in the event loop."""
     opts, config, core, group = parts.opts, parts.config, parts.core, parts.group
-    own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands)
+    own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands, parts.ending.check)
     caches = opts.get("minion_data_cache", True)
     arrivals = _arrivals(opts, own_jobs, parts.bus, parts.noted) if caches else None
     mines = _mines(opts, own_jobs, arrivals, parts.links.lines, parts.bus, parts.noted)

@@ -183,7 +183,7 @@ class Jobs:
             wait = timeout + PUBLISHING + 5 + afterwards(spec)
             return read_answers(await line.call("job_run", payload, wait))
         except PeerUnreachable as exc:
-            return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust))
+            return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust) or exc.taken)
         except PeerRefused as exc:
             # Only when it refuses: it may have been upgraded since its hello.
             older = spec.what == CMD and line and line.info.get("commands") is not True

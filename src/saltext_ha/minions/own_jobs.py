@@ -70,6 +70,7 @@ class OwnJobs:
 
     :param name: this master's. :param opts: its configuration.
     :param returns: collects the returns from its bus.
+    :param check_ending: raises HaError if the engine stops: it hears no returns any more.
     :ivar takes_commands: whether this master takes commands from other masters.
     :ivar publish: hands a job with an id of our choice to this master, and returns the minions
         that it is for; blocks. :raises HaError: it could not be published.
@@ -77,9 +78,15 @@ class OwnJobs:
     """
 
     def __init__(
-        self, name: str, opts: Mapping[str, Any], returns: Returns, takes_commands: bool
+        self,
+        name: str,
+        opts: Mapping[str, Any],
+        returns: Returns,
+        takes_commands: bool,
+        check_ending: Callable[[], None] = lambda: None,
     ) -> None:
         self._name, self._opts, self._returns = name, opts, returns
+        self._check_ending = check_ending
         self.takes_commands = takes_commands
         self.publish: Publish = publish_here
         self.connections: Callable[[], int | None] = functools.partial(audience, opts)
@@ -183,6 +190,10 @@ class OwnJobs:
             known = {i: one for i, one in self._commands.items() if returns.targeted(i) is not None}
             self._commands = {**known, jid: job}
             running = await self._still_running(jid, job.targeted)
+        try:
+            self._check_heard(jid, job)
+        except HaError as exc:
+            return {"error": f"{self._name}: {exc}", "unsure": True}
         self._note_sharing(jid, job, len(running))
         # Before they are forgotten: who was not waited for may have returned meanwhile.
         asyncio.get_running_loop().call_later(AFTERWARDS / 2, self._note_sharing, jid, job)
@@ -209,7 +220,13 @@ class OwnJobs:
         finally:
             self._waiting_on -= 1
             self._over([jid])
+        self._check_heard(jid, job)
         return self._came_of(CMD, jid, job, running)
+
+    def _check_heard(self, jid: str, job: Published) -> None:
+        """:raises HaError: whoever has not returned *job* may have, as the engine stops."""
+        if job.targeted - self._returns.of(jid).keys():
+            self._check_ending()
 
     def _note_sharing(self, jid: str, job: Published, running: int = 0) -> None:
         """Note whether minions share connections; *running* have not returned *job* yet."""

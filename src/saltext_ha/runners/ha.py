@@ -806,11 +806,12 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     key), ``jobs`` (a list of master → job id), ``targets`` (a list of master → target), ``unknown``
     (masters that could not be asked, and why; with the job id if the job may have run), ``unsure``
     (ids that may have run it, but the master that published it for them could not be asked any
-    more while they were waited for). If the engine of this master stops answering after the first
-    batch, ``unknown`` says why for ``this master``, earlier returns are kept, the ids of the batch
-    under way are ``unsure``, and ``not_begun`` are those of later batches, which have not run it.
-    Exit code 2 if a master could not be asked, 1 if a minion failed, did not return, is not
-    reached, or none matched, else 0.
+    more while they were waited for; as far as it is known which minions listen to that one). If the
+    engine of this master stops answering during the first batch, the error says that the job may
+    have run; after it, ``unknown`` says why for ``this master``, earlier returns are kept, the ids
+    of the batch under way are ``unsure``, and ``not_begun`` are those of later batches, which have
+    not run it. Exit code 2 if a master could not be asked, 1 if a minion failed, did not return, is
+    not reached, or none matched, else 0.
 
     CLI Example:
 

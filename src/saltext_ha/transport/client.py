@@ -171,16 +171,22 @@ class Exchange:
             raise MessageTooLarge(
                 f"{self._address} does not take a message of {len(body)} bytes ({method})"
             )
+        taken = False
         try:
             try:
                 status, answer = await self._post(method, body)
             except (aiohttp.ClientConnectionError, ConnectionError) as exc:
                 if not repeat or not _hung_up(exc):
                     raise
+                taken = True
                 status, answer = await self._post(method, body)
         except (aiohttp.ClientError, OSError) as exc:
             drop_tracebacks(exc)  # asyncio keeps it
-            raise _kind(exc)(f"{self._address} {_reason(exc)}") from None
+            said = f"{self._address} {_reason(exc)}"
+            if _is_changed(exc) or _hung_up(exc):
+                raise PeerMistrust(said, taken or _hung_up(exc)) from None
+            kind = NobodyListens if _is_refused(exc) else PeerUnreachable
+            raise kind(said) from None
         try:
             content = wire.unpack(answer)
         except ValueError:
@@ -272,12 +278,6 @@ def _is_refused(exc: Exception) -> bool:
     return isinstance(exc, aiohttp.ClientConnectorError) and isinstance(
         exc.os_error, ConnectionRefusedError
     )
-
-
-def _kind(exc: Exception) -> type[PeerUnreachable]:
-    if _is_changed(exc) or _hung_up(exc):
-        return PeerMistrust
-    return NobodyListens if _is_refused(exc) else PeerUnreachable
 
 
 def _reason(exc: Exception) -> str:

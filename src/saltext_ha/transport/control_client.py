@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 
 # Most answers come within so many seconds; then the engine is asked whether it responds at all.
 FIRST = 2.0
@@ -108,7 +108,8 @@ def request(
         stopped process, only about :data:`FIRST` plus :data:`PATIENCE`.
     :param meanwhile: called every :data:`AGAIN` seconds while the engine works on it.
     :return: the engine's answer, plain data.
-    :raises EngineUnavailable: no engine answers there.
+    :raises EngineUnavailable: no engine answers there. It is :exc:`EngineBrokeOff` if one may have
+        got the command.
     :raises HaError: the engine refused or failed; the message is its reason.
     """
     connection = _UnixConnection(path, timeout)
@@ -124,13 +125,13 @@ def request(
     except PermissionError:
         raise EngineUnavailable(f"{path}: not permitted; run as the user of salt-master") from None
     except _Silent:
-        raise EngineUnavailable(
+        raise EngineBrokeOff(
             f"the ha engine of this master does not respond: nothing came within {PATIENCE:.0f} s; "
             "is its process stopped (state T in ps), or this machine overloaded? See salt-master's "
             "log"
         ) from None
     except (OSError, ValueError, http.client.HTTPException) as exc:
-        raise EngineUnavailable(
+        raise EngineBrokeOff(
             f"the ha engine of this master does not answer ({exc or type(exc).__name__}); "
             "see salt-master's log"
         ) from None

@@ -179,6 +179,8 @@ def test_who_interrupts_it_is_told_what_stays(
     said: list[str] = []
 
     def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "may_drain":
+            return {}
         said.append(capsys.readouterr().err)
         raise end
 
@@ -195,7 +197,38 @@ def test_who_interrupts_it_is_told_what_stays(
 
 def test_an_engine_that_ends_meanwhile_may_have_drained_it() -> None:
     def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "may_drain":
+            return {}
         raise EngineUnavailable("the ha engine of this master does not answer")
 
     with pytest.raises(EngineUnavailable, match="m1 may be drained: salt-run"):
         drain_runner.run(ask, {"name": "m1", "test": False})
+
+
+@in_a_loop
+async def test_who_is_refused_is_told_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Above all not that a master is drained from now on."""
+    async with world(tmp_path, web1=failover("m1")) as there:
+        capsys.readouterr()
+        for wish, why in (
+            ({"master": "m9"}, "there is no master 'm9' in this group; its masters: m1, m2."),
+            ({"master": "m1", "batch": 0}, "batch=0: takes a whole number"),
+            ({"master": "m1", "timeout": "soon"}, "timeout='soon': takes seconds"),
+        ):
+            refused = await run(m1(there), "drain", **wish)  # type: ignore[arg-type]
+            assert (why in refused["error"], refused["retcode"]) == (True, 2), refused
+            assert capsys.readouterr().err == ""
+        does_not_serve(there.engines["m2"])
+        refused = await run(m1(there), "drain", "m1")
+        assert "no other master than m1 is ready" in refused["error"]
+        assert capsys.readouterr().err == ""
+        done = await run(m1(there), "drain", "m1", force=True)
+        assert "m1 is drained, and stays so" in capsys.readouterr().err
+        assert is_drained(there) == {"m1"}, done
+        await there.engines["m1"].stop()
+        gone = await run(m1(there), "drain", "m2")
+        assert "is not running" in gone["error"]
+        assert "may be drained" not in gone["error"]
+        assert capsys.readouterr().err == ""

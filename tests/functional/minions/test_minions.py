@@ -50,6 +50,7 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 SECONDS = 0.5
 LONG = 60.0  # longer than any answer here takes
+NO_MASTER = "there is no master {} in this group; its masters: m1, m2. Give one of these names"
 REFRESHING = (FUNCTIONS[REFRESH], FUNCTIONS[MINE])
 
 
@@ -1421,7 +1422,10 @@ async def test_a_plan_to_rebalance_counts_on_drained_masters(
 async def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     async with world(tmp_path, web1=failover("m1")) as there:
         for function, arguments, said in (
-            ("drain", {"master": "m9"}, "no master 'm9' in the group; there are: m1, m2"),
+            ("drain", {"master": "m9"}, NO_MASTER.format("'m9'")),
+            ("drain", {"master": "m9", "test": True}, NO_MASTER.format("'m9'")),
+            ("failover_safe", {"master": "m9"}, NO_MASTER.format("'m9'")),
+            ("remove_peer", {"name": "m9"}, NO_MASTER.format("'m9'")),
             ("drain", {"master": "m1", "batch": 0}, "whole number from 1"),
             ("rebalance", {"timeout": "soon"}, "timeout='soon'"),
             ("reachability", {"timeout": 0}, "timeout=0"),

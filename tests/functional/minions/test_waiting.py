@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands import cmd_batches
+from saltext_ha.engine.service import Service
 from saltext_ha.minions import own_jobs
 from tests.engines import run
 from tests.functional.minions.test_minions import SECONDS, World, failover, m1, world
@@ -51,7 +52,17 @@ async def leaves(there: World) -> str:
 
 async def stops(there: World) -> str:
     await there.engines["m2"].stop()
-    return "refused the connection"
+    return ""  # it refuses the connection, or has said before that it stops
+
+
+async def restarts(there: World) -> str:
+    """m2 is ended and started anew: it knows nothing of the jobs before."""
+    m2 = there.engines["m2"]
+    await m2.stop()
+    m2.service = Service(m2.place.opts, m2.place.config)
+    await m2.start()
+    m2.made.jobs.here.publish = there._publisher("m2")
+    return ""  # it may have been asked meanwhile, or be asked now
 
 
 async def hangs(there: World) -> str:
@@ -65,7 +76,7 @@ async def hangs(there: World) -> str:
     return "timed out"
 
 
-@pytest.mark.parametrize("ends", [leaves, stops, hangs])
+@pytest.mark.parametrize("ends", [leaves, stops, restarts, hangs])
 @in_a_loop
 async def test_what_a_master_does_not_say_any_more_is_unknown(
     tmp_path: Path,
@@ -94,3 +105,91 @@ async def test_what_a_master_does_not_say_any_more_is_unknown(
         assert why in ran["unknown"]["m2"]
         assert f"job {ran['jobs'][0]['m2']} there is not known" in ran["unknown"]["m2"]
         assert ran["retcode"] == 2
+
+
+def published(there: World, name: str) -> list[str]:
+    """The ids of the jobs that a master was asked to publish."""
+    return [jid for at, fun, jid in there.published if (at, fun) == (name, "test.arg")]
+
+
+@pytest.mark.parametrize("tgt", ["*", ["fo1", "fo2"]])
+@in_a_loop
+async def test_what_a_master_published_that_is_restarted_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tgt: str | list[str]
+) -> None:
+    """Already while it waits for the first time; and it is not published again."""
+    minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True)}
+    async with world(tmp_path, **minions) as there:
+        for name, minion in minions.items():
+            there.start(*minion.hears, name)
+        asked = asyncio.ensure_future(
+            run(m1(there), "cmd", tgt, "test.arg", 1, timeout=60, progress=True)
+        )
+        await until(lambda: published(there, "m2"), "it is under way")
+        await restarts(there)
+        ran = await asked
+        (jid,) = published(there, "m2")
+        assert ran["unknown"].keys() == {"m2"}
+        assert f"; may have run: job {jid}" in ran["unknown"]["m2"]
+        assert (ran["returned"], ran["missing"], ran["running"]) == ({"fo1": [1]}, {}, {})
+        assert (ran["unsure"], ran["unreachable"], ran["retcode"]) == (["fo2"], [], 2)
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last == "ended: 1 returned, 0 failed, 0 missing; unknown: m2"
+
+
+@in_a_loop
+async def test_a_master_that_hangs_up_may_have_run_it(tmp_path: Path) -> None:
+    """It looks as if one of the two did not know the other's certificate."""
+    async with world(tmp_path, fo2=failover("m2")) as there:
+        there.start("m2", "fo2")
+        listener = there.engines["m2"].service.listener
+
+        async def dies(*_: Any) -> dict[str, Any]:
+            for connection in [*listener._http.acceptor.authenticated]:
+                connection.drop()
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+        listener._handlers["job_run"] = dies
+        ran = await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
+        assert "hung up" in ran["unknown"]["m2"]
+        assert "; may have run: job 20" in ran["unknown"]["m2"]
+        assert (ran["unsure"], ran["missing"], ran["retcode"]) == (["fo2"], {}, 2)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@in_a_loop
+async def test_who_returns_to_an_engine_that_stops_is_not_missing(
+    tmp_path: Path, first: bool
+) -> None:
+    """In its last moments it answers, and hears no minion any more."""
+    minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True)}
+    async with world(tmp_path, **minions) as there:
+        for name, minion in minions.items():
+            there.start(*minion.hears, name)
+        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS))
+        await until(lambda: looks(there, "fo2") >= 2 or (first and published(there, "m2")))
+        there.engines["m2"].parts.ending.begin()
+        there.minions["fo2"].busy = False  # nor does it say that it still runs it
+        ran = await asked
+        assert "the engine of this master stops" in ran["unknown"]["m2"]
+        assert (ran["returned"], ran["missing"]) == ({"fo1": [1]}, {})
+        assert (ran["unsure"], ran["retcode"]) == (["fo2"], 2)
+
+
+@in_a_loop
+async def test_a_job_may_have_run_whose_own_master_is_restarted(tmp_path: Path) -> None:
+    async with world(tmp_path, fo1=failover("m1", busy=True)) as there:
+        there.start("m1", "fo1")
+        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=60))
+        await until(lambda: published(there, "m1"), "it is under way")
+        await there.engines["m1"].stop()
+        ran = await asked
+        assert "does not answer" in ran["error"]
+        assert "the job may have run: salt-run ha.jobs shows it" in ran["error"]
+        assert ran["retcode"] == 2
+        # Whoever cannot even be asked has run nothing.
+        ran = await run(m1(there), "cmd", "*", "test.arg", 1)
+        assert "is not running" in ran["error"]
+        assert "may have run" not in ran["error"]
+        assert len(published(there, "m1")) == 1

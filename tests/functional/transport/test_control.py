@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from lab.wait import wait_for
 from saltext_ha.commands import engine_client
-from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 from saltext_ha.transport import control_client
 from saltext_ha.transport import control_server as engine_side
 from saltext_ha.transport.connection import Limits
@@ -171,8 +171,9 @@ def test_without_an_engine_it_says_what_to_look_at(path: Path) -> None:
 def test_a_socket_that_a_killed_engine_left_is_no_engine_and_is_replaced(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(path))
-    with pytest.raises(EngineUnavailable, match="not running"):
+    with pytest.raises(EngineUnavailable, match="not running") as raised:
         control_client.request(path, "echo")
+    assert raised.type is EngineUnavailable, "nobody got it"
     engine = Engine(path)
     assert control_client.request(path, "echo") == {"got": {}}
     engine.stop()
@@ -180,7 +181,7 @@ def test_a_socket_that_a_killed_engine_left_is_no_engine_and_is_replaced(path: P
 
 
 def test_an_engine_that_hangs_is_given_up_on(engine: Engine) -> None:
-    with pytest.raises(EngineUnavailable, match="timed out"):
+    with pytest.raises(EngineBrokeOff, match="timed out"):
         control_client.request(engine.path, "hang", timeout=0.2)
     assert control_client.request(engine.path, "echo") == {"got": {}}
 
@@ -199,7 +200,7 @@ def test_an_engine_that_answers_nonsense_is_unavailable(path: Path, answer: byte
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(EngineUnavailable, match="does not answer"):
+        with pytest.raises(EngineBrokeOff, match="does not answer"):
             control_client.request(path, "echo", timeout=60)
         thread.join(60)
 

@@ -212,8 +212,21 @@ async def test_a_master_whose_file_is_damaged_can_be_left_out(tmp_path: Path) ->
         assert "without=m2 leaves out m2" in refused["error"]
         assert (await deployed(two[0], without="m2"))["left_out"] == ["m2"]
         assert served(two[0]) == STATES
-        strange = await run(two[0], "deploy", without="m1")
-        assert "there is no peer m1; peers: m2" in strange["error"]
+        itself = await run(two[0], "deploy", without="m1")
+        assert "without=m1: that is this master; run it on another one" in itself["error"]
+
+
+@in_a_loop
+async def test_a_strange_master_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    async with met(*two):  # there is no source folder: reading it would fail
+        for function in ("deploy", "rollback"):
+            refused = await run(two[0], function, without="m8,m2,m9")
+            assert refused["retcode"] == 2
+            assert refused["error"] == (
+                "there is no master 'm8', 'm9' in this group; its masters: m1, m2. Give one of "
+                "these names"
+            )
 
 
 @in_a_loop

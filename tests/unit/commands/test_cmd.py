@@ -10,7 +10,7 @@ import pytest
 
 from saltext_ha.api.split import Part
 from saltext_ha.commands import cmd, cmd_batches, engine_client, where
-from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 from saltext_ha.config import mapping
 from saltext_ha.minions import own_jobs, publishing
 from saltext_ha.minions.job_answers import Answers
@@ -154,6 +154,44 @@ def test_what_runs_when_the_engine_ends_is_unknown(monkeypatch: pytest.MonkeyPat
 def test_nothing_is_unsure_where_all_batches_were_answered() -> None:
     found = cmd_batches.run(lambda *_: dict(ANSWER), "*", "test.ping", [], {})
     assert (found["unsure"], found["not_begun"]) == ([], [])
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_who_does_not_know_the_end_does_not_say_done(
+    batch: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if name == "where":
+            return {"ids": ["a", "b"]}
+        if name == "cmd_progress":
+            return {"masters": {}, "unknown": {}}
+        lost = {"returned": {"a": True}, "unknown": {"m3": "timed out", "m2": "refused"}}
+        return {**ANSWER, "test": False, **lost, "unsure": ["b"], "retcode": 2}
+
+    found = cmd_batches.run(ask, "*", "state.apply", [], {}, batch=batch, progress=True)
+    assert (found["unsure"], found["retcode"]) == (["b"], 2)
+    first = "batch 1 of 1 ended, in all" if batch else "ended"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"{first}: 1 returned, 0 failed, 0 missing; unknown: m2, m3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "test", "may"),
+    [
+        (EngineBrokeOff("the ha engine does not answer"), False, True),
+        (EngineBrokeOff("the ha engine does not answer"), True, False),
+        (EngineUnavailable("the ha engine is not running"), False, False),
+        (HaError("fun: is no function"), False, False),
+    ],
+)
+def test_what_an_engine_may_have_begun_may_have_run(error: HaError, test: bool, may: bool) -> None:
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise error
+
+    with pytest.raises(type(error), match=str(error)) as raised:
+        cmd_batches.run(ask, "*", "test.ping", [], {}, test=test)
+    assert ("the job may have run" in str(raised.value)) is may
 
 
 def test_an_error_in_the_first_batch_is_the_callers() -> None:
