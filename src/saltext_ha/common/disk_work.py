@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -35,29 +35,40 @@ class DiskWork:
         self._moved = 0.0
         """When a piece last took a step, or began."""
 
-    async def __call__(self, work: Callable[..., T], *arguments: Any, where: str = "") -> T:
+    async def __call__(
+        self, work: Callable[..., T], *arguments: Any, where: str = "", patience: float = 0.0
+    ) -> T:
         """
         The result of *work*. It may wait for the pieces before it, as long as these go on.
 
         :param where: what this piece works on, for people.
+        :param patience: seconds for which the event loop itself waits, unless there are pieces
+            before it: nothing else happens before what comes after a piece that is done so soon.
         :raises DiskHangs: no step was taken for ``limit`` seconds. The work goes on up to its next
-            step, if the disk ever lets it; until then, others are refused at once.
+            :func:`step`, if the disk ever lets it; until then, others are refused at once.
         """
         piece = _Piece(self, where or self._where)
-        if not self._under_way:
+        first = not self._under_way
+        if first:
             self.begins(piece)
         self._check()
         begun = self._worker.submit(piece.do, work, *arguments)
         self._under_way.add(begun)
         begun.add_done_callback(self._under_way.discard)
-        coming = asyncio.wrap_future(begun)
+        coming: asyncio.Future[T] | None = None
         try:
+            if first and patience and wait([begun], patience).done:
+                self._under_way.discard(begun)  # the callback may come a moment later
+                return begun.result()
+            coming = asyncio.wrap_future(begun)
             while not coming.done():
                 await asyncio.wait([coming], timeout=self._check())
             return coming.result()
         finally:
-            piece.given_up = not coming.done()
-            coming.cancel()  # if it has not begun, it never does
+            piece.given_up = not begun.done()
+            if coming:
+                coming.cancel()  # if it has not begun, it never does
+            del begun, coming  # they refer to an error, and the error to this frame
 
     def begins(self, piece: _Piece) -> None:
         """From now on it is *piece* that is waited for."""
@@ -98,16 +109,23 @@ class _Piece:
 _piece: ContextVar[_Piece | None] = ContextVar("_piece", default=None)
 
 
+def goes_on() -> bool:
+    """Note that the work of this thread goes on; returns whether it is still waited for."""
+    piece = _piece.get()
+    if piece is None:
+        return True
+    piece.lane.moved()
+    return not piece.given_up
+
+
 def step() -> None:
     """
     What work calls at each of its steps: it notes that the work goes on.
 
     :raises DiskHangs: nobody waits for the work any more.
     """
-    if piece := _piece.get():
-        piece.lane.moved()
-        if piece.given_up:
-            raise DiskHangs("the file system did not respond for too long")
+    if not goes_on():
+        raise DiskHangs("the file system did not respond for too long")
 
 
 def steps(stop: Callable[[], None]) -> Callable[[], None]:

@@ -300,6 +300,7 @@ def _members(
         renewal=renewal,
         vouching=vouching,
         hello=hello,
+        disk=trust.disk,
     )
     by_secret = config.secret is not None
     return members, RemovePeer(group, core, trust, membership, by_secret=by_secret, notes=notes)
