@@ -276,6 +276,7 @@ class Parts:
             config.consistency.interval,
             members=lambda: {config.name, *self.trust.peers()},
             up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
+            looks=self.looks,
         )
 
     def _reactions(self) -> Reactions:

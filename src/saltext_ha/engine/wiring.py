@@ -154,6 +154,7 @@ def make(parts: Parts) -> Answering:
         watch=parts.watch,
         refusals=parts.refusals,
         leader=parts.leader,
+        looks=parts.looks,
     )
     members = _members(
         group,
