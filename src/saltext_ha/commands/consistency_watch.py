@@ -21,6 +21,7 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.files import read_plain, write_whole
+from saltext_ha.common.looks import Looks
 from saltext_ha.consistency import freshness, news
 from saltext_ha.consistency.remaining import without
 from saltext_ha.health import group_state
@@ -46,6 +47,7 @@ class ConsistencyWatch:
     :param interval: seconds between two checks of the engine; 0: no checks.
     :param members: returns the present members of the group.
     :param up: returns the members that answer.
+    :param looks: looks at *folder*; if it hangs, nothing is written.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class ConsistencyWatch:
         interval: float,
         members: Callable[[], Collection[str]] | None = None,
         up: Callable[[], Iterable[str]] = tuple,
+        looks: Looks | None = None,
     ) -> None:
+        self._looks = looks or Looks()
         self._path = folder / FILE
         self._master = master
         self._announce = announce
@@ -153,6 +157,7 @@ class ConsistencyWatch:
                 self._announce("consistent", data)
         if self.last.data() != before.data():
             with contextlib.suppress(OSError):
+                self._looks(lambda: None)
                 write_whole(self._path, json.dumps(self.last.data()).encode())
 
     def _members_changed(self) -> str:

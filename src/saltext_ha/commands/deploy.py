@@ -20,6 +20,7 @@ from saltext_ha.commands.tree_states import (
     is_served,
     serves,
 )
+from saltext_ha.common.disk_work import DiskWork, steps
 from saltext_ha.common.errors import DiskHangs, HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler import attribution
@@ -27,7 +28,7 @@ from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.disk_work import DiskWork, either, steps
+from saltext_ha.trees.disk_work import either
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.registers import TreeRegisters, conflict
 from saltext_ha.trees.source import take

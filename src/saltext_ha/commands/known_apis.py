@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.files import read_plain, write_whole
+from saltext_ha.common.looks import Looks
 
 KNOWN_FILE = "apis.json"
 LONGEST = 2048  # characters of a URL; a longer one is not kept
@@ -18,10 +19,12 @@ class KnownApis:
     """
     The last known URL of each master, kept in *state_dir* across restarts of the engine. If the
     file cannot be read or written, the URLs are kept only until the next restart.
+
+    :param looks: looks at the folder; if it hangs, nothing is written.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / KNOWN_FILE
+    def __init__(self, state_dir: Path, looks: Looks) -> None:
+        self._path, self._looks = state_dir / KNOWN_FILE, looks
         self._urls = _read(self._path)
 
     def recall(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -39,6 +42,7 @@ class KnownApis:
         if urls != self._urls:
             self._urls = urls
             with contextlib.suppress(OSError):
+                self._looks(lambda: None)
                 write_whole(self._path, json.dumps(urls).encode())
 
 

@@ -7,7 +7,8 @@ import contextlib
 import time
 from typing import Any
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.disk_work import DiskWork
+from saltext_ha.common.errors import DiskHangs, HaError, TrustError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
 from saltext_ha.membership.membership import Membership
@@ -37,6 +38,7 @@ class Members:
     receives.
 
     :param hello: what this master says of itself in ``hello``.
+    :param disk: for work in the state folder.
     """
 
     def __init__(
@@ -49,10 +51,11 @@ class Members:
         renewal: Renewal,
         vouching: Vouching,
         hello: Hello,
+        disk: DiskWork,
     ) -> None:
         self._group, self._config, self._core = group, config, core
         self._membership, self._renewal = membership, renewal
-        self._vouching, self._hello = vouching, hello
+        self._vouching, self._hello, self._disk = vouching, hello, disk
 
     def commands(self) -> dict[str, Command]:
         return {
@@ -138,9 +141,14 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        # This comes first: masters that know the secret would take this master back at once.
-        group_secret.mark_left(self._config.state_dir)
-        unreached = await self._membership.leave(self._renewal.begin_anew)
+        done = "nothing more was done"
+        try:
+            # This comes first: masters that know the secret would take this master back at once.
+            await self._disk(group_secret.mark_left, self._config.state_dir)
+            done = "the masters that were reached do not trust this one any more"
+            unreached = await self._membership.leave(self._renewal.begin_anew)
+        except (DiskHangs, TrustError) as exc:
+            raise HaError(f"{exc}; {done}; to finish: salt-run ha.leave again") from None
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
         notes = [f"left; {name} does not trust this master any more" for name in names]
@@ -170,7 +178,7 @@ class Members:
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         were_up = {name for name, line in self._group.lines.items() if line.up}
-        made = self._renewal.renew()
+        made = await self._renewal.renew()
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]

@@ -12,6 +12,7 @@ from saltext_ha.commands.known_apis import KnownApis
 from saltext_ha.commands.summary import Summary, checked
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.looks import Looks
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health import fitness, group_state
@@ -44,6 +45,7 @@ class Status:
     :param watch: keeps the result of the last comparison of masters.
     :param refusals: callers that were turned away: counts by reason, and recent ones with time and
         place.
+    :param looks: looks at the state folder.
     """
 
     def __init__(
@@ -57,12 +59,13 @@ class Status:
         watch: ConsistencyWatch,
         refusals: Refusals,
         leader: Leader,
+        looks: Looks,
     ) -> None:
         self._group, self._config, self._opts = group, config, opts
         self._core = core
         self._summary, self._watch = summary, watch
         self._refusals, self._leader = refusals, leader
-        self._apis = KnownApis(config.state_dir)
+        self._apis = KnownApis(config.state_dir, looks)
 
     def commands(self) -> dict[str, Command]:
         return {"status": self.status}

@@ -10,6 +10,7 @@ from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
 from typing import Any, TypeVar
 
+from saltext_ha.common.disk_work import goes_on
 from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.common.fail_points import point
 
@@ -60,8 +61,9 @@ class Looks:
     def writing_into(self, folder: Path) -> Iterator[None]:
         """
         :raises TrustError: instead of an OSError of work that writes into *folder*; and before it
-            if the file system hangs, which would hold up the event loop.
+            if the file system hangs.
         """
+        goes_on()
         try:
             self(lambda: None)
             yield

@@ -223,7 +223,7 @@ class Parts:
             share=lambda i: handover.take(opts, i.shares) if i.shares else handover.show(opts),
             preview=functools.partial(key_pages.offer, self.core, opts),
             secret=secret,
-            seen=lambda name: lines[name].ago() if name in lines else None,
+            seen=lambda name: line.ago() if (line := lines.get(name)) else None,
         )
 
     def _build_looks(self) -> None:
@@ -276,6 +276,7 @@ class Parts:
             config.consistency.interval,
             members=lambda: {config.name, *self.trust.peers()},
             up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
+            looks=self.looks,
         )
 
     def _reactions(self) -> Reactions:

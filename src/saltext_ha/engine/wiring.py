@@ -154,6 +154,7 @@ def make(parts: Parts) -> Answering:
         watch=parts.watch,
         refusals=parts.refusals,
         leader=parts.leader,
+        looks=parts.looks,
     )
     members = _members(
         group,
@@ -300,6 +301,7 @@ def _members(
         renewal=renewal,
         vouching=vouching,
         hello=hello,
+        disk=trust.disk,
     )
     by_secret = config.secret is not None
     return members, RemovePeer(group, core, trust, membership, by_secret=by_secret, notes=notes)

@@ -14,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from saltext_ha.common.errors import TokenError, TrustError
+from saltext_ha.common.disk_work import step
+from saltext_ha.common.errors import DiskHangs, HaError, TokenError, TrustError
 from saltext_ha.common.fail_points import point
+from saltext_ha.common.looks import PATIENCE
 from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
 from saltext_ha.membership.membership import Membership
@@ -31,6 +33,9 @@ from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+HANGS = "the file system of that master does not respond; try again when it does"
 MAX_WRONG_PROOFS = 5
 # From one address, and from all together: a flood from one address must not keep others out.
 MAX_FAILED_JOINS = 20
@@ -104,7 +109,7 @@ class Admission:
         name, shown = payload.get("name"), payload.get("certificates")
         try:
             chain = [read_certificate(pem)[0] for pem in shown] if isinstance(shown, list) else []
-            return {"news": self._trust.renew(str(name), chain)}
+            return {"news": await self._on_disk(self._trust.renew, str(name), chain)}
         except TrustError as exc:
             log.debug("renewal refused name=%.80r reason=%s", name, exc)
             # Do not tell strangers which masters are pinned.
@@ -118,20 +123,12 @@ class Admission:
         :raises TokenError: the token or the proof is not valid.
         :raises TrustError: the joiner's name or certificate cannot be taken, its URL does not reach
             it, or a key that the invitation promised does not exist; nothing was changed.
+        :raises HaError: the file system hangs. The token may be used up by then: for that joiner,
+            which may ask again.
         """
-        joiner, invite = self._entitled(payload, host)
-        self._check_joiner(joiner)
+        joiner, invite = await self._on_disk(self._applicant, payload, host)
         unreachable = await self._try(joiner, payload)
-        shared = dict(self._share(invite))
-        point("invite.consume")
-        # Use up the token first: a crash in between costs a token, but never admits two masters.
-        if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
-            raise TokenError(UNKNOWN)
-        point("invite.pin")
-        self._trust.pin(replace(joiner, introducer=""))
-        log.info(
-            "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
-        )
+        shared = await self._on_disk(self._let_in, joiner, invite)
         point("invite.tell")
         # The joiner takes no calls yet; our answer tells it the members.
         untold = await self._membership.exchange(skip=joiner.name)
@@ -161,11 +158,10 @@ class Admission:
         after = payload.get("after")
         if not isinstance(after, bytes):
             raise TokenError("the request does not say where it has got to")
-        joiner, invite = self._entitled(payload, host, after)
+        joiner, invite = await self._on_disk(self._entitled, payload, host, after)
         refused = unreachable = ""
         try:
-            self._check_joiner(joiner)
-            self._share(invite)  # are the keys there that the invitation promises?
+            await self._on_disk(self._check, joiner, invite)
             if not after:  # the first of many calls
                 unreachable = await self._try(joiner, payload)
         except TrustError as exc:
@@ -183,6 +179,64 @@ class Admission:
             invite.key, self._membership.identity.fingerprint, joiner.fingerprint, after, reply
         )
         return {"reply": reply, "mac": mac}
+
+    async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
+        """
+        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried (older
+        releases do not).
+
+        :raises TrustError: *joiner* is not reached, and wants to join only if it is.
+        """
+        wish, url = payload.get("reach"), self._trust.url_of(joiner)
+        why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""
+        if why and wish == REQUIRED:
+            raise TrustError(
+                f"{self._membership.name} cannot reach you at {url}: {why}; set ha: address (and "
+                "ha: port) to where you are reached, or open that port; probe=False joins anyway"
+            )
+        return why
+
+    async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
+        """
+        The result of *work*, which looks at files or changes them: in a thread, as they may hang.
+
+        The event loop waits for as long as it does for a look. Otherwise a crowd that comes
+        meanwhile would cut off the answer of each other's (see ``max_anonymous``).
+
+        :raises HaError: they do; strangers are told no more.
+        """
+        try:
+            return await self._trust.disk(work, *arguments, patience=PATIENCE)
+        except DiskHangs:
+            raise HaError(HANGS) from None
+
+    # -- in that thread
+
+    def _applicant(self, payload: Mapping[str, Any], host: str) -> tuple[Peer, Invite]:
+        """The caller, which may join, and its invitation."""
+        joiner, invite = self._entitled(payload, host)
+        self._check_joiner(joiner)
+        return joiner, invite
+
+    def _let_in(self, joiner: Peer, invite: Invite) -> dict[str, Any]:
+        """Pin *joiner*; returns what it is handed."""
+        shared = dict(self._share(invite))
+        point("invite.consume")
+        # Use up the token first: a crash in between costs a token, but never admits two masters.
+        if invite.id != STANDING and not self._invites.consume(invite.id, joiner.fingerprint):
+            raise TokenError(UNKNOWN)
+        step()  # who was refused meanwhile is not let in
+        point("invite.pin")
+        self._trust.pin(replace(joiner, introducer=""))
+        log.info(
+            "joined name=%s url=%s fingerprint=%s", joiner.name, joiner.url, joiner.fingerprint
+        )
+        return shared
+
+    def _check(self, joiner: Peer, invite: Invite) -> None:
+        """Check that *joiner* would be let in."""
+        self._check_joiner(joiner)
+        self._share(invite)  # are the keys there that the invitation promises?
 
     def _entitled(
         self, payload: Mapping[str, Any], host: str, after: bytes | None = None
@@ -218,22 +272,6 @@ class Admission:
                 f"{ago:.0f} s ago; choose another: ha: name (without it, the master's id)"
             )
         self._trust.check(joiner)
-
-    async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
-        """
-        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried (older
-        releases do not).
-
-        :raises TrustError: *joiner* is not reached, and wants to join only if it is.
-        """
-        wish, url = payload.get("reach"), self._trust.url_of(joiner)
-        why = await unreached(url, joiner.fingerprint) if wish in (REQUIRED, TOLD) else ""
-        if why and wish == REQUIRED:
-            raise TrustError(
-                f"{self._membership.name} cannot reach you at {url}: {why}; set ha: address (and "
-                "ha: port) to where you are reached, or open that port; probe=False joins anyway"
-            )
-        return why
 
     def _admitted(self, payload: Mapping[str, Any], joiner: Peer) -> Invite:
         if self._secret is None:

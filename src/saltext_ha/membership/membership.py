@@ -9,15 +9,17 @@ that was down while another joined or left hears of it later. Removals win.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, TrustError
+from saltext_ha.common.disk_work import DiskWork
+from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, PeerError, TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.transport.client import call_once
@@ -77,7 +79,10 @@ class Membership:
         self._timeout = timeout
         self._problems: dict[str, tuple[str, ...]] = {}
         self._introduced: dict[str, deque[float]] = {}
-        self._taking_in: dict[str, asyncio.Lock] = {}
+        self._threads: dict[str, DiskWork] = {}
+        """For what each peer tells: what one of them tells may be much."""
+        self._told: set[str] = set()
+        """Certificates of peers that were told by a :meth:`leave` that was interrupted."""
 
     def show(self, identity: Identity) -> None:
         """Show *identity* to the others from now on."""
@@ -110,7 +115,7 @@ class Membership:
         Handler: take in a peer's offer, and answer with ours; or say whether a digest equals ours.
         """
         if "digest" in payload:
-            self.moved(peer, payload.get("self"))
+            await self.moved(peer, payload.get("self"))
             same = payload["digest"] == self.digest()
             if same:
                 self._problems.pop(peer.name, None)
@@ -121,9 +126,18 @@ class Membership:
     async def _take_in(self, peer: Peer, payload: Mapping[str, Any]) -> None:
         """
         :meth:`absorb` in a thread, as it writes a file for each new member and waits for the disk.
+
+        :raises DiskHangs: the file system hangs.
         """
-        async with self._taking_in.setdefault(peer.name, asyncio.Lock()):
-            await asyncio.to_thread(self.absorb, peer, payload)
+        await self._thread(peer.name)(self.absorb, peer, payload)
+
+    def _thread(self, name: str) -> DiskWork:
+        """The thread for the peer *name*, so that none keeps the others waiting."""
+        if name not in self._threads:
+            for gone in self._threads.keys() - self._trust.pinned().keys():
+                del self._threads[gone]
+            self._threads[name] = self._trust.thread()
+        return self._threads[name]
 
     def _ourselves(self) -> dict[str, str]:
         return {"name": self.name, "url": self._url}
@@ -160,7 +174,7 @@ class Membership:
                     out.append(note.name)
             except TrustError as exc:
                 problems.append(str(exc))
-        problems += self.moved(peer, payload.get("self"))
+        problems += self._move(peer, payload.get("self"))
         adopted: list[str] = []
         barred = {note.fingerprint for note in self._trust.removals.notes()}
         for entry in members:
@@ -203,17 +217,27 @@ class Membership:
         self._trust.check(member)
         last.append(now)
 
-    def moved(self, peer: Peer, described: object) -> list[str]:
+    async def moved(self, peer: Peer, described: object) -> None:
         """
-        Call the pinned *peer* from now on at the URL that it tells.
+        Call the pinned *peer* from now on at the URL that it tells, if that can be taken.
 
         :param described: what the peer says of itself; only ``url`` counts.
-        :return: why the URL cannot be taken; empty if it can.
         """
+        if self._is_elsewhere(peer, described):
+            with contextlib.suppress(DiskHangs):  # it tells again
+                await self._thread(peer.name)(self._move, peer, described)
+
+    def _is_elsewhere(self, peer: Peer, described: object) -> bool:
+        """Whether the pinned *peer* tells of another URL than it is called at."""
         if not isinstance(described, Mapping) or described.get("url") is None:
-            return []
+            return False
         pinned = self._trust.pinned().get(peer.name)
-        if pinned is None or described["url"] == pinned.url:
+        return pinned is not None and described["url"] != pinned.url
+
+    def _move(self, peer: Peer, described: Any) -> list[str]:
+        """As :meth:`moved`, in a thread; returns why the URL cannot be taken."""
+        pinned = self._trust.pinned().get(peer.name)
+        if pinned is None or not self._is_elsewhere(peer, described):
             return []
         try:
             self._trust.pin(make_peer(pinned.name, described["url"], pinned.certificate))
@@ -238,7 +262,7 @@ class Membership:
                 if brief:
                     answer = await call_once(self.identity, peer, "members", sketch, self._timeout)
                     if answer.get("same") is True:
-                        self.moved(peer, answer.get("self"))
+                        await self.moved(peer, answer.get("self"))
                         self._problems.pop(peer.name, None)
                         return None
                 # A master of an older release answers a digest with its offer: it gets ours, too.
@@ -259,21 +283,26 @@ class Membership:
             not.
         :return: as :meth:`exchange`.
         :raises TrustError: there is no such peer, or a fingerprint is invalid.
+        :raises DiskHangs: the file system hangs; nobody was told, and it may still be done.
         """
+        await self._trust.disk(self._bar, name, others)
+        point("remove.tell")
+        return await self.exchange()
+
+    def _bar(self, name: str, others: Iterable[Removed]) -> None:
         if name:
             self._trust.remove(name)
         for note in others:
             self._trust.bar(note)
-        point("remove.tell")
-        return await self.exchange()
 
-    async def leave(self, renew: Callable[[], object] = lambda: None) -> dict[str, str]:
+    async def leave(self, renew: Callable[[], Awaitable[object]] | None = None) -> dict[str, str]:
         """
         Have the others remove this master, then trust no peer any more.
 
         :param renew: gives this master the new identity (:func:`.identity.renew`) that it needs to
             join anywhere. It is called before any peer is unpinned: as long as one is pinned, an
             interrupted leave can be repeated.
+        :raises DiskHangs: the file system hangs; the others were told.
         :return: name → reason, for peers that could not be told: then run ``ha.remove_peer`` on
             another member.
         """
@@ -289,13 +318,19 @@ class Membership:
                 payload = {"removed": [note]}
                 await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
-                unreached[peer.name] = str(exc)
-        renew()
+                # One that was told before does not know this master any more.
+                if peer.fingerprint not in self._told:
+                    unreached[peer.name] = str(exc)
+            else:
+                self._told.add(peer.fingerprint)
+        if renew is not None:
+            await renew()
         for name in (*damaged, *(peer.name for peer in peers)):
             point("leave.unpin")
-            self._trust.unpin(name)
+            await self._trust.disk(self._trust.unpin, name)
         for name in self._trust.damaged():  # copies of what was pinned
-            self._trust.unpin(name)
+            await self._trust.disk(self._trust.unpin, name)
+        self._told.clear()
         point("leave.done")
         return unreached
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
 from collections.abc import Callable
@@ -38,23 +39,38 @@ class Renewal:
         self._state_dir, self._name = state_dir, name
         self._trust, self._timeout = trust, timeout
 
-    def renew(self) -> Identity:
+    async def renew(self) -> Identity:
         """
         Take a new certificate and show it from now on.
 
         :raises TrustError: the present one cannot vouch for it.
+        :raises DiskHangs: the file system hangs; the new one may be shown when it responds.
         """
-        return self._show(identity.succeed(self._state_dir, self._name))
+        return await self._take(identity.succeed)
 
-    def begin_anew(self) -> Identity:
-        """Take a new identity, which no peer knows; see :func:`.identity.renew`."""
-        return self._show(identity.renew(self._state_dir, self._name))
+    async def begin_anew(self) -> Identity:
+        """
+        Take a new identity, which no peer knows; see :func:`.identity.renew`.
 
-    def _show(self, made: Identity) -> Identity:
+        :raises DiskHangs: as :meth:`renew`.
+        """
+        return await self._take(identity.renew)
+
+    async def _take(self, make: Callable[[Path, str], Identity]) -> Identity:
+        loop = asyncio.get_running_loop()
+
+        def made() -> Identity:
+            new = make(self._state_dir, self._name)
+            # Also when nobody waits any more: the files of the former one are gone.
+            loop.call_soon_threadsafe(self._show, new)
+            return new
+
+        return await self._trust.disk(made)
+
+    def _show(self, made: Identity) -> None:
         self.identity = made
         for show in self.shown_by:
             show(made)
-        return made
 
     def notes(self) -> list[str]:
         """A note, well before it happens, that the certificate expires."""
@@ -74,7 +90,8 @@ class Renewal:
         :return: whether both know each other now, so that another call makes sense.
         """
         try:
-            if self._trust.renew(peer.name, await certificates_of(peer, self._timeout)):
+            shown = await certificates_of(peer, self._timeout)
+            if await self._trust.disk(self._trust.renew, peer.name, shown):
                 log.info("ha peer renewed its certificate: name=%s", peer.name)
                 peer = self._trust.peers()[peer.name]
             if not self.identity.former:

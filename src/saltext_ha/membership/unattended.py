@@ -87,6 +87,7 @@ async def apply(
     :raises PeerError: the member does not answer, or refuses. :raises TokenError: it does not know
         the secret. :raises TrustError: the member is not reached where it says, or another cannot
         be pinned; none was, see :func:`.join.let_in`.
+    :raises DiskHangs: the file system hangs; the members may still be pinned when it responds.
     """
     key, nonce, wants_key = mac_key(own.secret), secrets.token_bytes(NONCE), place is not None
     ourselves = make_peer(own.name, own.url, own.identity.certificate)
@@ -110,7 +111,7 @@ async def apply(
     if own.reach and own.reach.required:
         with let_in():
             await _check_inviter(own.trust, reply, url, server)
-    return accept(own.identity, own.trust, own.group, reply, place)
+    return await own.trust.disk(accept, own.identity, own.trust, own.group, reply, place)
 
 
 async def _check_inviter(pins: Pins, reply: Mapping[str, Any], url: str, server: str) -> None:

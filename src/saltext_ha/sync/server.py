@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.common.errors import HaError
@@ -33,7 +33,7 @@ class SyncServer:
         hello: Hello,
         vouching: Vouching,
         leases: RepairLeases,
-        moved: Callable[[Peer, Any], object],
+        moved: Callable[[Peer, Any], Coroutine[Any, Any, None]],
     ) -> None:
         self._core, self._links = core, links
         self._own_hello, self._moved = hello, moved
@@ -64,11 +64,11 @@ class SyncServer:
         return heard
 
     async def _hello(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        self._moved(peer, payload)
+        # Do not wait for either: the caller has little time. The disk may hang, and the keeper be
+        # busy. The vouches are still taken before anything that this peer sends after the answer.
+        self._core.start(self._moved(peer, payload))
         vouched = self._vouching.read(payload.get("vouched"))
         if vouched:
-            # Do not wait: the caller has little time, and the keeper may be busy. The vouches are
-            # still taken before anything that this peer sends after the answer.
             self._core.start(self._met(peer, vouched))
         return {**self._own_hello.greet(), "caller": peer.name}
 

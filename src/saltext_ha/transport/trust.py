@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from saltext_ha.common.disk_work import DiskWork
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import create_whole, private_dir, sync_dir, write_whole
@@ -27,15 +28,26 @@ log = logging.getLogger(__name__)
 
 MAX_MEMBERS = 64
 """Masters in a group, unless the configuration says otherwise."""
+WRITING = 10.0
+"""
+Seconds without a step after which the event loop gives up what writes into the state folder. A
+master that joins waits 15 s for the answer.
+"""
+GIVEN_UP = "what was begun may still be done when it responds"
 
 
 class Trust(Pins):
     """
     The pinned peers below *state_dir*, and how they change.
 
+    The file system may hang. So the event loop has all changes made in a thread, as in
+    ``await trust.disk(trust.pin, peer)``.
+
     :param urls: name → URL, for peers that this master reaches at another URL than they tell.
     :param most: how many masters a group has at most, including this one.
     :param looks: looks at the folders.
+    :ivar disk: the thread for operators and masters that join; also for other work below
+        *state_dir*.
     :raises OSError: they cannot be made or read.
     """
 
@@ -49,9 +61,15 @@ class Trust(Pins):
         looks = looks or Looks()
         self.removals = Removals(private_dir(state_dir), looks)
         self._most = most
-        # The event loop and the thread that takes in a peer's offer use this object.
+        self._state_dir = state_dir
+        self.disk = self.thread()
+        # Several threads pin.
         self._pinning = threading.RLock()
         super().__init__(state_dir, urls or {}, self.removals, looks)
+
+    def thread(self) -> DiskWork:
+        """A new thread for changes. It begins when it is used, and ends when it is dropped."""
+        return DiskWork(str(self._state_dir), WRITING, GIVEN_UP)
 
     def pin(self, peer: Peer) -> bool:
         """

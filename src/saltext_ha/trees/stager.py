@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
+from saltext_ha.common.disk_work import steps
 from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.config.trees import Tree
@@ -18,7 +19,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import checking, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.disk_work import TreeDisk, either, steps
+from saltext_ha.trees.disk_work import TreeDisk, either
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle

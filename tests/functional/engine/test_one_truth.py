@@ -15,7 +15,10 @@ import pytest
 
 from lab.engines import Engine, Place, free_port
 from saltext_ha.commands import known_apis
+from saltext_ha.commands.consistency_watch import ConsistencyWatch
 from saltext_ha.common.hysteresis import Health
+from saltext_ha.common.looks import Looks
+from saltext_ha.consistency.result import answer, of_differences
 from saltext_ha.output import ha
 from saltext_ha.runners import ha as runner
 from saltext_ha.web import pages, snapshot
@@ -182,12 +185,32 @@ async def test_the_url_of_a_dead_master_stays_known(tmp_path: Path) -> None:
 def test_a_damaged_note_of_urls_costs_nothing_else(tmp_path: Path, kept: bytes) -> None:
     (tmp_path / known_apis.KNOWN_FILE).write_bytes(kept)
     row: dict[str, Any] = {"name": "m2", "state": "unknown", "health": {}}
-    apis = known_apis.KnownApis(tmp_path)
+    apis = known_apis.KnownApis(tmp_path, Looks())
     apis.recall([row])
     assert row["health"] == {}
     apis.recall([{**row, "state": "running", "health": {"url": "http://m2:8000"}}])
-    known_apis.KnownApis(tmp_path).recall([row])
+    known_apis.KnownApis(tmp_path, Looks()).recall([row])
     assert row["health"] == {"url": "http://m2:8000"}
+
+
+class Hanging(Looks):
+    """At a file system that hangs."""
+
+    def __call__(self, look: Callable[[], Any]) -> Any:
+        raise TimeoutError("the file system does not respond")
+
+
+def test_who_asks_for_the_status_does_not_wait_for_a_note_to_be_written(tmp_path: Path) -> None:
+    row: dict[str, Any] = {"name": "m2", "state": "running", "health": {"url": "http://m2:8000"}}
+    apis = known_apis.KnownApis(tmp_path, Hanging())
+    apis.recall([row])
+    watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 600.0, looks=Hanging())
+    watch.note(answer({"access": of_differences("access", [], {})}, ["m1", "m2"], {}))
+    assert watch.last.status == "same"
+    assert list(tmp_path.iterdir()) == []
+    away: dict[str, Any] = {"name": "m2", "state": "unknown", "health": {}}
+    apis.recall([away])
+    assert away["health"] == {"url": "http://m2:8000"}
 
 
 @in_a_loop

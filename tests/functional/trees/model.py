@@ -27,6 +27,7 @@ from unittest.mock import patch
 from saltext_ha.commands.background import Job
 from saltext_ha.commands.deploy import Deploy
 from saltext_ha.commands.tree_states import TreeStates
+from saltext_ha.common import disk_work
 from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable, ReplicaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler import core
@@ -42,7 +43,6 @@ from saltext_ha.transport import identity, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
-from saltext_ha.trees import disk_work
 from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import Stager

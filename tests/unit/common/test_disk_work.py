@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
+from saltext_ha.common.disk_work import DiskWork, steps
 from saltext_ha.common.errors import DiskHangs
-from saltext_ha.trees.disk_work import DiskWork, steps
 from tests.loop import in_a_loop, until
 
 step = steps(lambda: None)
 
 
 def workers() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name.startswith("ha-tree")}
+    return {thread for thread in threading.enumerate() if thread.name.startswith("ha-disk")}
 
 
 @in_a_loop
