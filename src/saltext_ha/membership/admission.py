@@ -117,11 +117,16 @@ class Admission:
         :param host: the address from which the request came.
         :raises TokenError: the token or the proof is not valid.
         :raises TrustError: the joiner's name or certificate cannot be taken, its URL does not reach
-            it, or a key that the invitation promised does not exist; nothing was changed.
+            it, a key that the invitation promised does not exist, or this master's certificate has
+            changed meanwhile; nothing was changed.
         """
         joiner, invite = self._entitled(payload, host)
         self._check_joiner(joiner)
+        shown = self._membership.identity
         unreachable = await self._try(joiner, payload)
+        if self._membership.identity is not shown:
+            # It left its group meanwhile, or renewed: the joiner would not believe the answer.
+            raise TrustError("this master took a new certificate just now; join again")
         shared = dict(self._share(invite))
         point("invite.consume")
         # Use up the token first: a crash in between costs a token, but never admits two masters.

@@ -277,12 +277,15 @@ class Membership:
         :return: name → reason, for peers that could not be told: then run ``ha.remove_peer`` on
             another member.
         """
-        peers = list(self._trust.peers().values())
         damaged = self._trust.damaged()
         note = {"fingerprint": self.identity.fingerprint, "name": self.name, "removed": ""}
         unreached = dict.fromkeys(damaged, "its file here cannot be read")
         unreached.pop(self.name, None)
-        for peer in peers:
+        told: list[str] = []
+        # While one is told, others may be pinned.
+        while untold := [peer for peer in self._trust.peers().values() if peer.name not in told]:
+            peer = untold[0]
+            told.append(peer.name)
             point("leave.tell")
             try:
                 # Send only the removal: its answer is the last that this certificate may receive.
@@ -291,7 +294,7 @@ class Membership:
             except PeerError as exc:
                 unreached[peer.name] = str(exc)
         renew()
-        for name in (*damaged, *(peer.name for peer in peers)):
+        for name in (*damaged, *told):
             point("leave.unpin")
             self._trust.unpin(name)
         for name in self._trust.damaged():  # copies of what was pinned
