@@ -21,7 +21,7 @@ from saltext_ha.api.errors import CallFailed, OutcomeUnknown, TimedOut
 from saltext_ha.api.jobs import JobStatus
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.tokens import Refused
-from saltext_ha.api.transport import Lost, NotSent
+from saltext_ha.api.transport import Lost, NoTime, NotSent
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,8 @@ class Publisher:
             except Refused as exc:
                 raise Unsettled(f"{lost}; looking it up: {exc} (it takes @jobs)") from None
             except (NotSent, Lost, CallFailed) as exc:
-                problem = f"{lost}; looking it up: {exc}"
+                if not problem or not isinstance(exc, NoTime):  # that says nothing of the master
+                    problem = f"{lost}; looking it up: {exc}"
                 if not patient:
                     break
             else:
@@ -169,6 +170,8 @@ class Publisher:
                 now = master.job(status.jid, deadline, LOOK_LIMIT)
                 problem = "" if now.found else f" ({master.name} has no such job any more)"
                 status = status.followed_by(now)
+            except NoTime:
+                pass  # this says nothing of the master
             except (NotSent, Lost, Refused, CallFailed) as exc:
                 problem = f" (last look at {master.name}: {exc})"
         return status

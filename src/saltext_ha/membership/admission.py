@@ -26,6 +26,7 @@ from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
 from saltext_ha.membership.token import plan_mac, plan_reply_mac, reply_mac, request_mac
 from saltext_ha.transport import wire
+from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import OpenHandler
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.tls import read_certificate
@@ -122,13 +123,15 @@ class Admission:
         :param host: the address from which the request came.
         :raises TokenError: the token or the proof is not valid.
         :raises TrustError: the joiner's name or certificate cannot be taken, its URL does not reach
-            it, or a key that the invitation promised does not exist; nothing was changed.
+            it, a key that the invitation promised does not exist, or this master's certificate has
+            changed meanwhile; nothing was changed.
         :raises HaError: the file system hangs. The token may be used up by then: for that joiner,
             which may ask again.
         """
+        shown = self._membership.identity
         joiner, invite = await self._on_disk(self._applicant, payload, host)
         unreachable = await self._try(joiner, payload)
-        shared = await self._on_disk(self._let_in, joiner, invite)
+        shared = await self._on_disk(self._let_in, joiner, invite, shown)
         point("invite.tell")
         # The joiner takes no calls yet; our answer tells it the members.
         untold = await self._membership.exchange(skip=joiner.name)
@@ -218,8 +221,11 @@ class Admission:
         self._check_joiner(joiner)
         return joiner, invite
 
-    def _let_in(self, joiner: Peer, invite: Invite) -> dict[str, Any]:
-        """Pin *joiner*; returns what it is handed."""
+    def _let_in(self, joiner: Peer, invite: Invite, shown: Identity) -> dict[str, Any]:
+        """Pin *joiner*, which has asked the master with *shown*; returns what it is handed."""
+        if self._membership.identity is not shown:
+            # It left its group meanwhile, or renewed: the joiner would not believe the answer.
+            raise TrustError("this master took a new certificate just now; join again")
         shared = dict(self._share(invite))
         point("invite.consume")
         # Use up the token first: a crash in between costs a token, but never admits two masters.

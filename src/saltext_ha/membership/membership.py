@@ -306,12 +306,15 @@ class Membership:
         :return: name → reason, for peers that could not be told: then run ``ha.remove_peer`` on
             another member.
         """
-        peers = list(self._trust.peers().values())
         damaged = self._trust.damaged()
         note = {"fingerprint": self.identity.fingerprint, "name": self.name, "removed": ""}
         unreached = dict.fromkeys(damaged, "its file here cannot be read")
         unreached.pop(self.name, None)
-        for peer in peers:
+        called: set[str] = set()
+        # While one is called, others may be pinned.
+        while left := [peer for peer in self._trust.peers().values() if peer.name not in called]:
+            peer = left[0]
+            called.add(peer.name)
             point("leave.tell")
             try:
                 # Send only the removal: its answer is the last that this certificate may receive.
@@ -325,7 +328,7 @@ class Membership:
                 self._told.add(peer.fingerprint)
         if renew is not None:
             await renew()
-        for name in (*damaged, *(peer.name for peer in peers)):
+        for name in (*damaged, *self._trust.pinned()):
             point("leave.unpin")
             await self._trust.disk(self._trust.unpin, name)
         for name in self._trust.damaged():  # copies of what was pinned

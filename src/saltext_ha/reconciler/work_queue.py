@@ -87,9 +87,9 @@ class WorkQueue:
         first = min((work.certain_at for work in self._waiting.values()), default=math.inf)
         return self._clock() - first
 
-    def wake(self, delay: float = RETRY) -> None:
-        """Try again after *delay* seconds; for work that belongs to no id."""
-        self._wake = self._clock() + delay
+    def wake(self, delay: float | None = None) -> None:
+        """Try again after *delay* seconds, or :data:`RETRY`; for work that belongs to no id."""
+        self._wake = self._clock() + (RETRY if delay is None else delay)
 
     def late(self) -> list[Task]:
         """The deletions that Salt reported and that could not be recorded yet."""

@@ -187,10 +187,15 @@ def test_a_master_that_lost_a_call_is_looked_at_before_the_next(servers: list[Se
     first = script(servers[0], "reset")
     first.mute = True
     second = script(servers[1])
+
+    def dies(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        servers[0].dead = True  # at once: else its first probe may find that it works
+        first(handler, low)
+
+    servers[0].answer = dies
     with pool(*servers, fall=10, deadline=4) as one:
         with pytest.raises(OutcomeUnknown):
             one.local_async("*", "test.x")
-        servers[0].dead = True
         for _ in range(3):
             assert one.local_async("*", "test.x").master == "m2"
         assert (len(first.sent), len(second.sent)) == (1, 3)

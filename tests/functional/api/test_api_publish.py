@@ -125,7 +125,7 @@ def test_who_returned_is_not_taken_for_all_minions_of_a_lost_job(servers: list[S
 
     servers[0].answer = answer
     untold = pytest.raises(TimedOut, match="does not tell to whom")
-    with pool(servers[0], deadline=1) as one, untold as late:
+    with pool(servers[0], deadline=4) as one, untold as late:
         one.wait(one.local_async("*", "test.x"))
     assert late.value.returned == {"a": 1, "b": 1}
 
@@ -155,11 +155,11 @@ def test_who_waits_to_look_has_the_whole_time_for_it(
     servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a slow master is asked for ever by callers that give up before it answers."""
-    monkeypatch.setattr(publish, "LOOK_LIMIT", 1.2)
+    monkeypatch.setattr(publish, "LOOK_LIMIT", 3.5)
     calls = 4 * LOOKS
     master = script(servers[0], *["reset"] * calls)
-    master.slow = 0.4
-    with pool(*servers) as one, ThreadPoolExecutor(calls) as threads:
+    master.slow = 1.0  # so who comes last has waited for three seconds
+    with pool(*servers, deadline=60) as one, ThreadPoolExecutor(calls) as threads:
         jobs = list(threads.map(lambda _: one.local_async("*", "test.x"), range(calls)))
     assert {job.master for job in jobs} == {"m1"}
     assert len(master.sent) == calls
@@ -195,7 +195,7 @@ def test_an_error_twice_and_no_job(servers: list[Server]) -> None:
 def test_nobody_tells_what_became_of_it(servers: list[Server], idempotent: bool) -> None:
     master, other = script(servers[0], "reset"), script(servers[1])
     master.mute = True
-    with pool(*servers, deadline=2) as one:
+    with pool(*servers, deadline=6) as one:
         if idempotent:
             job = one.local_async("*", "test.x", idempotent=True)
             assert (job.master, other.sent) == ("m2", [job.jid])
@@ -206,7 +206,7 @@ def test_nobody_tells_what_became_of_it(servers: list[Server], idempotent: bool)
                 OutcomeUnknown, match=r"sent to m1 .*looking it up: HTTP 503"
             ) as lost:
                 one.local_async("*", "test.x")
-            assert time.monotonic() - begun < 3, "the deadline is that of all of it"
+            assert time.monotonic() - begun < 11, "anew for the looks it is 12 s"
             assert master.sent == [lost.value.jid]
             assert not other.sent
             master.mute = False
@@ -223,7 +223,7 @@ def test_a_user_who_may_not_look(servers: list[Server]) -> None:
 
 def test_the_deadline_of_a_job_that_runs(servers: list[Server]) -> None:
     script(servers[0], "reset", returned=False)
-    with pool(*servers, deadline=1) as one:
+    with pool(*servers, deadline=4) as one:
         with pytest.raises(TimedOut, match="1 of 2 minions still, or they are down: b") as late:
             one.local("*", "test.x")
         assert (late.value.returned, late.value.missing, late.value.master) == (
@@ -240,7 +240,7 @@ def test_waiting_outlives_a_master_that_is_away(servers: list[Server]) -> None:
         job = one.local_async("*", "test.x")
         master.mute = True
         with pytest.raises(TimedOut, match=r"last look at m1: HTTP 503"):
-            one.wait(job, deadline=0.5)
+            one.wait(job, deadline=2)
         with pytest.raises(NoMasterAvailable):
             one.lookup(job.jid, "m1")
         master.mute = False

@@ -82,7 +82,7 @@ def test_a_read_is_asked_for_again_elsewhere(servers: list[Server], answer: Any)
 def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) -> None:
     servers[0].answer = answer
     # One that drips is waited for until then.
-    with pool(*servers, deadline=2 if answer is drip else 10) as one:
+    with pool(*servers, deadline=4 if answer is drip else 10) as one:
         with pytest.raises(OutcomeUnknown, match="the call was sent to m1 and may") as caught:
             one.runner("state.orchestrate", ["deploy"])
         assert [server.calls("state.orchestrate") for server in servers] == [1, 0]
@@ -195,16 +195,14 @@ def test_calls_that_are_refused_leave_no_tokens_on_the_master(servers: list[Serv
 
     servers[0].answer = refuse
     with pool(servers[0]) as one:
+        one._prober.close()  # a late probe has a token of its own for a moment
         one.runner("test.arg")
         for _ in range(10):
             with pytest.raises(NotAuthorised):
                 one.wheel("key.accept", ["web"])
             assert one.runner("test.arg", ["x"]) == ["x"]
-        deadline = Deadline(10)
-        while tokens("/login") - tokens("/logout") > 1 and not deadline.passed:
-            threading.Event().wait(0.02)  # the first probe gives its own back
         assert tokens("/login") - tokens("/logout") == 1
-        assert tokens("/login") <= 3, "the first, its probe's, and one to make sure"
+        assert tokens("/login") <= 3, "the first, perhaps its probe's, and one to make sure"
         # What salt-api does not know any more, as after its restart, is replaced each time.
         servers[0].answer = lambda handler, low: respond(handler, {}, 401)
         before = tokens("/login")
@@ -435,7 +433,7 @@ def test_the_next_address_of_a_name_is_tried_in_time(
     transport = named(monkeypatch, [refusing, *holes[:2], ("127.0.0.1", port)])
     assert transport.exchange("GET", "/", Deadline(4)).status == 200
     with pytest.raises(NotSent, match="refused the connection"):
-        named(monkeypatch, [holes[0], refusing]).exchange("GET", "/", Deadline(1))
+        named(monkeypatch, [holes[0], refusing]).exchange("GET", "/", Deadline(3))
 
 
 def test_more_connections_than_are_kept_are_closed(
@@ -457,8 +455,8 @@ def test_more_connections_than_are_kept_are_closed(
 def test_sent_to_one_that_hangs_or_is_gone(servers: list[Server]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         transport = Transport(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(Lost, match=r"no answer within 0.3 s") as caught:
-            transport.exchange("POST", "/", Deadline(0.3), [])
+        with pytest.raises(Lost, match=r"no answer within [12]\.\d s") as caught:
+            transport.exchange("POST", "/", Deadline(2), [])
         assert caught.value.slow
 
 

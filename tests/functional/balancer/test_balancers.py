@@ -345,8 +345,10 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_token_comes_back_to_the_master_that_made_it(site: Site) -> None:
-    used = set()
-    for _ in range(12):
+    used = set[str]()
+    for turn in range(200):  # nginx goes by the callers' addresses
+        if turn >= 12 and len(used) == 2:
+            break
         with site.client() as session:
             token = site.login(session)
             for _ in range(3):
@@ -369,12 +371,14 @@ def test_a_call_that_was_sent_is_not_sent_again(site: Site) -> None:
 
 
 def test_a_login_is_tried_on_the_other_master(site: Site) -> None:
+    source, _ = site.on("m1")
+    before = site.m1.count("/login")
     for does in ("drop", "503"):
         site.m1.does = does
-        for _ in range(6):
-            with site.client() as session:
+        for other in (source, *("" for _ in range(5))):
+            with site.client(other) as session:
                 assert site.login(session).endswith("of-m2")
-    assert site.m1.count("/login"), "it was never asked"
+    assert site.m1.count("/login") > before, "it was never asked"
 
 
 def test_masters_are_told_who_calls(site: Site) -> None:

@@ -15,6 +15,8 @@ from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
+PATIENT = {"peer_timeout": 20}  # all masters are up
+
 
 def damage(place: Place, name: str) -> Path:
     file = place.config.state_dir / "peers" / f"{name}.json"
@@ -24,7 +26,7 @@ def damage(place: Place, name: str) -> Path:
 
 @in_a_loop
 async def test_it_has_a_row_in_the_status_and_is_not_restarted(tmp_path: Path) -> None:
-    one, two, three = places(tmp_path, "m1", "m2", "m3")
+    one, two, three = places(tmp_path, "m1", "m2", "m3", ha=PATIENT)
     async with met(one, two, three):
         file = damage(one, "m2")
         status = await run(one, "status")
@@ -47,7 +49,7 @@ async def test_it_has_a_row_in_the_status_and_is_not_restarted(tmp_path: Path) -
 @in_a_loop
 async def test_every_command_that_asks_all_masters_tells_of_it(tmp_path: Path) -> None:
     api = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
-    one, two = places(tmp_path, "m1", "m2", **api)
+    one, two = places(tmp_path, "m1", "m2", ha=PATIENT, **api)
     Path(one.opts["conf_file"]).write_text("interface: 127.0.0.1\n")
     async with met(one, two) as (m1, _):
         file = damage(one, "m2")
@@ -81,7 +83,7 @@ async def test_every_command_that_asks_all_masters_tells_of_it(tmp_path: Path) -
 @in_a_loop
 async def test_a_file_of_this_masters_own_name_is_no_master(tmp_path: Path) -> None:
     """As one that was copied here with those of other masters."""
-    one, two = places(tmp_path, "m1", "m2")
+    one, two = places(tmp_path, "m1", "m2", ha=PATIENT)
     async with met(one, two):
         file = damage(one, "m1")
         status = await run(one, "status")
@@ -93,7 +95,7 @@ async def test_a_file_of_this_masters_own_name_is_no_master(tmp_path: Path) -> N
 
 @in_a_loop
 async def test_a_copy_of_a_file_under_another_name_is_no_master(tmp_path: Path) -> None:
-    one, two = places(tmp_path, "m1", "m2")
+    one, two = places(tmp_path, "m1", "m2", ha=PATIENT)
     async with met(one, two) as (m1, _):
         folder = one.config.state_dir / "peers"
         copy = shutil.copy(folder / "m2.json", folder / "m2-old.json")
@@ -109,7 +111,7 @@ async def test_a_copy_of_a_file_under_another_name_is_no_master(tmp_path: Path) 
 
 @in_a_loop
 async def test_who_leaves_leaves_no_copy_of_a_file_behind(tmp_path: Path) -> None:
-    one, two = places(tmp_path, "m1", "m2")
+    one, two = places(tmp_path, "m1", "m2", ha=PATIENT)
     async with met(one, two):
         folder = one.config.state_dir / "peers"
         shutil.copy(folder / "m2.json", folder / "m2-old.json")
@@ -120,7 +122,7 @@ async def test_who_leaves_leaves_no_copy_of_a_file_behind(tmp_path: Path) -> Non
 
 @in_a_loop
 async def test_who_leaves_is_told_whom_it_could_not_tell(tmp_path: Path) -> None:
-    one, two, three = places(tmp_path, "m1", "m2", "m3")
+    one, two, three = places(tmp_path, "m1", "m2", "m3", ha=PATIENT)
     async with met(one, two, three):
         damage(one, "m2")
         plan = await run(one, "leave", test=True)

@@ -20,7 +20,7 @@ from saltext_ha.common.errors import (
     TokenError,
     TrustError,
 )
-from saltext_ha.membership import admission
+from saltext_ha.membership import admission, membership
 from saltext_ha.membership.invites import Invites, invitation, make_token
 from saltext_ha.membership.join import Joined, join, preview
 from saltext_ha.membership.reaching import Reach
@@ -30,6 +30,7 @@ from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.peer_files import PEERS_DIR
 from saltext_ha.transport.trust import Trust
+from tests import engines
 from tests.fixtures import named
 from tests.loop import in_a_loop
 from tests.peers import Master, befriend, http, raw_call
@@ -507,6 +508,43 @@ async def test_a_master_that_leaves(m1: Master, m2: Master, m3: Master) -> None:
         assert set(m1.trust.peers()) == {"m2"}
         await m2.membership.exchange()
         assert set(m2.trust.peers()) == {"m1"}
+
+
+@in_a_loop
+async def test_who_leaves_trusts_nobody_that_came_meanwhile(
+    m1: Master, m2: Master, m3: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that it tells may take long to answer."""
+    befriend(m1, m2)
+
+    async def tell(*args: Any) -> dict[str, Any]:
+        m1.trust.pin(m3.peer)
+        return await call_once(*args)
+
+    monkeypatch.setattr(membership, "call_once", tell)
+    async with m2.running():
+        assert list(await m1.membership.leave()) == ["m3"]
+    assert m1.trust.peers() == m2.trust.peers() == {}
+
+
+@pytest.mark.usefixtures("no_bus")
+@in_a_loop
+async def test_who_leaves_while_it_lets_another_in_trusts_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, down = engines.places(tmp_path, "one", "two", "down")
+    unreached = admission.unreached
+
+    async def leave(url: str, fingerprint: str) -> str:
+        assert (await engines.run(one, "leave"))["retcode"] == 2
+        return await unreached(url, fingerprint)
+
+    monkeypatch.setattr(admission, "unreached", leave)
+    async with engines.running(one) as (engine,):
+        engine.parts.trust.pin(down.peer)
+        joined = await engines.join_by(two, await engines.invited(one))
+        assert "a new certificate just now; join again" in joined["error"]
+        assert engine.parts.trust.peers() == {}
 
 
 @in_a_loop

@@ -12,7 +12,7 @@ from tests.loop import in_a_loop, until
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
-HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
+HA = {"sync_interval": 0.2, "peer_timeout": 20.0}  # those that are down refuse at once
 
 
 m1, m2 = named(lambda root, name: Place(root, name, HA), "m1", "m2")

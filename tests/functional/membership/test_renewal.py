@@ -24,7 +24,7 @@ from tests.peers import Master, befriend, echo
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
-HA = {"sync_interval": 0.2, "peer_timeout": 2.0}
+HA = {"sync_interval": 0.2, "peer_timeout": 20.0}  # those that are down refuse at once
 
 
 m1, m2, m3 = named(Master, "m1", "m2", "m3")
@@ -273,8 +273,7 @@ def both_up(*engines: Engine) -> bool:
 
 @in_a_loop
 async def test_ha_renew_while_both_run(tmp_path: Path) -> None:
-    patient = HA | {"peer_timeout": 20.0}  # on a busy machine
-    p1, p2 = Place(tmp_path, "m1", patient), Place(tmp_path, "m2", patient)
+    p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
     async with running(p1, p2) as (one, two):
         await join_group(p1, p2)
         await one.meets(two)

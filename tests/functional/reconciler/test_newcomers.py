@@ -12,7 +12,7 @@ from lab.engines import Engine
 from lab.key_folders import ACCEPTED, PENDING, accept, plant
 from saltext_ha.reconciler.hints import Hint
 from tests.engines import is_level, met, places, there, wrong
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
@@ -69,7 +69,7 @@ async def test_what_is_over_the_limit_waits_and_comes_in_later(tmp_path: Path) -
         assert 19 <= len(left) < 25
         await until(lambda: there(two, PENDING) == left, "and the rest")
         await until(lambda: is_level(m1, m2), "level")
-        assert await note(m1) == ("ok", "")
+        await becomes(lambda: note(m1), ("ok", ""))
 
 
 @in_a_loop
@@ -104,7 +104,7 @@ async def test_what_lies_in_the_folder_at_the_start_came_over_a_longer_time(tmp_
         assert "60 came in a minute" in (await note(m1))[1]
         # One more each second.
         before = len(there(two, PENDING))
-        await until(lambda: len(there(two, PENDING)) > before, "some more", 30)
+        await until(lambda: len(there(two, PENDING)) > before, "some more")
 
 
 @in_a_loop

@@ -115,8 +115,10 @@ def test_it_is_listed_again_before_the_next_regular_pass(
 
 
 def test_it_is_not_listed_with_all_that_is_due(
-    m1: Master, folder: Folder, passes: list[None]
+    m1: Master, folder: Folder, passes: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(work_queue, "RETRY", 3600.0)
+
     async def act() -> None:
         here = Core(m1.keeper, lambda records: None)
         folder.spoil()
@@ -144,7 +146,8 @@ def test_it_is_not_listed_once_the_engine_is_closed(
         here.close()
         closed = len(passes)
         await asyncio.sleep(0.5)
-        assert len(passes) == closed
+        # A thread may just have been told to make one.
+        assert len(passes) <= closed + 1
 
     asyncio.run(act())
 

@@ -34,7 +34,7 @@ Scene = Callable[[Page, list[Engine]], Awaitable[None]]
 
 def master(root: Path, name: str, **options: Any) -> Place:
     """A master with a status page. Whether it serves is told by each scene."""
-    ha = {"status": {"port": free_port()}, "peer_timeout": 1, "group": "prod"}
+    ha = {"status": {"port": free_port()}, "peer_timeout": 20, "group": "prod"}
     return place(root, name, ha, **options)
 
 
@@ -112,6 +112,8 @@ def test_a_master_that_is_dead(tmp_path: Path) -> None:
         row = await page.text("[data-master=m3]")
         assert "?" in row
         assert "yes" not in row
+        # Whoever asked while it stopped was hung up on.
+        await page.until("document.querySelector('#notes').innerText.includes('refused')")
         assert "refused the connection" in await page.text("#notes")
         await picture(page, "status-dead")
 

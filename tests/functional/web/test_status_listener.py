@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -27,7 +28,7 @@ from saltext_ha.transport.connection import Limits
 from saltext_ha.web.listener import StatusListener
 from tests.certificates import self_signed
 from tests.engines import running
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 from tests.pages import url_of
 from tests.peers import silent
 
@@ -97,9 +98,14 @@ async def test_not_ready_before_it_is_level_with_its_peers(tmp_path: Path) -> No
         parts = engine.parts
         async with engine:
             await served(engine)
-            await until(lambda: parts.health.ready()[0], "it is ready")
-            assert all(line.up is not None for line in parts.links.lines.values())
-            assert parts.links.lines["m3"].up is False
+            ups: dict[str, bool | None] = {}
+
+            def ready() -> bool:
+                ups.update({name: line.up for name, line in parts.links.lines.items()})
+                return parts.health.ready()[0]
+
+            await until(ready, "it is ready")
+            assert ups == {"m2": True, "m3": False}
             # Once is enough: a peer that goes is no reason to stop serving.
             parts.links.lines["m2"].up = None
             assert parts.health.ready() == (True, "")
@@ -156,12 +162,17 @@ async def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
     async def page(request: Any) -> Any:
         return aiohttp.web.Response(text="here")
 
-    settings = StatusSettings(port=free_port())
-    limits = Limits(header=0.2, keepalive=0.3, max_anonymous=4)
-    listener = StatusListener(settings, limits=limits)
-    await listener.start({"/live": page})
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
+    @contextlib.asynccontextmanager
+    async def listening(limits: Limits) -> AsyncIterator[StatusListener]:
+        listener = StatusListener(StatusSettings(port=free_port()), limits=limits)
+        await listener.start({"/live": page})
+        try:
+            yield listener
+        finally:
+            await listener.stop()
+
+    async with listening(Limits(header=0.2)) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
 
         async def drip() -> None:
             for byte in b"GET /live HTTP/1.1\r\nX: " + b"a" * 1000:
@@ -173,22 +184,20 @@ async def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
             assert await asyncio.wait_for(reader.read(), 60) == b""
         dripping.cancel()
         assert listener.refused["no request in time"] == 1
+    async with listening(Limits(header=300, keepalive=0.3)) as listener:
         # After an answer, too.
-        reader, writer = await asyncio.open_connection("127.0.0.1", settings.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert (await asyncio.wait_for(reader.read(), 60)).endswith(b"here")
+    async with listening(Limits(header=300, max_anonymous=4)) as listener:
         # Many who say nothing do not keep out one who asks.
-        crowd = [await asyncio.open_connection("127.0.0.1", settings.port) for _ in range(40)]
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(settings.url + "/live") as answer,
-        ):
+        crowd = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(40)]
+        url = f"http://127.0.0.1:{listener.port}/live"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.status == 200
         for _, each in crowd:
             each.close()
-    finally:
-        await listener.stop()
 
 
 @pytest.fixture
@@ -360,9 +369,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
         await until(lambda: "server.crt cannot be used" in caplog.text, "it is said")
         assert await shown(m1) == old
         key.write_text(new_key.read_text())
-        end = asyncio.get_running_loop().time() + 20
-        while await shown(m1) != new.read_text():
-            assert asyncio.get_running_loop().time() < end, "the old certificate"
+        await becomes(lambda: shown(m1), new.read_text())
         context = ssl.create_default_context(cafile=str(new))
         assert await get(m1, "/live", ssl=context) == (200, "live\n")
 

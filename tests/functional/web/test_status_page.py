@@ -39,8 +39,9 @@ def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was just done is to be seen at once."""
+    """What was just done is to be seen at once; a busy machine may take long to find it."""
     monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
+    monkeypatch.setattr(snapshot, "PATIENCE", SOON)
 
 
 @in_a_loop
@@ -303,12 +304,19 @@ async def test_one_snapshot_for_all_who_ask(
 ) -> None:
     monkeypatch.setattr(snapshot, "GOOD_FOR", 30.0)
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
-    async with met(m1, m2) as (one, _):
+    async with met(m1, m2) as (_, two):
         await eventually(m1, "/live", bool, "it listens")
-        asked = one.link(m2).line.client.bytes_sent
+        handlers, asked = two.service.listener._handlers, list[str]()
+        summary = handlers["summary"]
+
+        async def counted(peer: Any, payload: dict[str, Any]) -> dict[str, Any]:
+            asked.append(peer.name)
+            return await summary(peer, payload)
+
+        handlers["summary"] = counted
         answers = await asyncio.gather(*(get(m1, "/status.json") for _ in range(20)))
         assert len({answer["at"] for answer in answers}) == 1
-        assert one.link(m2).line.client.bytes_sent - asked < 20_000
+        assert asked == ["m1"]
 
 
 @in_a_loop
@@ -346,7 +354,7 @@ async def test_a_pki_folder_that_hangs_makes_it_busy_and_not_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reads of the master's own key hang, as reads of all keys beside it do."""
-    m1, m2 = (watched(tmp_path, name, peer_timeout=2) for name in ("m1", "m2"))
+    m1, m2 = (watched(tmp_path, name, peer_timeout=6) for name in ("m1", "m2"))
     real, hangs, go = master_key.read, threading.Event(), threading.Event()
     waiting: list[str] = []
 
@@ -369,7 +377,7 @@ async def test_a_pki_folder_that_hangs_makes_it_busy_and_not_silent(
                     assert (row["state"], row["accepted"]) == ("running", key["accepted"])
                     assert "busy with its keys" in row["note"]
             for _ in range(2):
-                _, why = await two.parts.group.ask("endpoint", {}, 2.0)
+                _, why = await two.parts.group.ask("endpoint", {}, 6.0)
                 assert "busy with its keys" in why["m1"]
             assert len(waiting) == 1, "only the thread of the keeper waits"
         finally:

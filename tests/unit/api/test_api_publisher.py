@@ -14,7 +14,7 @@ from saltext_ha.api.errors import CallFailed, TimedOut
 from saltext_ha.api.jobs import JobStatus
 from saltext_ha.api.publish import Pauses, Publisher, Settled, Unsettled
 from saltext_ha.api.tokens import Refused
-from saltext_ha.api.transport import Lost, NotSent
+from saltext_ha.api.transport import Lost, NoTime, NotSent
 
 pytestmark = pytest.mark.core
 
@@ -141,6 +141,25 @@ def test_looks_become_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waited[-1] < 0.6, "not beyond the deadline"
 
 
+class Last(Played):
+    """After the last of *looks* there is no time left."""
+
+    def __init__(self, looks: list[Any]) -> None:
+        super().__init__([Lost("reset")], looks)
+        self.over = threading.Event()
+
+    def job(self, jid: str, deadline: Deadline, limit: float) -> JobStatus:
+        if len(self.looks) == 1:
+            self.over.set()
+        return super().job(jid, deadline, limit)
+
+
+def test_a_look_for_which_there_was_no_time_is_no_reason() -> None:
+    master = Last([Lost("HTTP 503"), NoTime("no time left")])
+    with pytest.raises(Unsettled, match=r"^reset; looking it up: HTTP 503$"):
+        send(master, closing=master.over)
+
+
 def test_who_was_counted_once_is_waited_for() -> None:
     begun = JobStatus(JID, "m1", True, ("a", "b"), {"a": 1})
     uncounted = JobStatus(JID, "m1", True, ("a",), {"a": 1}, counted=False)
@@ -148,10 +167,13 @@ def test_who_was_counted_once_is_waited_for() -> None:
     publisher = Publisher(threading.Event())
     master: Any = Played([], [uncounted, done])
     assert publisher.collect(master, begun, Deadline(10)).returned == {"a": 1, "b": 2}
-    gone: Any = Played([], [Lost("HTTP 503"), JobStatus(JID, "m1", False)])
+    gone: Any = Last([Lost("HTTP 503"), JobStatus(JID, "m1", False)])
     with pytest.raises(TimedOut, match=r"are down: b \(m1 has no such job any more\)") as late:
-        publisher.collect(gone, begun, Deadline(0.1))
+        Publisher(gone.over).collect(gone, begun, Deadline(60))
     assert (late.value.returned, late.value.missing) == ({"a": 1}, ["b"])
-    back: Any = Played([], [Lost("HTTP 503"), begun])
+    away: Any = Last([Lost("HTTP 503"), NoTime("no time left")])
+    with pytest.raises(TimedOut, match=r"are down: b \(last look at m1: HTTP 503\)"):
+        Publisher(away.over).collect(away, begun, Deadline(60))
+    back: Any = Last([Lost("HTTP 503"), begun])
     with pytest.raises(TimedOut, match=r"are down: b$"):
-        publisher.collect(back, begun, Deadline(0.1))
+        Publisher(back.over).collect(back, begun, Deadline(60))
