@@ -172,6 +172,17 @@ def answers(master: Master, *minions: Minion, timeout: float = LONG) -> None:
     )
 
 
+def peers(master: Master) -> dict[str, Any]:
+    """What ``ha.peers`` of *master* says when all are up: when a whole round was made with each."""
+
+    def all_up() -> Any:
+        answer = master.salt_run("ha.peers")
+        return answer.data if answer.returncode == 0 else None
+
+    found: dict[str, Any] = wait_for(all_up, SOON, f"the peers of {master.name} are up")
+    return found
+
+
 def replica_files(master: Master) -> list[Path]:
     return sorted((master.pki_dir / "ha").glob("replica.db*"))
 

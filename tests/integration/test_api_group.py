@@ -19,6 +19,8 @@ from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from saltext_ha.api import NotAuthorised, OutcomeUnknown, SaltApiPool, TargetNotDivided
 from tests.integration.conftest import MakeLab
+from tests.integration.group import level
+from tests.integration.watching import serves
 
 numbers = itertools.count(1)
 SOON = 120.0
@@ -92,6 +94,9 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
                 master.plant("minions", minion.name, minion.pub)
         lab.start_all([m1, m2])
         lab.form_group()
+        for master in (m1, m2):
+            # It listens before its workers answer; a failover minion would pass it by.
+            wait_for(lambda m=master: serves(m), SOON, f"{master.name} serves")  # type: ignore[misc]
         for minion in minions.values():
             minion.launch()
         with SaltApi(m1) as api1, SaltApi(m2) as api2:
@@ -209,6 +214,8 @@ def test_one_call_is_lost_with_a_master_at_most(site: Site) -> None:
         assert lost <= 1
         assert pool.local("hot", "test.ping") == {"hot": True}
     site.m1.start()
+    wait_for(lambda: level(site.m1) and level(site.m2), SOON, "both know each other again")
+    wait_for(lambda: site.where()["fo2"] == ["m2"], SOON, "fo2 is where it was", poll=0.5)
 
 
 def test_a_minion_that_moved_is_found(site: Site) -> None:

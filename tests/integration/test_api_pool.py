@@ -45,7 +45,7 @@ from tests.api_server import everything
 from tests.certificates import self_signed
 from tests.forwarder import SLOW, Forwarder
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON
+from tests.integration.group import SOON, answers
 
 numbers = itertools.count(1)
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "api-pool.md"
@@ -89,10 +89,18 @@ class Site:
 
     def settled(self, word: str) -> int:
         """How often *word* ran, when all that was published before has run, too."""
+        self.answers()
+        return self.runs()[word]
+
+    def answers(self) -> None:
+        """Wait until the minion answers both masters; it is connected to them a little earlier."""
         ping = {"client": "local", "tgt": "web", "fun": "test.ping"}
         for master in self.barriers:
-            assert master.call(ping, Deadline(120)) == {"web": True}
-        return self.runs()[word]
+            wait_for(
+                lambda m=master: m.call(ping, Deadline(120)) == {"web": True},  # type: ignore[misc]
+                SOON,
+                "web answers",
+            )
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +135,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             web.wait_ready()
             spare.wait_ready()
             for master in (m1, m2):
-                wait_for(lambda m=master: m.salt("web", "test.ping").data, SOON, "web answers")
+                answers(master, web)
             user = {"username": USER, "password": Secret(PASSWORD), "eauth": "file"}
             ca = certificate[0]
             barriers = [
@@ -465,6 +473,7 @@ def test_both_salt_masters_killed_and_back(site: Site) -> None:
                 master.start()
             site.web.wait_ready()
         wait_for(lambda: healthy(pool) == {"m1": True, "m2": True}, SOON, "both up again")
+        site.answers()
         after, command = site.job()
         assert pool.local("web", "cmd.run", [command], deadline=60) == {"web": ""}
         assert pool.wait(job.jid) == {"web": ""}, "what was known is not lost"

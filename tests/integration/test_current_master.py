@@ -235,10 +235,10 @@ def test_salt_call_says_when_no_minion_is_running(site: Site) -> None:
 
 
 def test_a_mistyped_argument_is_named(site: Site) -> None:
-    result = site.m1.salt(site.hot.name, "ha.current_master", pong=True)
+    result = site.m1.salt(site.hot.name, "ha.current_master", PATIENT, pong=True)
     assert "pong" in str(result.data)
     assert "ping and timeout" in str(result.data)
-    result = site.m1.salt(site.hot.name, "ha.masters", "timeout=soon")
+    result = site.m1.salt(site.hot.name, "ha.masters", "timeout=soon", PATIENT)
     assert "'soon' takes seconds" in str(result.data)
 
 

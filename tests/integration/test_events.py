@@ -17,7 +17,7 @@ from saltext_ha.salt_bus.bus_socket import BusSocket
 from saltext_ha.salt_bus.proof import Proofs
 from tests.integration.bus import CHECKED, DEPLOYED, LED, documented, heard, tags
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, level, plant, shown
+from tests.integration.group import SOON, group, level, plant, shown, unseen
 
 HEALTH = "salt/ha/health"
 HELD = [f"held{number}" for number in range(4)]
@@ -89,8 +89,9 @@ class Story:
             m1.plant("minions", name, lab.key_pair()[1])
         wait_for(lambda: set(HELD) <= m2.keys()["minions"].keys(), SOON, "all keys on m2")
         wait_for(lambda: level(m1), SOON, "m1 knows it")
-        (m2.pki_dir / "minions").rename(m2.pki_dir / "minions.away")
-        (m2.pki_dir / "minions").mkdir()
+        with unseen(m2):  # it would be told twice: without a folder, and with an empty one
+            (m2.pki_dir / "minions").rename(m2.pki_dir / "minions.away")
+            (m2.pki_dir / "minions").mkdir()
         wait_for(lambda: "salt/ha/held" in dict(self.of_the_wipe), SOON, "they are held")
 
 

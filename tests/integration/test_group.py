@@ -16,7 +16,7 @@ from saltext_ha.membership.token import decode
 from saltext_ha.transport import client, identity
 from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, group, log_lines, row, shown
+from tests.integration.group import SOON, group, log_lines, peers, row, shown
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +56,16 @@ def test_joining_brings_the_keys_of_both_together(lab: Lab, m1: Master, m2: Mast
 
 
 def test_peers_know_each_other(m1: Master, m2: Master) -> None:
-    ours, theirs = (m.salt_run("ha.peers").check().data for m in (m1, m2))
+    ours, theirs = peers(m1), peers(m2)
     assert [(peer["name"], peer["state"]) for peer in ours["peers"]] == [("m2", "up")]
     assert ours["peers"][0]["fingerprint"] == theirs["self"]["fingerprint"]
     assert ours["self"]["fingerprint"] == theirs["peers"][0]["fingerprint"]
 
 
 def test_joining_a_second_time_is_harmless(m1: Master, m2: Master) -> None:
-    before = m1.salt_run("ha.peers").check().data["peers"][0]["fingerprint"]
+    before = peers(m1)["peers"][0]["fingerprint"]
     m1.join(m2.invite()).check()
-    after = m1.salt_run("ha.peers").check().data["peers"]
+    after = peers(m1)["peers"]
     assert [peer["fingerprint"] for peer in after] == [before]
     wait_for(lambda: m1.control("status")["state"] == "ok", SOON, "the group is well")
 

@@ -179,8 +179,8 @@ def test_a_signal_ends_the_daemons_too(tmp_path: Path, number: signal.Signals) -
         "    m1 = lab.add_master('m1', engine=False)\n"
         "    m1.launch()\n"
         "    print(m1.daemon.session, lab.root, flush=True)\n"
-        # Not at one go: Python does not notice a signal that comes just before it sleeps.
-        "    for _ in range(6000):\n"
+        # Python does not notice a signal that comes just before it begins to sleep.
+        "    while True:\n"
         "        time.sleep(0.1)\n"
     )
     with subprocess.Popen(

@@ -107,6 +107,7 @@ def test_without_an_interval_nobody_looks_for_a_lost_master(
     config = {**FAILOVER, "master": masters, "master_alive_interval": interval}
     with trapped(lab, f"blind{interval}", "HA218", *codes, **config) as minion:
         logged(minion, "Minion is ready to receive requests!")
+        answers(m1, minion)
         assert ("__master_alive" in scheduled(minion)) is not bool(codes)
 
 

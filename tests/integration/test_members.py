@@ -182,7 +182,12 @@ def test_removed_peer_is_trusted_by_nobody_and_its_past_stays(make_lab: MakeLab)
         # Whatever certificates it had, they are barred.
         stolen = shutil.copytree(m3.pki_dir / "ha", lab.root / "stolen")
         m3.salt_run("ha.renew").check()
-        wait_for(lambda: level(m1) and level(m2), SOON, "all know the new certificate")
+        new = m3.control("peers")["self"]["fingerprint"]
+        wait_for(
+            lambda: all(new in str(m.control("peers")["peers"]) for m in (m1, m2)),
+            SOON,
+            "all know the new certificate",
+        )
         m1.salt_run("ha.remove_peer", "m3").check()
         wait_for(lambda: "m3" not in str(m2.control("peers")["peers"]), SOON, "m2 unpinned m3")
         m3.plant("minions", "late1", lab.key_pair()[1])

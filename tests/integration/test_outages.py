@@ -20,6 +20,7 @@ from tests.integration.group import (
     group,
     level,
     log_lines,
+    peers,
     plant,
     replica_files,
     row,
@@ -197,7 +198,9 @@ def test_a_frozen_master_is_unknown_and_hinders_nobody(
 
 def test_a_dead_peer_is_logged_once(lab: Lab, masters: tuple[Master, Master]) -> None:
     m1, m2 = masters
+    peers(m1)  # it has said that m2 is up, after the test before this one
     before, ups = len(log_lines(m1, "ha peer down")), len(log_lines(m1, "ha peer up"))
+    told = len(changes(m1))
     m2.kill()
     # A connection that breaks off at that instant has a reason of its own, and a line.
     wait_for(lambda: "refused" in row(m1, m2)["note"], SOON, "m1 notices")
@@ -209,7 +212,19 @@ def test_a_dead_peer_is_logged_once(lab: Lab, masters: tuple[Master, Master]) ->
     assert len(log_lines(m1, "ha peer down")) == downs
     m2.start()
     wait_for(lambda: row(m1, m2)["state"] == "running", SOON, "m1 sees m2 again")
-    wait_for(lambda: len(log_lines(m1, "ha peer up")) == ups + 1, SOON, "and says so")
+    wait_for(lambda: len(log_lines(m1, "ha peer up")) > ups, SOON, "and says so")
+    # On a busy machine it may be down again for a moment; each change is logged once.
+    ways = ["ha peer up: " in line for line in changes(m1)[told:]]
+    assert ways == [bool(number % 2) for number in range(len(ways))]
+
+
+def changes(master: Master) -> list[str]:
+    """The lines by which it told that a peer came up or went down."""
+    return [
+        line
+        for line in log_lines(master, "ha peer ")
+        if "ha peer up: " in line or "ha peer down: " in line
+    ]
 
 
 def test_something_else_at_the_address_of_a_peer(lab: Lab, masters: tuple[Master, Master]) -> None:

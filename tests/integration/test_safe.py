@@ -104,7 +104,13 @@ def apply(
     (folder := lab.root / "srv").mkdir(exist_ok=True)
     (folder / "masters.sls").write_text(text)
     told = ("state.apply", "masters", PATIENT)
-    returned = master.salt(minion.name, *told, test=test).data[minion.name]
+
+    def ran() -> Any:
+        """What the state returned; None: not before the process of the last one is gone."""
+        returned = master.salt(minion.name, *told, test=test).data[minion.name]
+        return None if "is running as PID" in str(returned) else returned
+
+    returned = wait_for(ran, LONG, "no other state runs")
     assert isinstance(returned, dict), returned
     (found,) = returned.values()
     result: dict[str, Any] = found

@@ -168,7 +168,7 @@ def test_a_configuration_that_is_edited(pair: tuple[Master, Master], tmp_path: P
         configure(m2, external_auth={"pam": {"alice": ["test.*"]}})
         assert m1.salt_run("ha.check_consistency").returncode == 1
         await state(page, "degraded")
-        assert "no: running 1" in await page.text("#same")
+        await says(page, "#same", "no: running 1")
         await page.evaluate("document.querySelector('#drift summary').click()")
         drift = await page.text("#drift")
         assert "external_auth:pam:alice" in drift

@@ -12,6 +12,7 @@ from tests.integration.group import (
     SOON,
     Three,
     group,
+    peers,
     plant,
     row,
     settled,
@@ -37,7 +38,7 @@ def masters(lab: Lab) -> Three:
 def test_who_joins_through_one_is_known_to_all(masters: Three) -> None:
     for master in masters:
         others = {other.name for other in masters if other is not master}
-        answer = master.salt_run("ha.peers").check().data
+        answer = peers(master)
         assert {peer["name"]: peer["state"] for peer in answer["peers"]} == dict.fromkeys(
             others, "up"
         )

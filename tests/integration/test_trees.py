@@ -154,7 +154,7 @@ def test_no_file_is_ever_half_of_one_deployment(lab: Lab) -> None:
                 # A list that was begun before a switch is kept for two seconds after it.
                 since = served[0] if function != LIST else 0
                 # Only it: the other minion's key is known here too, and its answer waited for.
-                answer = master.salt(minion.name, function, argument, PATIENT).data
+                answer = master.salt(minion.name, function, argument, PATIENT).data or {}
                 told = answer.get(minion.name, {})
                 if told == {}:
                     continue  # it was too busy to answer

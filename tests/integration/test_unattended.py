@@ -14,7 +14,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, configure, level, master_pub
+from tests.integration.group import QUICK, SOON, answers, configure, level, master_pub
 
 pytestmark = pytest.mark.core
 
@@ -56,8 +56,8 @@ def test_three_masters_at_the_same_time(make_lab: MakeLab) -> None:
             return done
 
         with ThreadPoolExecutor(3) as hosts:
-            answers = [result.data for result in hosts.map(bring_up, masters, ways)]
-        assert [answer["kind"] for answer in answers] == ["notice", "join", "join"], answers
+            joined = [result.data for result in hosts.map(bring_up, masters, ways)]
+        assert [each["kind"] for each in joined] == ["notice", "join", "join"], joined
         wait_for(lambda: all(map(level, masters)), SOON, "the group has met")
         for master in masters:
             assert len(master.control("peers")["peers"]) == 2
@@ -69,11 +69,7 @@ def test_three_masters_at_the_same_time(make_lab: MakeLab) -> None:
         wait_for(lambda: "web1" in m3.keys()["minions_pre"], SOON, "web1 knocks")
         m3.salt_key("-a", "web1", "-y").check()
         for master in masters:
-            wait_for(
-                lambda master=master: master.salt("web1", "test.ping").data == {"web1": True},
-                60,
-                f"web1 answers {master.name}",
-            )
+            answers(master, web)
         # Before every later start it does nothing.
         again = by_salt_run(m2).check().data
         assert "already in group" in again["notes"][0]

@@ -81,12 +81,17 @@ def test_a_connection_whose_packets_are_dropped_is_left(lab: Lab) -> None:
         config = {**watched(), **keepalive, **TCP, "master": [address, m2.address]}
         deaf = lab.add_minion("deaf", [m1, m2], "failover", config=config)
         start(deaf, m1, m2)
-        started = time.monotonic()
+        started, before = time.monotonic(), len(history(deaf))
         publish.forget()
         took = heard_again((m1, m2), deaf, started)
         print({name: round(seconds, 1) for name, seconds in took.items()})
         why = "nobody answers on the connection to it"
-        wait_for(lambda: history(deaf)[-1].why.startswith(why), SOON, "it is noted")
+        # On a busy machine it may have moved on since.
+        wait_for(
+            lambda: any(each.why.startswith(why) for each in history(deaf)[before:]),
+            SOON,
+            "it is noted",
+        )
         deaf.stop()
 
 
