@@ -20,7 +20,7 @@ from saltext_ha.commands import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
 from saltext_ha.output._text import Screen
-from saltext_ha.trees import disk_work
+from saltext_ha.trees import disk_work, live_path
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -386,6 +386,31 @@ async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
         assert served(two[1]) == STATES
         await engines[1].parts.trees.settle("states")
         assert told == ["deploy/failed", "deployed"]
+
+
+@in_a_loop
+async def test_nobody_is_answered_before_a_switch_of_another_task_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then Salt's lists of files are cleared: whoever deployed may use new files at once."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+
+    def of_m2(folder: Path) -> bool:
+        return folder == live(two[1]).parent
+
+    async with met(*two) as (m1, m2):
+        told = told_by(monkeypatch, m2)
+        with blocked(monkeypatch, live_path, "sync_dir", of_m2) as met_it:
+            await deployed(two[0], without="m2")
+            await until(met_it.is_set, "m2 has followed by itself, but for the end")
+            registers = m1.parts.tree_registers
+            payload = registers.told("states", registers["states"], adopt=False)
+            asked = asyncio.ensure_future(m1.link(m2).line.call("tree_switch", payload, 100.0))
+            await asyncio.wait([asked], timeout=1.0)
+            assert not asked.done(), asked.result()
+        assert await asked == {"problem": ""}
+        assert told == ["deployed"]
 
 
 @in_a_loop
