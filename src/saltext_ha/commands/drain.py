@@ -324,6 +324,8 @@ class Drain:
         missing = dict(leaving)
         while missing and loop.time() < end:
             await asyncio.sleep(POLL)
+            # Ages are measured later than this; the answer with them may take seconds.
+            since = loop.time() - began
             known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
             for minion_id, row in list(missing.items()):
                 ages = {
@@ -331,9 +333,7 @@ class Drain:
                     for name, each in known.items()
                     if name != row["from"] and minion_id in each.sights
                 }
-                heard = [
-                    n for n, age in ages.items() if age is not None and age < loop.time() - began
-                ]
+                heard = [n for n, age in ages.items() if age is not None and age < since]
                 if heard:
                     row.update(moved=True, to=heard[0], note="")
                     del missing[minion_id]

@@ -47,6 +47,9 @@ class TreeDisk:
         where, source = either(store.tree.folder), either(store.tree.source or store.tree.live)
         self.deploying, self.reading = DiskWork(where, LIMIT), DiskWork(source, LIMIT)
         self.looking, self.sending = DiskWork(where, LOOKING), DiskWork(where, LOOKING)
+        self._whole = asyncio.Event()
+        """Not set while a switch is under way: its link may be there already."""
+        self._whole.set()
         self._look = Looks()
         self._seen: tuple[str, bytes | None] = (FREE, None)
         self._seen_at = -math.inf
@@ -58,8 +61,16 @@ class TreeDisk:
 
     async def switch(self, version: bytes, adopt: bool) -> None:
         """As :meth:`.TreeStore.switch`."""
-        await self.deploying(self.store.switch, version, adopt)
-        self._saw((LINKED, version))
+        self._whole.clear()
+        try:
+            await self.deploying(self.store.switch, version, adopt)
+            self._saw((LINKED, version))
+        finally:
+            self._whole.set()
+
+    async def switched(self) -> None:
+        """Wait for the end of a switch that another task makes, if one does."""
+        await self._whole.wait()
 
     def live(self) -> tuple[str, bytes | None]:
         """

@@ -170,6 +170,7 @@ class Trees:
             live = disk.lately()
             if live == (LINKED, current.version):
                 if disk.lock.locked():  # by another task, which may be about to tell of it
+                    await disk.switched()
                     return
                 if name not in self._late:
                     self._told[name] = current.entry

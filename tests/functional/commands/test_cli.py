@@ -213,7 +213,8 @@ def test_what_a_join_waits_for_is_said_meanwhile(
         assert runner.join(token_file=str(path), wait=1)["retcode"] == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"ha.join: {ASKED} ")
-    assert said.endswith("; trying for 1 s more")
+    # Less, if the first try takes long on a busy machine.
+    assert re.search("; trying for [01] s more$", said)
 
 
 def test_a_token_at_a_prompt(token: str, folder: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 def master(root: Path, name: str, port: int | None, **ha: Any) -> Place:
     """A master with a salt-api on *port*, or without one."""
     api = {} if port is None else {"rest_cherrypy": {"port": port, "disable_ssl": True}}
-    more = {"address": "127.0.0.1", "listen_host": "127.0.0.1", "peer_timeout": 1, **ha}
+    more = {"address": "127.0.0.1", "listen_host": "127.0.0.1", **ha}
     return place(root, name, more, **api)
 
 

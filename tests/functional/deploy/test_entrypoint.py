@@ -37,7 +37,11 @@ end() {{
 }}
 trap end TERM
 echo "${{0##*/}} $*" >>"{log}"
-[ ! -e "$own.ends" ] || exit "$(cat "$own.ends")"
+if [ -e "$own.ends" ]; then
+    # Not before the others have begun: whoever is told to end before writes nothing down.
+    for each in $(cat "$own.after"); do until grep -q "^$each " "{log}"; do sleep 0.05; done; done
+    exit "$(cat "$own.ends")"
+fi
 while :; do sleep 0.05; done
 """
 
@@ -48,6 +52,7 @@ class Container:
     def __init__(self, root: Path, shell: list[str]) -> None:
         self.root, self.etc, self._shell = root, root / "etc", shell
         self.log, self.secret = root / "log", root / "ha.secret"
+        self.script = ENTRYPOINT
         self.secret.write_text(SECRET)
         self.log.touch()
         for folder in ("master.d", "minion.d", "site.d"):
@@ -77,8 +82,9 @@ class Container:
         """From now on ``python`` is the one with Salt."""
         self._program("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
 
-    def ends(self, program: str, code: int) -> None:
-        """From now on *program* ends at once."""
+    def ends(self, program: str, code: int, *after: str) -> None:
+        """From now on *program* ends as soon as the programs *after* have begun."""
+        (self.root / f"{program}.after").write_text(" ".join(after))
         (self.root / f"{program}.ends").write_text(str(code))
 
     def goes_on(self, program: str) -> None:
@@ -94,7 +100,7 @@ class Container:
             **(settings or {}),
         }
         process = subprocess.Popen(
-            [*self._shell, str(ENTRYPOINT), *command],
+            [*self._shell, str(self.script), *command],
             env=env,
             text=True,
             stdout=subprocess.PIPE,
@@ -112,7 +118,8 @@ class Container:
 
     def drop_in(self, settings: Mapping[str, str] | None = None, of: str = "master") -> Any:
         """What it renders with *settings*."""
-        self.ends("salt-master", 0)
+        beside = {"SALT_API_PORT": "salt-api", "SALT_START_LOCAL_MINION": "salt-minion"}
+        self.ends("salt-master", 0, *(beside[name] for name in settings or () if name in beside))
         assert self.run(settings)[0] == 1
         return yaml.safe_load((self.etc / f"{of}.d" / "00-entrypoint.conf").read_text())
 
@@ -451,12 +458,32 @@ def test_who_waits_for_its_group_ends_when_told(container: Container) -> None:
 
 
 def test_who_is_told_to_end_just_before_the_master_starts_ends(container: Container) -> None:
-    container._program("python", f"#!/bin/sh\necho python >>{container.log}\nsleep 1\n")
+    go = container.root / "go"
+    waits = f"until [ -e {go} ]; do sleep 1; done"
+    container._program("python", f"#!/bin/sh\necho python >>{container.log}\n{waits}\n")
     process = container.start()
     container.waits_for("python")
     process.terminate()
+    go.touch()
     assert process.wait(SOON) == 0
     assert not [line for line in container.came() if line.startswith("salt-master")]
+
+
+@pytest.mark.parametrize("program", ["salt-ha", "salt-master"])
+def test_who_is_told_to_end_while_a_program_starts_ends(container: Container, program: str) -> None:
+    """The shell has started it, and has yet to note its process."""
+    go, text = container.root / "go", ENTRYPOINT.read_text()
+    waits = f"[ $1 != {program} ] || until [ -e {go} ]; do sleep 1; done"
+    container.script = container.root / "entrypoint"
+    container.script.write_text(text.replace('    "$@" &\n', f'    "$@" &\n    {waits}\n'))
+    if program == "salt-ha":
+        container.goes_on(program)
+    process = container.start()
+    wait_for(lambda: any(line.startswith(program) for line in container.came()), SOON, "it runs")
+    process.terminate()
+    go.touch()
+    assert process.wait(SOON) == 0
+    assert container.came()[-1] == f"{program} TERM"
 
 
 def test_a_signal_goes_to_all_and_all_have_ended(container: Container) -> None:
@@ -480,7 +507,7 @@ def test_a_signal_goes_to_all_and_all_have_ended(container: Container) -> None:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_daemon_that_ends_takes_the_container_with_it(container: Container, code: int) -> None:
-    container.ends("salt-api", code)
+    container.ends("salt-api", code, "salt-master")
     ended, said = container.run({"SALT_API_PORT": "8002", "SALT_API_TLS": "off"})
     assert ended == (code or 1)
     assert f"a daemon has ended (exit status {code})" in said

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -41,11 +43,33 @@ def test_it_is_no_child_of_who_starts_it(tmp_path: Path, module: str) -> None:
     wait_for(lambda: file.exists() and file.read_text() == "done", 60, "it does what it is told")
     process = processes.living(known)
     assert process is not None
+    assert processes.know(process) == known
     try:
         # So Salt's engines and jobs find those whom they end before themselves.
         assert process not in psutil.Process().children(recursive=True)
     finally:
         process.kill()
+
+
+def test_one_that_is_over_at_once_was_started(
+    tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts it may be slower, on a busy machine, than what it does."""
+    (tmp_path / "quick.py").write_text(
+        "import os; from pathlib import Path; from saltext_ha.minion.restarting import detached; "
+        "Path(detached.take()['file']).write_text(str(os.getpid()))"
+    )
+    file, run = tmp_path / "file", subprocess.run
+
+    def slow(*args: Any, **more: Any) -> Any:
+        done = run(*args, **more)
+        wait_for(lambda: not psutil.pid_exists(int(file.read_text())), 60, "it is over")
+        return done
+
+    monkeypatch.setattr(detached.subprocess, "run", slow)
+    known = detached.start("quick", {"file": str(file)})
+    assert known.pid == int(file.read_text())
+    assert processes.living(known) is None
 
 
 def test_a_minion_that_could_not_be_started_anew_is_in_its_history(

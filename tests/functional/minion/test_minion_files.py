@@ -250,6 +250,7 @@ def test_whatever_he_swaps_while_it_is_written(cachedir: Path) -> None:
                 print(done)
             finally:
                 process.kill()
+                process.wait()
         assert canary.read_text() == CANARY
         his_own = [path for path in cachedir.rglob("*") if path.is_file() and not path.is_symlink()]
         assert all(path.stat().st_uid == 0 for path in his_own)
@@ -263,7 +264,7 @@ def test_the_command_line_of_another_users_process_is_not_run() -> None:
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
             status = Path(f"/proc/{process.pid}/cmdline")
-            wait_for(lambda: status.read_bytes().startswith(b"minion"), 20, "it runs")
+            wait_for(lambda: status.read_bytes().startswith(b"minion"), 60, "it runs")
             with pytest.raises(HaError, match="another user's"):
                 restart.way(process.pid, {})
             own = {"minion_restart_command": "restart it"}

@@ -170,7 +170,6 @@ async def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
 async def test_what_was_returned_is_forgotten_after_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_jobs, "PUBLISHING", 0.1)
     monkeypatch.setattr(own_jobs, "AFTERWARDS", 0.1)
     place = Place(tmp_path, "m1")
     async with running(place) as (engine,):

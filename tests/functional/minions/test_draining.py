@@ -73,6 +73,31 @@ async def test_nobody_is_moved_off_a_master_that_does_not_know_that_it_is_draine
 
 
 @in_a_loop
+async def test_who_was_heard_elsewhere_just_before_has_not_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the other master takes long to say for how long it has not heard it."""
+    async with world(tmp_path, web1=failover("m1", stuck=True)) as there:
+        m2 = there.engines["m2"]
+        real, ears = m2.made.bound.page, m2.parts.presence
+
+        async def slow(payload: Any) -> dict[str, Any]:
+            page = await real(payload)
+            if "ids" in payload:  # who is waited for
+                await asyncio.sleep(1.5)
+            return page
+
+        monkeypatch.setattr(m2.made.bound, "page", slow)
+        there.start("m2", "web1")
+        # Ages are told in tenths of a second.
+        await until(lambda: (ears.sights(["web1"])["web1"].sure or 0) > 0.1, "a while ago")
+        done = await run(m1(there), "drain", "m1", timeout=3)
+        (row,) = done["moves"]
+        assert (row["id"], row["moved"]) == ("web1", False)
+        assert "heard nowhere within 3 s" in row["note"]
+
+
+@in_a_loop
 async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no_minions(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ import salt.config
 import salt.payload
 import zmq
 
+from lab.wait import wait_for
 from saltext_ha.common.errors import HaError, PublishingTimedOut
 from saltext_ha.minions import publishing
 from saltext_ha.minions.job_specs import PING, JobSpec
@@ -89,6 +90,7 @@ def test_a_job_is_published_once_or_not_at_all(
     with pytest.raises(PublishingTimedOut, match="is salt-master well"):
         publishing.publish_here(opts_of(tmp_path, master.port), JobSpec(PING, glob="*"), JID)
     assert time.monotonic() - began < 60
+    wait_for(lambda: master.requests, 60, "it arrives")
     assert master.requests == 1
 
 

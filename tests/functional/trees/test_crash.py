@@ -41,7 +41,8 @@ def put(folder: Path, files: dict[str, str]) -> None:
 
 
 def served(master: Master) -> dict[str, str]:
-    top = live(master)
+    """Of one version, also while another takes its place."""
+    top = live(master).resolve()
     files = [path for path in top.rglob("*") if path.is_file()]
     return {str(path.relative_to(top)): path.read_text() for path in files}
 

@@ -20,7 +20,7 @@ from saltext_ha.commands import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
 from saltext_ha.output._text import Screen
-from saltext_ha.trees import disk_work
+from saltext_ha.trees import disk_work, live_path
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -41,12 +41,24 @@ from tests.loop import in_a_loop, until
 HANGS = "the file system does not respond"
 
 
-def impatient(*engines: Engine) -> None:
-    """Have them give up what hangs after half a second."""
+@pytest.fixture(autouse=True)
+def durable_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk hangs where a test says so. It is not slow besides, as on a busy machine."""
+    names = ("staging._sync_file", "staging.sync_dir", "staging.sync_file_system")
+    for name in (*names, "store.sync_dir", "live_path.sync_dir"):
+        monkeypatch.setattr(f"saltext_ha.trees.{name}", lambda *_: None)
+
+
+def impatient(*engines: Engine, lane: str = "") -> None:
+    """
+    Have them give up what hangs after half a second.
+
+    :param lane: only this kind of work; what does not hang may take longer on a busy machine.
+    """
     for engine in engines:
         for disk in engine.parts.stager.disks.values():
-            for lane in (disk.deploying, disk.reading, disk.looking, disk.sending):
-                lane.limit = 0.5
+            for each in [lane] if lane else ["deploying", "reading", "looking", "sending"]:
+                getattr(disk, each).limit = 0.5
 
 
 @contextlib.contextmanager
@@ -96,7 +108,7 @@ async def test_a_deployment_onto_a_disk_that_hangs_ends_and_names_the_way_on(
     put(source(two[0]), {"top.sls": "base: {}\n"})
     part = versions(two[1]) / "staging" / "parts" / hashlib.sha256(b"base: {}\n").hexdigest()
     async with met(*two) as engines:
-        impatient(engines[1])
+        impatient(engines[1], lane="deploying")
         with hanging(part):
             for _ in range(2):  # the second need not wait
                 refused = await run(two[0], "deploy")
@@ -162,7 +174,7 @@ async def test_a_check_whose_program_hangs_is_not_begun(tmp_path: Path) -> None:
     (place,) = places(tmp_path, "m1", check=str(program))
     put(source(place), STATES)
     async with running(place) as engines:
-        impatient(*engines)
+        impatient(*engines, lane="looking")
         with hanging(program):
             failed = await run(place, "deploy")
             assert f"check: {program}: {HANGS}" in failed["error"]
@@ -180,7 +192,7 @@ async def test_a_rollback_needs_no_source(tmp_path: Path, monkeypatch: pytest.Mo
         await deployed(place)
         put(source(place), {"top.sls": "base: {'*': [nginx]}\n"})
         await deployed(place)
-        impatient(*engines)
+        impatient(*engines, lane="reading")
         with blocked(monkeypatch, deploy, "take", lambda *_: True):
             failed = await run(place, "deploy")
             assert f"{source(place)}: {HANGS}" in failed["error"]
@@ -217,7 +229,7 @@ async def test_a_plan_that_hangs_names_both_folders_that_it_compares(
     (place,) = places(tmp_path, "m1")
     put(source(place), STATES)
     async with running(place) as engines:
-        impatient(*engines)
+        impatient(*engines, lane="reading")
         with blocked(monkeypatch, deploy, "plan_row", lambda *_: True):
             failed = await run(place, "deploy")
             assert f"{source(place)} or {versions(place)}: {HANGS}" in failed["error"]
@@ -237,7 +249,7 @@ async def test_a_live_folder_that_hangs_while_it_is_read_is_named(
         return folder == live(place)
 
     async with running(place) as engines:
-        impatient(*engines)
+        impatient(*engines, lane="deploying")
         with blocked(monkeypatch, deploy, "take", of_live):
             failed = await run(place, "deploy", test=True)
             assert failed["error"].startswith(f"{live(place)}: {HANGS}"), failed
@@ -285,9 +297,13 @@ async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(tmp_p
     async with met(*two) as engines:
         await deployed(two[0])
     (version,) = (path for path in (versions(two[1]) / "versions").iterdir() if path.is_dir())
-    async with met(*two) as engines:
+    async with contextlib.AsyncExitStack() as stack:
+        # Before they start: m2 reads it once, to tidy, and would not read it again.
+        hangs = stack.enter_context(contextlib.ExitStack())
+        hangs.enter_context(hanging(version.with_name(f"{version.name}.manifest")))
+        engines = await stack.enter_async_context(met(*two))
         impatient(engines[1])
-        with hanging(version.with_name(f"{version.name}.manifest")):
+        with hangs:
             before = threading.active_count()
             for _ in range(4):
                 for place in two:
@@ -328,7 +344,8 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
     async with met(*two) as engines:
         await deployed(two[0])
         trees = engines[1].parts.trees
-        await until(lambda: not trees.behind(), "it serves what was deployed")
+        # Another task may have switched to it, and be about to tell.
+        await until(lambda: trees._told and not trees.behind(), "it serves it, and has told so")
         told = told_by(monkeypatch, engines[1])
         monkeypatch.setattr(disk_work, "LAST", 1000.0)
         with blocked(monkeypatch, LivePath, "look", of_m2) as met_it:
@@ -369,6 +386,31 @@ async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
         assert served(two[1]) == STATES
         await engines[1].parts.trees.settle("states")
         assert told == ["deploy/failed", "deployed"]
+
+
+@in_a_loop
+async def test_nobody_is_answered_before_a_switch_of_another_task_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then Salt's lists of files are cleared: whoever deployed may use new files at once."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+
+    def of_m2(folder: Path) -> bool:
+        return folder == live(two[1]).parent
+
+    async with met(*two) as (m1, m2):
+        told = told_by(monkeypatch, m2)
+        with blocked(monkeypatch, live_path, "sync_dir", of_m2) as met_it:
+            await deployed(two[0], without="m2")
+            await until(met_it.is_set, "m2 has followed by itself, but for the end")
+            registers = m1.parts.tree_registers
+            payload = registers.told("states", registers["states"], adopt=False)
+            asked = asyncio.ensure_future(m1.link(m2).line.call("tree_switch", payload, 100.0))
+            await asyncio.wait([asked], timeout=1.0)
+            assert not asked.done(), asked.result()
+        assert await asked == {"problem": ""}
+        assert told == ["deployed"]
 
 
 @in_a_loop

@@ -43,16 +43,18 @@ def start(module: str, order: Mapping[str, Any]) -> KnownProcess:
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise HaError(f"{module} cannot be started: {exc}") from None
     try:
-        return know(psutil.Process(int(done.stdout)))
-    except (ValueError, psutil.Error) as exc:
+        pid, started = done.stdout.split()
+        return KnownProcess(int(pid), float(started))
+    except ValueError as exc:
         raise HaError(f"{module} ended with {done.returncode} at its start: {exc}") from None
 
 
 def take() -> dict[str, Any]:
-    """Detach, and return the order. The parent prints the id of the detached process and ends."""
+    """Detach, and return the order. The parent prints which process is detached, and ends."""
     order: dict[str, Any] = json.load(sys.stdin)
     if child := os.fork():
-        print(child, flush=True)
+        # While its parent lives, it can be looked at, even if it is over already.
+        print(*know(psutil.Process(child)), flush=True)
         os._exit(0)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
