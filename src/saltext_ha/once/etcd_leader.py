@@ -33,6 +33,7 @@ TURN = 1.0
 """Seconds between two looks at the key."""
 NO_MORE = "this master leads no more"
 EARLIER = 0.1  # of the TTL
+GIVING_BACK = 1.0  # seconds for which the end of the engine waits for etcd
 
 
 class EtcdLeader:
@@ -147,7 +148,7 @@ class EtcdLeader:
                 await rest(TURN)
         finally:
             with contextlib.suppress(EtcdError, asyncio.CancelledError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._give_up(), 1.0)
+                await asyncio.wait_for(self._give_up(), GIVING_BACK)
             await self.client.close()
 
     async def _look(self) -> str:

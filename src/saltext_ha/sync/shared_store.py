@@ -142,6 +142,7 @@ class SharedStore:
         name, now = line.peer.name, time.monotonic()
         awaited, since = self._awaited.get(name, ("", now))
         answer = await line.call("signature", {"anew": not awaited})
+        signed = time.monotonic()  # at the latest: the answer may have taken long
         token = answer.get("signature")
         if not isinstance(token, str) or not (awaited or answer.get("signed") is True):
             return None
@@ -149,7 +150,7 @@ class SharedStore:
             self._awaited.pop(name, None)
             return True
         if token != awaited:
-            self._awaited[name] = token, now
+            self._awaited[name] = token, signed
             return None
         return None if now < since + self._patience else False
 

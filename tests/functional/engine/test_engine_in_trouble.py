@@ -330,9 +330,12 @@ def test_a_member_that_cannot_be_written_down_is_said(root: Path, engine: Loggin
             def said() -> bool:
                 return "peers: cannot be written: File too large" in str(wrong(status(place)))
 
+            def logged() -> list[str]:
+                return [line for line in engine.lines() if "cannot be written" in line]
+
             wait_for(said, SOON, "its status says that")
-            lines = [line for line in engine.lines() if "cannot be written" in line]
-            assert len(lines) == 1, lines
+            wait_for(logged, SOON, "its log says that")
+            assert len(logged()) == 1, logged()
     finally:
         resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
     assert not [line for line in engine.lines() if "failed method=" in line]

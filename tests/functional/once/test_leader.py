@@ -116,7 +116,15 @@ async def test_a_drained_master_hands_over_to_the_next_in_order(tmp_path: Path) 
             def known() -> bool:
                 return all(e.parts.leader.standing.leader == name for e in engines)
 
-            await until(known, f"{name or 'nobody'} leads", KNOWN)
+            await until(known, f"{name} leads", KNOWN)
+
+        def told_of_all() -> bool:
+            """Each says that nobody leads, and of every master that it is drained."""
+            return all(
+                not e.parts.leader.standing.leader
+                and e.parts.leader.standing.why.count(": drained") == len(engines)
+                for e in engines
+            )
 
         await leads("m1")
         engines[0].parts.health.draining = True
@@ -126,7 +134,8 @@ async def test_a_drained_master_hands_over_to_the_next_in_order(tmp_path: Path) 
         assert (answer["leader"], answer["retcode"]) == ("m3", 0), answer
         for engine in engines:
             engine.parts.health.draining = True
-        await leads("")
+        # The answers of the others come one after the other.
+        await until(told_of_all, "nobody leads", KNOWN)
         answer = await run(three[0], "leader")
         assert (answer["leader"], answer["retcode"]) == (None, 1)
         assert "m1: drained" in answer["why"]
@@ -158,7 +167,12 @@ async def test_masters_that_do_not_take_part_are_named(
     async with met(old, off, new) as engines:
         third = engines[2]
         await until(lambda: third.parts.leader.standing.leads, "c leads")
-        await until(lambda: len(third.parts.leader.standing.apart) == 2, "both are named")
+
+        def both_have_said_why() -> bool:
+            apart = third.parts.leader.standing.apart  # first it has that they do not answer
+            return "older" in apart.get("a", "") and "ha: leader: false" in apart.get("b", "")
+
+        await until(both_have_said_why, "both are named")
         answer = await run(new, "leader")
         assert answer["leader"] == "c"
         assert "older saltext-ha" in answer["apart"]["a"]

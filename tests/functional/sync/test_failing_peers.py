@@ -154,17 +154,17 @@ async def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
     ha = {"sync_interval": 600, "peer_timeout": 20}  # this machine may be busy
     own, *others = places(tmp_path, "m1", "m2", "m3", "m4", ha=ha)
     asked: set[int] = set()
-    most = 0
+    all_are_asked = asyncio.Event()
     answer = PeerListener._answer
 
     async def late(listener: PeerListener, request: Any, connection: Any) -> bytes:
-        nonlocal most
+        """The first one waits until the last one is asked, too."""
         if listener.port == own.port or "branches" not in request.path:
             return await answer(listener, request, connection)
         asked.add(listener.port)
-        most = max(most, len(asked))
-        await asyncio.sleep(1)
-        asked.discard(listener.port)
+        if len(asked) == len(others):
+            all_are_asked.set()
+        await all_are_asked.wait()
         return await answer(listener, request, connection)
 
     async with met(own, *others) as (m1, *_):
@@ -173,7 +173,7 @@ async def test_slow_peers_hold_up_the_status_together_and_not_one_after_another(
         await m1.notice("web1")
         rows = (await run(own, "status"))["masters"]
         assert [row["behind"] for row in rows] == [0, 1, 1, 1]
-    assert most == len(others)
+    assert all_are_asked.is_set()
 
 
 @in_a_loop
@@ -190,4 +190,6 @@ async def test_reasons_that_alternate_do_not_fill_the_log(
                     await m1.link(away).exchange()
         assert m1.link(away).line.error.endswith("timed out")
     said = [line for line in caplog.messages if line.startswith("ha peer")]
-    assert ["refused" in said[0], "timed out" in said[1], len(said)] == [True, True, 2], said
+    # Where the machine holds up the first try, a refusal comes too late, and is said second.
+    reasons = sorted(why for line in said for why in ("refused", "timed out") if why in line)
+    assert (reasons, len(said)) == (["refused", "timed out"], 2), said

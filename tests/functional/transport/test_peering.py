@@ -200,7 +200,7 @@ async def test_a_session_of_before_lets_no_removed_peer_in(m1: Master, m2: Maste
 
     def ask(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None, bool | None]:
         with (
-            socket.create_connection(("127.0.0.1", m1.port), 5) as plain,
+            socket.create_connection(("127.0.0.1", m1.port), 60) as plain,
             context.wrap_socket(plain, session=session) as stream,
         ):
             stream.sendall(http("/v1/echo", wire.pack({})))
@@ -281,7 +281,7 @@ async def test_plain_http_is_refused_and_counted(m1: Master) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", m1.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         with contextlib.suppress(ConnectionError):
-            assert b"HTTP" not in await asyncio.wait_for(reader.read(), 5)
+            assert b"HTTP" not in await asyncio.wait_for(reader.read(), 60)
         writer.close()
         await until(lambda: listener.refused == {"not TLS": 1})
 
@@ -291,7 +291,7 @@ async def test_a_silent_connection_is_dropped_at_the_handshake_deadline(m1: Mast
     async with m1.running({}, Limits(handshake=0.2)) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", m1.port)
         with contextlib.suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 5) == b""
+            assert await asyncio.wait_for(reader.read(), 60) == b""
         writer.close()
         await until(lambda: listener.refused == {"handshake timed out": 1})
 
