@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from saltext_ha.common.disk_work import DiskWork
-from saltext_ha.common.errors import DiskHangs, HaError, TrustError
+from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
 from saltext_ha.membership.membership import Membership
@@ -141,14 +141,19 @@ class Members:
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
             return {"kind": "notice", "notes": notes, "retcode": 0}
-        done = "nothing more was done"
+        before, done = self._renewal.identity, "nothing more was done"
         try:
             # This comes first: masters that know the secret would take this master back at once.
             await self._disk(group_secret.mark_left, self._config.state_dir)
             done = "the masters that were reached do not trust this one any more"
             unreached = await self._membership.leave(self._renewal.begin_anew)
-        except (DiskHangs, TrustError) as exc:
-            raise HaError(f"{exc}; {done}; to finish: salt-run ha.leave again") from None
+        except (HaError, OSError) as exc:
+            if self._renewal.identity is not before:
+                # As below, when the disk responds: then the last peer may be unpinned, too, and
+                # nobody can leave again.
+                self._core.start(self._core.run(self._vouching.begin))
+            why = f"{reason_of(exc)}; {done}; to finish: salt-run ha.leave again"
+            raise HaError(why) from None
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
         notes = [f"left; {name} does not trust this master any more" for name in names]
