@@ -331,7 +331,8 @@ class Membership:
         for name in (*damaged, *self._trust.pinned()):
             point("leave.unpin")
             await self._trust.disk(self._trust.unpin, name)
-        for name in self._trust.damaged():  # copies of what was pinned
+        # Who was just being let in when this began; and copies of what was pinned.
+        for name in (*self._trust.pinned(), *self._trust.damaged()):
             await self._trust.disk(self._trust.unpin, name)
         self._told.clear()
         point("leave.done")
