@@ -63,7 +63,7 @@ class Trust(Pins):
         self._most = most
         self._state_dir = state_dir
         self.disk = self.thread()
-        # Several threads pin.
+        # Several threads change the same file.
         self._pinning = threading.RLock()
         super().__init__(state_dir, urls or {}, self.removals, looks)
 
@@ -130,15 +130,16 @@ class Trust(Pins):
         :raises TrustError: no such peer, or its new certificate does not follow from the pinned,
             or cannot be written down.
         """
-        peer = self.pinned().get(peer_files.checked_name(name))
-        if peer is None:
-            raise TrustError(f"{name}: no such peer")
-        renewed = pinning.renewed(peer, chain)
-        if renewed == peer:
-            return False
-        self.check(renewed)
-        with self._looks.writing_into(self._peers_dir):
-            write_whole(self._file(name), peer_files.encode(renewed))
+        with self._pinning:
+            peer = self.pinned().get(peer_files.checked_name(name))
+            if peer is None:
+                raise TrustError(f"{name}: no such peer")
+            renewed = pinning.renewed(peer, chain)
+            if renewed == peer:
+                return False
+            self.check(renewed)
+            with self._looks.writing_into(self._peers_dir):
+                write_whole(self._file(name), peer_files.encode(renewed))
         log.info("peer renewed name=%s fingerprint=%s", name, pinning.short(renewed))
         return True
 
@@ -149,7 +150,7 @@ class Trust(Pins):
         :raises TrustError: the folder cannot be written.
         """
         path = self._file(peer_files.checked_name(name))
-        with self._looks.writing_into(self._peers_dir):
+        with self._looks.writing_into(self._peers_dir), self._pinning:
             try:
                 path.unlink()
             except FileNotFoundError:
