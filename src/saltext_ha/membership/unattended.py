@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltext_ha.common.errors import (
+    DiskHangs,
     HaError,
     NobodyListens,
     PeerError,
@@ -185,7 +186,7 @@ async def find_group(
                 nobody = isinstance(exc, NobodyListens) and not listens
                 (definite.add if nobody else definite.discard)(url)
                 delay = FIRST_RETRY
-            except (PeerError, TokenError, TrustError) as exc:
+            except (PeerError, TokenError, TrustError, DiskHangs) as exc:
                 answered.add(url)
                 reasons[url] = str(exc) if isinstance(exc, PeerError) else f"{url}: {exc}"
                 delay = min(2 * delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
