@@ -107,7 +107,7 @@ def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress
         except HaError as exc:
             if not whole:
                 if isinstance(exc, EngineBrokeOff) and not test:
-                    raise EngineBrokeOff(f"{exc}. {MAY_HAVE_RUN}") from None
+                    raise EngineBrokeOff(f"{exc}; {MAY_HAVE_RUN}") from None
                 raise
             # Minions of earlier batches have done their work: keep their returns.
             later = [each for ids, _ in targets[number:] for each in ids]

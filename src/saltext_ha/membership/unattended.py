@@ -188,7 +188,8 @@ async def find_group(
                 delay = FIRST_RETRY
             except (PeerError, TokenError, TrustError, DiskHangs) as exc:
                 answered.add(url)
-                reasons[url] = str(exc) if isinstance(exc, PeerError) else f"{url}: {exc}"
+                told_by = "" if isinstance(exc, (PeerError, DiskHangs)) else f"{url}: "
+                reasons[url] = f"{told_by}{exc}"
                 delay = min(2 * delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
             delays[url] = delay
             due[url] = time.monotonic() + delay

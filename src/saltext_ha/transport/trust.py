@@ -130,7 +130,7 @@ class Trust(Pins):
         :raises TrustError: no such peer, or its new certificate does not follow from the pinned,
             or cannot be written down.
         """
-        with self._pinning:
+        with self._looks.writing_into(self._peers_dir), self._pinning:
             peer = self.pinned().get(peer_files.checked_name(name))
             if peer is None:
                 raise TrustError(f"{name}: no such peer")
@@ -138,8 +138,7 @@ class Trust(Pins):
             if renewed == peer:
                 return False
             self.check(renewed)
-            with self._looks.writing_into(self._peers_dir):
-                write_whole(self._file(name), peer_files.encode(renewed))
+            write_whole(self._file(name), peer_files.encode(renewed))
         log.info("peer renewed name=%s fingerprint=%s", name, pinning.short(renewed))
         return True
 

@@ -527,6 +527,23 @@ async def test_who_leaves_trusts_nobody_that_came_meanwhile(
     assert m1.trust.peers() == m2.trust.peers() == {}
 
 
+@in_a_loop
+async def test_who_leaves_trusts_nobody_that_was_just_let_in(
+    m1: Master, m2: Master, m3: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join that was decided before this master had its new certificate may be pinned after."""
+    befriend(m1, m2)
+
+    def let_in(name: str) -> None:
+        if name == "leave.unpin":
+            m1.trust.pin(m3.peer)
+
+    monkeypatch.setattr(membership, "point", let_in)
+    async with m2.running():
+        await m1.membership.leave()
+    assert m1.trust.peers() == {}
+
+
 @pytest.mark.usefixtures("no_bus")
 @in_a_loop
 async def test_who_leaves_while_it_lets_another_in_trusts_nobody(

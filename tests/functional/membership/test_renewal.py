@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from lab.engines import Engine, Place, free_port
 from saltext_ha.common.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
 from saltext_ha.membership.invites import make_token
 from saltext_ha.membership.join import join
-from saltext_ha.transport import identity, succession
+from saltext_ha.transport import identity, pinning, succession
 from saltext_ha.transport.client import call_once, certificates_of, introduce
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer
@@ -127,6 +130,30 @@ def test_an_expired_certificate_vouches_for_nothing(
     monkeypatch.undo()
     with pytest.raises(TrustError, match="expired, and vouches for no other"):
         m1.trust.renew("m4", chain)
+
+
+@pytest.mark.parametrize("change", ["renew", "unpin"])
+def test_who_pins_and_who_renews_or_unpins_wait_for_each_other(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A peer tells that it has moved, while its certificate is renewed or it is unpinned."""
+    befriend(m1, m2)
+    moved = replace(m2.peer, url="https://127.0.0.1:1")
+    chain = renew(m2).chain
+    merged, others = pinning.merged, []
+
+    def meanwhile(*peers: Any) -> Any:
+        arguments = [chain] if change == "renew" else []
+        others.append(Thread(target=getattr(m1.trust, change), args=("m2", *arguments)))
+        others[0].start()
+        others[0].join(0.5)
+        return merged(*peers)
+
+    monkeypatch.setattr(pinning, "merged", meanwhile)
+    m1.trust.pin(moved)
+    others[0].join()
+    there = m1.trust.pinned()
+    assert {p.certificate for p in there.values()} == ({chain[-1]} if change == "renew" else set())
 
 
 @in_a_loop

@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable, TokenError, TrustError
+from saltext_ha.common.errors import (
+    DiskHangs,
+    HaError,
+    PeerRefused,
+    PeerUnreachable,
+    TokenError,
+    TrustError,
+)
 from saltext_ha.membership import admission, group_secret, unattended
 from saltext_ha.membership.join import Joined
 from saltext_ha.membership.reaching import Reach, shown
@@ -460,6 +467,23 @@ async def test_waiting_until_another_is_started(m1: Master, m2: Master) -> None:
     async with m1.running():
         found = await asyncio.wait_for(waiting, 60)
         assert found.joined is not None
+
+
+@in_a_loop
+async def test_it_is_tried_again_after_a_disk_that_hung(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, hung = unattended.accept, [DiskHangs("nothing has moved")]
+
+    def hangs_once(*args: Any) -> Joined:
+        if hung:
+            raise hung.pop()
+        return accept(*args)
+
+    monkeypatch.setattr(unattended, "accept", hangs_once)
+    async with m1.running():
+        assert (await find(m2, m1, m2, wait=60)).joined is not None
+    assert not hung
 
 
 @in_a_loop
