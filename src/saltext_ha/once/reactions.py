@@ -259,6 +259,7 @@ class Reactions:
             self._why = reason_of(exc)
             return False
         finally:
+            calling.add_done_callback(_unheeded)
             calling.cancel()
         self._why = ""
         for each in batch:
@@ -327,6 +328,12 @@ class Reactions:
 
     def _again(self, tag: str, data: dict[str, Any], by: str) -> None:
         self._fire(tag, {**data, HEARD: {"by": by, "at": data.get("_stamp")}})
+
+
+def _unheeded(call: asyncio.Future[Any]) -> None:
+    """Take note of how a *call* that was given up ended: otherwise asyncio logs it as an error."""
+    if not call.cancelled():
+        call.exception()
 
 
 async def _never() -> None:

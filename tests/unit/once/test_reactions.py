@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -150,6 +151,30 @@ async def test_what_another_master_hears_is_reacted_to_in_order_and_at_once(
         assert m2.reacted == []
         assert m1.told("taken") == 500
         assert max(m2.lines["m1"].sent) == reactions.BATCH
+
+
+@in_a_loop
+async def test_a_call_that_is_given_up_and_refused_just_then_is_no_error_in_the_log() -> None:
+    called, wrong = asyncio.Event(), list[dict[str, Any]]()
+
+    async def call(*_: Any) -> dict[str, Any]:
+        called.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            raise PeerRefused("the answer had just come") from None
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: wrong.append(what))
+    async with playing("m1", "m2") as (m1, m2):
+        await lead(m1, m1, m2)
+        m2.lines["m1"].call = call
+        m2.hears("this")
+        await called.wait()
+        await lead(m2, m1, m2)
+        await until(lambda: m2.reacted == ["this"])
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not wrong
 
 
 @pytest.mark.parametrize("first", ["m1", "m2"])
