@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from saltext_ha.commands import drain_targets as targets
 from saltext_ha.commands.arguments import no_master, timeout_of, whole_of
 from saltext_ha.commands.minions import Bound
 from saltext_ha.common.batches import batches
@@ -35,9 +36,7 @@ ARRIVING = 60.0  # seconds within which the other master must have heard a moved
 POLL = 0.5
 BATCH = 50
 LARGEST = 500
-LAST = "no other master than {0} is ready: without it the group serves nobody"
 NOT_HEARD = "hot-hot, and no other master that is ready has heard from it just now"
-DRAINED = "drained until salt-run ha.rebalance, or a restart of salt-master there"
 STAYS = "{0} stays drained until salt-run ha.rebalance, or a restart of salt-master there"
 STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
 UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
@@ -135,7 +134,7 @@ class Drain:
             if not test:
                 await self._mark(source)
             with contextlib.nullcontext() if test else _drained(source):
-                out = _out(answers, healths, insisting=bool(last))
+                out = targets.out(answers, healths, insisting=bool(last))
                 steps, stay = await self._leaving(source, answers, out)
                 done = await self._carry_out(steps, batch, seconds, test)
         reasons = {i: each.why for i, each in stay.items()}
@@ -166,8 +165,7 @@ class Drain:
 
         :raises HaError: the caller does not insist on draining the last one.
         """
-        ready = {name for name, each in healths.items() if each.get("ready") is True}
-        last = "" if ready - {source} else LAST.format(source)
+        last = targets.no_other_ready(source, healths)
         if last and not (payload.get("test") or payload.get("force")):
             raise HaError(f"{last}. Bring another one back, or insist: force=True")
         return last
@@ -211,12 +209,12 @@ class Drain:
             untold = {} if test else await self._unmark()
             healths = await self._healths()
             if test:
-                healths = {name: _released(each) for name, each in healths.items()}
+                healths = {name: targets.released(each) for name, each in healths.items()}
             marked = {name: each.get("draining") is True for name, each in healths.items()}
             answers = await self._where()
             everyone = _everyone(answers)
             working = [name for name, told in answers.items() if not told.error]
-            out = _out(working, healths)
+            out = targets.out(working, healths)
             out |= {
                 name: STILL.format(why)
                 for name, why in untold.items()
@@ -386,35 +384,6 @@ def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
         for name, each in sorted(answers.items(), reverse=True)
         for minion_id, (_, value) in each.returned.items()
     }
-
-
-def _out(
-    masters: Collection[str], healths: Mapping[str, Mapping[str, Any]], insisting: bool = False
-) -> dict[str, str]:
-    """
-    Those of *masters* that get no minions → why, to be read after "it is".
-
-    :param insisting: a master that is not ready gets some all the same, unless it is drained: there
-        is no better one.
-    """
-    found = {}
-    for name in masters:
-        health = healths.get(name, {})
-        if health.get("draining") is True:
-            found[name] = DRAINED
-        elif insisting and not health:
-            found[name] = "possibly drained: it does not say"
-        elif health.get("ready") is not True and not insisting:
-            found[name] = f"not ready: {health.get('reason') or 'it does not say that it is'}"
-    return found
-
-
-def _released(health: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The *health* of a master as it is once the master is not drained any more."""
-    if health.get("draining") is not True:
-        return health
-    serves = health.get("healthy") is not False
-    return {**health, "draining": False, "ready": serves, "reason": health.get("problem")}
 
 
 def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
