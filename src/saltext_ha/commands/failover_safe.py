@@ -101,9 +101,9 @@ class FailoverSafe:
             per_worker=self._per_worker,
         )
         if glob == "*":
-            unused = safety.unknown_to_minions(group)
+            unused = await asyncio.to_thread(safety.unknown_to_minions, group)
             self._summary.unused = {"masters": unused, "at": time.time()}
-        return _answer(group, [lost] if lost else names)
+        return await asyncio.to_thread(_answer, group, [lost] if lost else names)
 
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         found = await self._mine(_glob(payload))

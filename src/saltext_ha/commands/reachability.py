@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -49,7 +50,7 @@ class Reachability:
             # Is it a failover minion, or does it not hear? Minions with saltext-ha can say.
             await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
             kinds = await self._kinds(glob, ids)
-        found = answer(ids, answers, strays, kinds, seconds)
+        found = await asyncio.to_thread(answer, ids, answers, strays, kinds, seconds)
         if glob != "*" and not ids:  # a caller that names minions expects some
             found["retcode"] = found["retcode"] or 1
         return found

@@ -159,9 +159,14 @@ class Group:
         no sense.
         """
         answers, errors = await self.ask("keys", question, SLOW)
-        own = table(await self.shown(question))
-        theirs = read_each(answers, errors, lambda _, answer: table(answer.get("keys")))
-        return {self.name: own, **theirs}, errors
+        own = await self.shown(question)
+
+        def tables() -> dict[str, dict[str, Stored]]:
+            theirs = read_each(answers, errors, lambda _, answer: table(answer.get("keys")))
+            return {self.name: table(own), **theirs}
+
+        # Whatever grows with the number of keys must not hold up the event loop.
+        return await asyncio.to_thread(tables), errors
 
     async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
         """

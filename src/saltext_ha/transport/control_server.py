@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.transport.connection import Connection, Limits
@@ -27,6 +29,9 @@ LIMITS = Limits(header=10.0, keepalive=60.0, max_handshakes=256, max_anonymous=2
 MAX_COMMANDS = 32
 # Bytes in the path of a unix socket on Linux.
 LONGEST_PATH = 107
+
+PORTION = 1000
+"""Items of an answer that are encoded without a pause; a few milliseconds."""
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -116,7 +121,8 @@ class ControlServer:
         connection.spared = True
         self._working += 1
         try:
-            return web.json_response(await command(payload))
+            text = await _encoded(await command(payload))
+            return web.Response(text=text, content_type="application/json")
         except HaError as exc:
             return _error(409, str(exc))
         except OSError as exc:
@@ -127,6 +133,31 @@ class ControlServer:
         finally:
             self._working -= 1
             connection.spared = False
+
+
+async def _encoded(answer: Mapping[str, Any]) -> str:
+    """*answer* as JSON. What has many items is encoded in portions, with other work in between."""
+    parts = []
+    for name, value in answer.items():
+        texts = []
+        for portion in _portions(value):
+            texts.append(json.dumps(portion)[1:-1])
+            await asyncio.sleep(0)
+        if texts:
+            begin, end = "[]" if isinstance(value, list) else "{}"
+            text = f"{begin}{', '.join(texts)}{end}"
+        else:
+            text = json.dumps(value)
+        parts.append(f"{json.dumps(name)}: {text}")
+    return f"{{{', '.join(parts)}}}"
+
+
+def _portions(value: object) -> Iterator[object]:
+    """The parts of a long list or mapping; none for other values."""
+    if isinstance(value, list) and len(value) > PORTION:
+        yield from batches(value, PORTION)
+    elif isinstance(value, dict) and len(value) > PORTION:
+        yield from map(dict, batches(value.items(), PORTION))
 
 
 def _error(status: int, reason: str) -> web.Response:

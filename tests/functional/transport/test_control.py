@@ -24,7 +24,7 @@ from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 from saltext_ha.transport import control_client
 from saltext_ha.transport import control_server as engine_side
 from saltext_ha.transport.connection import Limits
-from saltext_ha.transport.control_server import LIMITS, ControlServer
+from saltext_ha.transport.control_server import LIMITS, PORTION, ControlServer, _encoded
 
 pytestmark = pytest.mark.core
 
@@ -124,6 +124,24 @@ def test_a_command_is_carried_out(engine: Engine) -> None:
 def test_a_large_request_and_answer_pass(engine: Engine) -> None:
     payload = {"ids": [f"minion{number}" for number in range(20_000)]}
     assert control_client.request(engine.path, "echo", payload) == {"got": payload}
+
+
+def test_a_long_answer_is_encoded_in_portions_with_other_work_in_between() -> None:
+    rows = [{"id": f"büro{number}"} for number in range(10 * PORTION + 1)]
+    by_id = {row["id"]: number for number, row in enumerate(rows)}
+    answer = {"rows": rows, "by id": by_id, "some": rows[:2], "none": [], "retcode": 0}
+
+    async def encoded() -> tuple[str, int]:
+        encoding = asyncio.ensure_future(_encoded(answer))
+        turns = 0
+        while not encoding.done():
+            await asyncio.sleep(0)
+            turns += 1
+        return encoding.result(), turns
+
+    text, turns = asyncio.run(encoded())
+    assert json.loads(text) == answer
+    assert turns > 20
 
 
 def test_the_socket_is_for_its_owner_only(engine: Engine) -> None:
