@@ -23,7 +23,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -45,6 +44,7 @@ PRELOADED = (
     "salt.cli.salt",
     "salt.client",
     "salt.client.ssh",
+    "salt.cloud",
     "salt.grains.core",
     "salt.key",
     "salt.master",
@@ -57,6 +57,7 @@ PRELOADED = (
     "salt.runner",
     "salt.runners.winrepo",
     "salt.scripts",
+    "salt.transport.zeromq",
     "salt.utils.gitfs",
     "salt.utils.reactor",
     "salt.wheel",
@@ -64,6 +65,7 @@ PRELOADED = (
     "saltext_ha.engine.main",
     "saltext_ha.output.ha",
     "saltext_ha.runners.ha",
+    "saltfactories.utils.saltext",
 )
 # Not by -m: the package imports this module, and would have it twice.
 START = "from lab.fork_server import main; main()"
@@ -265,10 +267,9 @@ def main() -> None:
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    importlib.import_module("lab.shortcuts").take()
     gc.collect()
     gc.freeze()  # forked processes inherit it: a collection there would copy all shared memory
-    # Salt asks for entry points in each process, which reads the metadata of all packages.
-    metadata.entry_points = functools.cache(metadata.entry_points)  # type: ignore[assignment]
     order = serve(socket.socket(fileno=int(sys.argv[1])))
     if order is None:
         return

@@ -13,6 +13,7 @@ import pytest
 
 from lab.cli import Result, run
 from lab.fork_server import server_of
+from lab.keys import new_pair
 from lab.process import Daemon, status
 from lab.wait import wait_for
 
@@ -24,6 +25,48 @@ print(sys.stdin.read(), file=sys.stderr)
 print(sorted(os.listdir("/proc/self/fd")), random.random() if "random" in sys.argv else "")
 sys.exit(7)
 """
+# Which modules loaders find, in a new folder as well; and how often they looked into folders.
+LOADS = """
+import os, shutil, sys
+import salt.config, salt.loader
+
+folder, looks, listdir = os.path.join(sys.argv[1], "modules"), [], os.listdir
+os.listdir = lambda *of: looks.append(of) or listdir(*of)
+opts = salt.config.apply_minion_config({"extension_modules": sys.argv[1]})
+utils = salt.loader.utils(opts)
+modules = salt.loader.minion_mods(opts, utils=utils)
+print(modules["test.ping"](), "ha_probe" in modules.file_mapping)
+others = salt.loader.states(opts, modules, utils, {}), salt.loader.runner(opts, utils=utils)
+for loader in (utils, modules, *others, salt.loader.returners(opts, modules)):
+    print(loader.tag, loader.file_mapping)
+print(len(looks), file=sys.stderr)
+print("test" in salt.loader.minion_mods({**opts, "disable_modules": ["test"]}).file_mapping)
+os.makedirs(folder)
+with open(os.path.join(folder, "ha_probe.py"), "w") as file:
+    file.write("def is_there(): return 'there'")
+modules.clear()
+print(modules["ha_probe.is_there"](), modules.file_mapping)
+shutil.rmtree(folder)
+modules.clear()
+print("ha_probe" in modules.file_mapping)
+"""
+# What Salt makes of a private key, and of text that is none.
+READS_KEYS = """
+import sys
+from salt.crypt import PrivateKey
+
+text = sys.stdin.read()
+print(PrivateKey.from_str(text).sign(b"text").hex())
+PrivateKey.from_str(text.replace("A", "", 1))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A file that can be run, to be filled."""
+    path = tmp_path / "program"
+    path.touch(0o700)
+    return path
 
 
 @pytest.fixture
@@ -50,10 +93,8 @@ def both(tmp_path: Path) -> Any:
     return run_both
 
 
-def test_a_file_is_given_the_same_and_gives_the_same(both: Any, tmp_path: Path) -> None:
-    program = tmp_path / "program"
+def test_a_file_is_given_the_same_and_gives_the_same(both: Any, program: Path) -> None:
     program.write_text(f"#!{PYTHON}\n{TELLS}")
-    program.chmod(0o700)
     started, forked = both(str(program), "a", "b c", stdin="given", MORE="yes")
     assert started == forked
     assert started.returncode == 7
@@ -93,8 +134,27 @@ def test_programs_of_salt(both: Any, program: str) -> None:
         assert started.stdout + started.stderr
 
 
-def test_each_has_random_numbers_of_its_own(tmp_path: Path) -> None:
-    program = tmp_path / "program"
+def test_loaders_find_the_same_though_forked_ones_do_not_look(both: Any, program: Path) -> None:
+    program.write_text(f"#!{PYTHON}\n{LOADS}")
+    started, forked = both(str(program), str(program.parent / "synced"))
+    assert started.stdout == forked.stdout
+    assert started.returncode == forked.returncode == 0, str(started)
+    assert "True False\n" in started.stdout
+    assert "\nthere {" in started.stdout
+    assert started.stdout.endswith("}\nFalse\n")
+    assert int(started.stderr) > int(forked.stderr) == 0
+
+
+def test_keys_are_good_for_the_same(both: Any, program: Path) -> None:
+    program.write_text(f"#!{PYTHON}\n{READS_KEYS}")
+    started, forked = both(str(program), stdin=new_pair()[0])
+    assert started.stdout == forked.stdout
+    assert len(started.stdout.strip()) == 512
+    assert started.returncode == forked.returncode == 1
+    assert started.stderr.splitlines()[-1] == forked.stderr.splitlines()[-1]
+
+
+def test_each_has_random_numbers_of_its_own(tmp_path: Path, program: Path) -> None:
     program.write_text(f"#!{PYTHON}\n{TELLS}")
     outputs = {
         run(
@@ -110,15 +170,13 @@ def test_each_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     assert len(outputs) == 2
 
 
-def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
-    program = tmp_path / "program"
+def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path, program: Path) -> None:
     program.write_text(
         f"#!{PYTHON}\nimport subprocess\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
         "print('began', child.pid, flush=True)\n"
         "child.wait()\n"
     )
-    program.chmod(0o700)
 
     def given_up(after: int) -> str:
         order = [str(program)]
@@ -134,14 +192,14 @@ def test_what_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("forked", [False, True])
-def test_a_daemon_and_what_outlives_its_first_process(tmp_path: Path, forked: bool) -> None:
-    program = tmp_path / "program"
+def test_a_daemon_and_what_outlives_its_first_process(
+    tmp_path: Path, program: Path, forked: bool
+) -> None:
     program.write_text(
         f"#!{PYTHON}\nimport os, time\n"
         "if not os.fork():\n    while True:\n        print('tick', flush=True); time.sleep(0.02)\n"
         "os.wait()\n"
     )
-    program.chmod(0o700)
     server = server_of(PYTHON) if forked else None
     daemon = Daemon([str(program)], os.environ, tmp_path, tmp_path / "out", server)
     daemon.spawn()
