@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
         stream.write(text)
     temporary.chmod(mode)  # the umask may have taken bits away
     temporary.replace(path)
+
+
+def read_entry(pki_dir: Path, minion_id: str) -> dict[str, str]:
+    """The key files of one minion: ``{state: text of the public key}``."""
+    found = {}
+    for state in STATES:
+        with contextlib.suppress(FileNotFoundError):
+            found[state] = (pki_dir / state / minion_id).read_text(encoding="utf-8")
+    return found
 
 
 def read_states(pki_dir: Path) -> dict[str, dict[str, str]]:

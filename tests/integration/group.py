@@ -13,6 +13,7 @@ import psutil
 import yaml
 
 from lab import Lab, Master, Minion, wait_for
+from lab.keys import read_entry
 from tests.integration.conftest import MakeLab
 
 # Shorter than the default, so that what is done at intervals is done while a test waits. Not so
@@ -90,11 +91,7 @@ def three_level(lab: Lab) -> Three:
 
 def files_of(master: Master, minion_id: str) -> dict[str, str]:
     """The key files of an id: folder → key."""
-    return {
-        folder: keys[minion_id].strip()
-        for folder, keys in master.keys().items()
-        if minion_id in keys
-    }
+    return {folder: key.strip() for folder, key in read_entry(master.key_dir, minion_id).items()}
 
 
 def shown(
