@@ -31,8 +31,7 @@ def append(file):
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """Two masters with the same schedule, and a minion on each."""
-    # Not forked: Salt knows a job that runs by the command line of its process.
-    with make_lab(forked=False) as lab:
+    with make_lab() as lab:
         (lab.root / "runners").mkdir()
         (lab.root / "runners" / "effect.py").write_text(RUNNER)
         job = {
