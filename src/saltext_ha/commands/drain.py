@@ -41,6 +41,7 @@ STAYS = "{0} stays drained until salt-run ha.rebalance, or a restart of salt-mas
 STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
 UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
 LEFT_OUT = "{0} is left out: it is {1}"
+UNASKED = "which could not be asked"
 
 
 class Staying(NamedTuple):
@@ -192,7 +193,8 @@ class Drain:
         here.update(
             (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
         )
-        steps, reasons = rebalance_planner.drain(here, self._names(everyone), load, closed)
+        shut = {n: UNASKED for n, each in answers.items() if n != source and each.error} | closed
+        steps, reasons = rebalance_planner.drain(here, self._names(everyone), load, shut)
         others = {n: each for n, each in answers.items() if n != source and n not in closed}
         stay = {i: Staying(why, _fate(here[i], i, others)) for i, why in reasons.items()}
         for minion_id, each in stay.items():

@@ -131,7 +131,7 @@ def drain(
     Where the *minions* of one master go: each to the one with the fewest minions at that point.
 
     :param load: possible target → how many minions it has.
-    :param closed: master that works, but gets no minions → why: ``drained``, ``not ready``.
+    :param closed: other master, which gets no minions → why: ``drained``, ``not ready``.
     :return: the steps, and minion → why it stays.
     """
     have, steps, stay = Counter(load), [], {}

@@ -105,7 +105,7 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if not (data.get("count") or absent):
         return [*lines, "no accepted minion matches"]
     masters = clean(", ".join(data.get("masters") or []))
-    return [*lines, f"{count(rest, 'minion')} reached by any of {masters}"]
+    return [*lines, f"{count(rest, 'minion')} reached by all of {masters}"]
 
 
 def cmd(

@@ -128,6 +128,18 @@ async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no
 
 
 @in_a_loop
+async def test_a_minion_that_only_a_master_out_of_reach_could_take_is_not_said_to_know_no_other(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, web1=failover("m1")) as there:
+        there.broken.add("m2")
+        done = await run(m1(there), "drain", "m1", test=True)
+        (row,) = done["stay"]
+        assert row["why"] == "it could only go to m2, which could not be asked"
+        assert (row["goes_on"], done["moves"], list(done["unknown"])) == (None, [], ["m2"])
+
+
+@in_a_loop
 async def test_who_insists_moves_nobody_to_a_master_that_may_be_drained(tmp_path: Path) -> None:
     async with world(tmp_path, 3, web1=failover("m1")) as there:
         for name in ("m2", "m3"):

@@ -116,7 +116,7 @@ def test_where() -> None:
     assert [line.split() for line in text.splitlines()[-3:]] == [
         ["fo1", "m1"],
         ["gone", "-"],
-        ["3", "minions", "reached", "by", "any", "of", "m1,", "m2"],
+        ["3", "minions", "reached", "by", "all", "of", "m1,", "m2"],
     ]
     text = ha.output({**data, "minions": {}, "absent": ["nosuch"]})
     assert text.splitlines()[-2] == "no accepted key: nosuch"
