@@ -55,6 +55,7 @@ class Tutorial:
         asks = "test=True" in command or command.startswith(
             (
                 "salt-run ha.check_consistency",
+                "salt-run ha.cmd",
                 "salt-run ha.history",
                 "salt-run ha.status",
                 "salt-run ha.keys",
