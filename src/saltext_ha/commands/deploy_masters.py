@@ -17,6 +17,7 @@ from saltext_ha.trees.stager import FAILED, STAGED, Stager
 from saltext_ha.trees.trees import Trees
 
 PAUSE = 0.05  # seconds between two questions to a peer that stages
+LACKING = "has no tree {0}: write it into  ha: trees:  there, too, and restart its salt-master"
 
 
 class Masters:
@@ -47,17 +48,19 @@ class Masters:
         errors = {**unasked, **errors}
         problems = {name: why for name, why in errors.items() if name not in left_out}
         states = {name: state for name, state in states.items() if name not in left_out}
+        lacking = set()
         for master, state in states.items():
             for name in names:
                 if name not in state:
-                    problems[master] = f"has no tree {name} in  ha: trees:"
+                    problems[master] = LACKING.format(name)
+                    lacking.add(master)
                 elif state[name].get("obstacle"):
                     problems[master] = str(state[name]["obstacle"])
                 elif state[name].get("live") == FOREIGN and not adopt:
                     problems[master] = str(state[name].get("foreign"))
         if problems:
-            silent = problems.keys() & errors.keys() - {self._group.name}
-            raise HaError(f"nothing was changed: {_listed(problems)}{_without(silent)}")
+            out = problems.keys() & errors.keys() - {self._group.name}
+            raise HaError(f"nothing was changed: {_listed(problems)}{_without(out | lacking)}")
         return states
 
     async def stage(self, todo: Sequence[Planned], masters: Collection[str], job: Job) -> None:

@@ -26,8 +26,8 @@ PATIENCE = 5.0
 
 MAX_REASON = 10_000
 NOT_STARTED = (
-    "is salt-master started, and does its configuration have  engines: [ha: {}]  ?  Its log says "
-    "why when it refused to start"
+    "is salt-master started (its engine takes some seconds), and does its configuration have  "
+    "engines: [ha: {}]  ?  Its log says why when it refused to start"
 )
 
 

@@ -644,13 +644,16 @@ async def test_what_was_too_large_before_any_deployment_leaves_room_for_less(
 
 
 @in_a_loop
-async def test_a_master_without_that_tree_is_named(tmp_path: Path) -> None:
+async def test_a_master_without_that_tree_is_named_with_what_to_do(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2", own={"m2": None})
     put(source(two[0]), STATES)
     async with met(*two):
         refused = await run(two[0], "deploy")
         assert refused["retcode"] == 2
-        assert "m2: has no tree states" in refused["error"]
+        assert (
+            "m2: has no tree states: write it into  ha: trees:  there, too, and restart its "
+            "salt-master; without=m2 leaves out m2" in refused["error"]
+        )
         assert not live(two[0]).exists()
 
 
