@@ -21,6 +21,7 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
 TIMEOUT = 60.0
+LISTED = ("glob", "list")  # for other targets, it is asked where all minions are
 OPERATION = re.compile(r"[0-9a-f]{32}")
 
 
@@ -129,6 +130,8 @@ class Commands:
                 *(self._part(part, wanted, seconds, under_way, told["unknown"]) for part in parts)
             )
             found = dict(zip(plan, done, strict=True))
+        elif tgt_type in LISTED and not told["count"]:
+            plan = {}
         return answer(wanted, plan, found, told, bool(payload.get("test")))
 
     async def _part(
@@ -187,7 +190,7 @@ def answer(
         left = sorted(each.targeted - each.returned.keys())
         missing |= dict.fromkeys(left, name)
         running |= {i: each.jid for i in left if i in each.running}
-    listed = wanted.tgt_type in ("glob", "list")  # other targets: *told* is about all minions
+    listed = wanted.tgt_type in LISTED
     unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
     keyless: set[str] = set()  # listed, without an accepted key on the masters that published
     if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
@@ -200,7 +203,7 @@ def answer(
             unsure |= {*part.tgt}.difference(told.get("absent", ()), unreachable)
     # Salt publishes nothing for a target without minions.
     jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
-    troubled = failed or missing or (not test and (unreachable or not returned))
+    troubled = failed or missing or (not plan if test else unreachable or not returned)
     return {
         "kind": "cmd",
         "test": test,

@@ -21,6 +21,7 @@ from saltext_ha.output._text import (
 
 LISTED = 200  # minions; all of them are in the JSON
 LONGEST = 300
+ITS_TEST = "for the function itself: kwarg='{test: True}'"
 _ORDER = ("unknown", "silent", "astray", "deaf", "partly", "seen", "bound", "ok")
 _EVIDENCE = {
     "job": "returned a job",
@@ -133,13 +134,16 @@ def cmd(
     if later:
         said = f"{count(len(later), 'minion')} of later batches were not begun"
         lines.append(f"{said}: {shorten(', '.join(later), max(40, screen.width - len(said) - 2))}")
-    told = ("returned", "missing", "unreachable", "unknown", "unsure", "test")
-    if not any(data.get(name) for name in told):
+    told = ("returned", "missing", "unreachable", "unknown", "unsure")
+    planned = [each for each in data.get("targets") or [] if each] if data.get("test") else []
+    if not (planned or any(data.get(name) for name in told)):
         lines.append("no minion matched")
-    for targets in data.get("targets") or [] if data.get("test") else []:
+    for targets in planned:
         for master, target in targets.items():
             shown = target if isinstance(target, str) else ", ".join(target)
             lines.append(f"would be published on {clean(master)} for {clean(shown)}")
+    if planned:
+        lines.append(f"planned; nothing was run (test=True); {ITS_TEST}")
     for jobs in data.get("jobs") or []:
         for master, jid in jobs.items():
             lines.append(f"job {clean(jid)} on {clean(master)}")

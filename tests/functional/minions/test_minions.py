@@ -805,6 +805,8 @@ async def test_one_command_for_the_whole_group(
         planned = await run(m1(there), "cmd", "*", "test.arg", test=True)
         assert planned["targets"] == [{"m1": "( * ) and not L@fo2", "m2": "( * ) and L@fo2"}]
         assert (planned["returned"], planned["jobs"]) == ({}, [{}])
+        nothing = await run(m1(there), "cmd", "nosuch*", "test.arg", test=True)
+        assert (nothing["targets"], nothing["retcode"]) == ([{}], 1)
         assert not [each for each in there.published if each[1] == "test.arg"]
         ran = await run(
             m1(there), "cmd", ["fo1", "fo2", "both"], "test.arg", 1, x=2, timeout=SECONDS

@@ -144,6 +144,12 @@ def test_cmd() -> None:
     assert "would be published" not in text
     planned = ha.output({**data, "test": True})
     assert "would be published on m1 for *" in planned
+    nothing = ha.output({"kind": "cmd", "test": True, "targets": [{}]})
+    assert nothing.strip() == "no minion matched"
+    only = ha.output({"kind": "cmd", "test": True, "targets": [{"m1": "*"}]})
+    assert only.splitlines()[-1] == (
+        "planned; nothing was run (test=True); for the function itself: kwarg='{test: True}'"
+    )
 
 
 @pytest.mark.parametrize("kind", ["cmd", "lookup_jid"])
