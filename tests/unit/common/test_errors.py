@@ -23,6 +23,7 @@ pytestmark = pytest.mark.core
     ("exc", "reason"),
     [
         (OSError(111, "Connection refused"), "Connection refused"),
+        (OSError(113, "Connect call failed ('10.0.0.2', 4530)"), "No route to host"),
         (ValueError("a port"), "a port"),
         (asyncio.TimeoutError(), "timed out"),
         (TimeoutError(), "timed out"),
