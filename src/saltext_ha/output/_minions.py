@@ -134,8 +134,12 @@ def cmd(
     if later:
         said = f"{count(len(later), 'minion')} of later batches were not begun"
         lines.append(f"{said}: {shorten(', '.join(later), max(40, screen.width - len(said) - 2))}")
-    told = ("returned", "missing", "unreachable", "unknown", "unsure")
-    planned = [each for each in data.get("targets") or [] if each] if data.get("test") else []
+    told = ["returned", "missing", "unreachable", "unsure"]
+    planned: list[Mapping[str, Any]] = []
+    if data.get("test"):
+        planned = [each for each in data.get("targets") or [] if each]
+    else:
+        told.append("unknown")  # minions of that master may have matched
     if not (planned or any(data.get(name) for name in told)):
         lines.append("no minion matched")
     for targets in planned:

@@ -146,6 +146,8 @@ def test_cmd() -> None:
     assert "would be published on m1 for *" in planned
     nothing = ha.output({"kind": "cmd", "test": True, "targets": [{}]})
     assert nothing.strip() == "no minion matched"
+    alone = {"kind": "cmd", "test": True, "targets": [{}], "unknown": {"m2": "timed out"}}
+    assert ha.output(alone).splitlines()[-1] == "no minion matched"
     only = ha.output({"kind": "cmd", "test": True, "targets": [{"m1": "*"}]})
     assert only.splitlines()[-1] == (
         "planned; nothing was run (test=True); for the function itself: kwarg='{test: True}'"
