@@ -164,7 +164,7 @@ class Parts:
         )
         self.vouching, self._shared_with = opened.vouching, opened.shared_with
         self.core = Core(opened.keeper, lambda records: self.links.push(records))
-        self.state_folder = StateFolder(self.config.state_dir, self.looks)
+        self.state_folder = StateFolder(self.config.state_dir, self.looks, self.trust.look)
 
     def _build_group(self) -> None:
         """The trust in peers, the links to them, and the exchange with them."""
@@ -297,12 +297,14 @@ class Parts:
 
     # -- notes for operators
 
-    def damage(self) -> str:
+    def damage(self, lately: bool = False) -> str:
         """
         Why this engine is of no use although it runs; empty when it is. Tables, the page and
         metrics all ask this.
+
+        :param lately: an answer of the last two seconds will do.
         """
-        return self.state_folder.problem()
+        return self.state_folder.problem(lately)
 
     def all_notes(self) -> Iterable[str]:
         """All notes about this master except those about keys; some are empty."""

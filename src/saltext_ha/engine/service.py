@@ -126,7 +126,7 @@ class Service:
         parts, config = self.parts, self._config
         Scanner(parts.core, parts.hints, config.scan_interval).start(self._tasks)
         following = follow_members(
-            parts.links, parts.rebuilding, parts.membership, parts.shared_store
+            parts.damage, parts.links, parts.rebuilding, parts.membership, parts.shared_store
         )
         seeking = AutoJoin(config, parts.trust, lambda: parts.identity, parts.notes)
         for name, work in (
@@ -182,6 +182,6 @@ class Service:
             lambda: log.info("ha state: the state folder is again the one of the start"),
         )
         while os.getppid() == parent:
-            complaint.note(self.parts.damage())
+            complaint.note(self.parts.damage(lately=True))
             await rest(1.0)
         self.stop()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import reason_of
 from saltext_ha.common.looks import Looks
 from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.transport import identity
 from saltext_ha.transport.peer_files import PEERS_DIR
+
+LATELY = 2.0
+"""Seconds; the engine looks once a second."""
 
 
 class StateFolder:
@@ -19,16 +24,28 @@ class StateFolder:
     start, but nothing is kept.
 
     :param looks: looks at the folder.
+    :param beside: called at each of these looks, in their thread.
     """
 
-    def __init__(self, folder: Path, looks: Looks) -> None:
-        self._folder, self._looks = folder, looks
+    def __init__(self, folder: Path, looks: Looks, beside: Callable[[], None]) -> None:
+        self._folder, self._looks, self._beside = folder, looks, beside
         # Other files are replaced from time to time; these are made only once.
         lasting = {path: _identity(path) for path in (folder, folder / REPLICA_FILE)}
         self._expected: dict[Path, tuple[int, int] | None] = {**lasting, folder / PEERS_DIR: None}
+        self._found, self._looked = "", float("-inf")
 
-    def problem(self) -> str:
-        """What is wrong with the folder, and what to do; empty when nothing is."""
+    def problem(self, lately: bool = False) -> str:
+        """
+        What is wrong with the folder, and what to do; empty when nothing is.
+
+        :param lately: an answer that is no older than :data:`LATELY` will do.
+        """
+        now = boot_clock()
+        if not (lately and now - self._looked < LATELY):
+            self._found, self._looked = self._look(), now
+        return self._found
+
+    def _look(self) -> str:
         try:
             return self._looks(self._problem)
         except OSError as exc:
@@ -45,6 +62,7 @@ class StateFolder:
                 return self._said(path, "was removed")
             if before and now != before:
                 return self._said(path, "was replaced by another one")
+        self._beside()
         there = identity.is_there(self._folder)
         return "" if there else self._said(self._folder / identity.KEY_FILE, "was removed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from saltext_ha.common.beat import rest
 from saltext_ha.membership.membership import Membership
@@ -18,14 +19,23 @@ LOOK = 1.0
 
 
 async def follow_members(
-    links: Links, rebuilding: Rebuilding, membership: Membership, shared_store: SharedStore
+    look: Callable[[], object],
+    links: Links,
+    rebuilding: Rebuilding,
+    membership: Membership,
+    shared_store: SharedStore,
 ) -> None:
-    """Follow the pinned peers and tell members of each other, until cancelled."""
+    """
+    Follow the pinned peers and tell members of each other, until cancelled.
+
+    :param look: looks at the state folder, the pinned peers included; others use its answer, too.
+    """
     loop = asyncio.get_running_loop()
     # Tell them at once, too: a crash may have come before peers were told of a removal.
     due = float("-inf")
     while True:
         try:
+            look()
             await links.follow()
             await rebuilding.rebuild()
             if loop.time() >= due:

@@ -82,7 +82,8 @@ class Watcher:
 
     :param settings: None if no questions are asked (``ha: health: false``).
     :param host: the host at which others reach this master.
-    :param damage: returns why this engine is of no use though it runs; empty if it is.
+    :param damage: returns why this engine is of no use though it runs; empty if it is. It takes
+        whether an answer of the last two seconds will do.
     :param behind: returns why anything but keys has not caught up yet; empty if it has.
     :ivar state: always ``verdict.UNDECIDED`` if no questions are asked.
     :ivar draining: whether an operator is taking this master out of service: then no more callers.
@@ -98,7 +99,7 @@ class Watcher:
         pins: Pins,
         lines: Mapping[str, Line],
         echoes: Echoes,
-        damage: Callable[[], str],
+        damage: Callable[[bool], str],
         behind: Callable[[], str],
     ) -> None:
         self._settings, self._opts, self._host = settings, opts, host
@@ -138,11 +139,11 @@ class Watcher:
         Why this master should not act for the group; empty if it may. Keys that are behind or held
         are no reason: work that must run once runs all the same.
         """
-        return self._out_of_use() or self._unhealthy()
+        return self._out_of_use(lately=True) or self._unhealthy()
 
-    def _out_of_use(self) -> str:
+    def _out_of_use(self, lately: bool = False) -> str:
         """Why it is of no use, even if it serves; empty if it is."""
-        return DRAINED if self.draining else self._damage()
+        return DRAINED if self.draining else self._damage(lately)
 
     def _unhealthy(self) -> str:
         """Why it does not count as serving; empty if it does, or no questions are asked."""

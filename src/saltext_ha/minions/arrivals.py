@@ -61,6 +61,7 @@ class Arrivals:
     ) -> None:
         self._publish, self._written, self._clock = publish, written, clock or FileClock()
         self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
         self._came: OrderedDict[str, _Asked] = OrderedDict()
         self._asked: dict[str, _Asked] = {}
         self._silent: dict[str, float] = {}
@@ -79,6 +80,7 @@ class Arrivals:
         if len(self._came) < MOST and minion_id not in self._asked:
             self._silent.pop(minion_id, None)  # it is asked anew
             self._came.setdefault(minion_id, _Asked(self._clock(), 0))
+            self._news.set()
 
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
@@ -98,8 +100,10 @@ class Arrivals:
     async def run(self) -> None:
         """Ask, for as long as the engine runs."""
         while True:
-            if self.waits:
-                await self.step()
+            if not self.waits:
+                self._news.clear()
+                await self._news.wait()
+            await self.step()
             await rest(TURN)
 
     @property

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from saltext_ha.common.beat import Rests
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import (
     HaError,
@@ -68,7 +69,7 @@ class GroupLeader:
         """Peers that have answered or failed to since this master looks without a break."""
         self._apart: dict[str, str] = {}
         self._asking: set[asyncio.Task[None]] = set()
-        self._news = asyncio.Event()
+        self._rests = Rests()
         self._looked = self._since = float("-inf")
         self._known = Leadership(GROUP, why="the masters are being asked", since=time.time())
 
@@ -120,7 +121,6 @@ class GroupLeader:
         """Ask and elect while the engine runs."""
         try:
             while True:
-                self._news.clear()
                 for name in self._lines:
                     asking = asyncio.ensure_future(self._ask(name))
                     self._asking.add(asking)
@@ -128,11 +128,8 @@ class GroupLeader:
                 end = self._clock() + TURN
                 while (left := end - self._clock()) > 0:
                     self._look()
-                    try:
-                        await asyncio.wait_for(self._news.wait(), left)
-                    except asyncio.TimeoutError:
+                    if not await self._rests.rest(left):
                         break
-                    self._news.clear()
         finally:
             for task in self._asking:
                 task.cancel()
@@ -152,7 +149,7 @@ class GroupLeader:
         finally:
             if asked >= self._since:  # no question from before this process was stopped
                 self._asked.add(name)
-            self._news.set()
+            self._rests.wake()
 
     def _failed(self, name: str, exc: HaError) -> None:
         if isinstance(exc, PeerRefused):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,8 @@ class Core:
         self._passes = 0
         self._settled = 0.0
         """When the last pass's finds are settled, and it is known whether too much is gone."""
-        self._began: float | None = None
+        self._began: dict[int, float] = {}
+        """Thread → when it began what it does now."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -76,7 +78,7 @@ class Core:
         """Run *function* in the keeper's thread."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._worker, self._timed, function, *arguments)
+            return await loop.run_in_executor(self._worker, self.timed, function, *arguments)
         finally:
             self._wait(loop)
 
@@ -95,16 +97,20 @@ class Core:
 
     @property
     def busy(self) -> float:
-        """For how many seconds the keeper's thread has been at one piece of work."""
-        began = self._began
-        return 0.0 if began is None else time.monotonic() - began
+        """
+        For how many seconds the keeper's thread has been at one piece of work, or another one at
+        one look at the folders.
+        """
+        began = list(self._began.values())
+        return time.monotonic() - min(began) if began else 0.0
 
-    def _timed(self, function: Callable[..., T], *arguments: Any) -> T:
-        self._began = time.monotonic()
+    def timed(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run *function* in this thread, and count the time as :attr:`busy`."""
+        self._began[threading.get_ident()] = time.monotonic()
         try:
             return function(*arguments)
         finally:
-            self._began = None
+            del self._began[threading.get_ident()]
 
     def close(self) -> None:
         """Finish the running piece of work, and close the replica."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 from saltext_ha.common.beat import rest
 from saltext_ha.common.tasks import Tasks
 from saltext_ha.reconciler.core import Core
@@ -41,17 +45,34 @@ class Scanner:
             await self._core.hinted(await self._hints.next())
 
     async def _watch_folders(self) -> None:
-        core = self._core
+        core, loop, over = self._core, asyncio.get_running_loop(), threading.Event()
+        watching = ThreadPoolExecutor(1, thread_name_prefix="ha-folders")
         wait = FOLDER_INTERVAL
-        while True:
-            await rest(wait)
-            cost = await core.scan() if await core.run(self._is_due) else 0.0
-            wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
+        try:
+            while True:
+                changed = await loop.run_in_executor(watching, self._until_due, wait, over)
+                due = changed or bool(await core.run(core.keeper.newcomers_due))
+                cost = await core.scan() if due else 0.0
+                wait = pause(FOLDER_INTERVAL, cost, WATCH_SHARE)
+        finally:
+            over.set()
+            watching.shutdown(wait=False)
 
-    def _is_due(self) -> bool:
-        """Called in the keeper's thread, which is woken once for both questions."""
-        keeper = self._core.keeper
-        return keeper.store.touched() or bool(keeper.newcomers_due())
+    def _until_due(self, wait: float, over: threading.Event) -> bool:
+        """
+        Return when a folder has changed, or when new ids wait for room. This is in a thread that
+        rests by itself: to wake it from the event loop each time would cost five times as much.
+
+        :return: whether a folder has changed.
+        """
+        store, newcomers = self._core.keeper.store, self._core.keeper.newcomers
+        while not over.wait(wait):
+            if self._core.timed(store.touched):
+                return True
+            if newcomers.waiting:
+                break
+            wait = FOLDER_INTERVAL
+        return False
 
     async def _scan_regularly(self) -> None:
         wait = self._interval

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 PREFIX = "salt/ha/"
 # A flood must not fill our memory; a dropped event loses nothing, the replica has it all.
 MAX_WAITING = 20_000
-# Seconds after which a bus that is not there is tried again.
-RETRY = 1.0
+# Seconds after which a bus that is not there is tried again: more each time, up to the longest.
+RETRY, LONGEST = 1.0, 5.0
 
 
 class Announcer:
@@ -81,6 +81,8 @@ class Announcer:
                     if self._lines.take():
                         log.exception("ha events: tag=%s could not be fired", tag)
                     continue
+                pause = RETRY
                 while not bus.send(framed):
-                    if self._stopping.wait(RETRY):
+                    if self._stopping.wait(pause):
                         return
+                    pause = min(pause * 1.5, LONGEST)

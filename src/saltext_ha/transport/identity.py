@@ -6,6 +6,7 @@ It is never Salt's ``master.pem``: the whole group may share that, and minions a
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import secrets
@@ -113,8 +114,12 @@ def is_there(state_dir: Path) -> bool:
 
     :raises OSError: the folder cannot be read.
     """
-    names = {path.name for path in state_dir.iterdir()}
-    return KEY_FILE in names or RENEWED_FILE in names
+    # In this order: a renewal makes the one file, then drops the other.
+    for name in (KEY_FILE, RENEWED_FILE):
+        with contextlib.suppress(FileNotFoundError):
+            (state_dir / name).stat()
+            return True
+    return False
 
 
 def existing_or_provisional(state_dir: Path, name: str, scratch: Path) -> Identity:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import MisnamedPeer, TrustError, reason_of
 from saltext_ha.common.files import private_dir
 from saltext_ha.common.looks import Looks
@@ -55,7 +56,7 @@ class Pins:
         """Files among these that are called after another name → the peer in each."""
         self._unread = ""
         """Why the folder cannot be read at present."""
-        self._generation, self._changed = 0, 0.0
+        self._generation, self._changed, self._looked = 0, 0.0, float("-inf")
         # As long as it takes: a large group has many certificates, and nobody waits yet.
         self._follow()
 
@@ -106,18 +107,30 @@ class Pins:
             and self._misnamed.get(path) not in self._pinned
         }
 
-    def generation(self) -> int:
-        """A number that changes whenever the set of pinned peers may have changed."""
-        self._refresh()
+    def generation(self, within: float = 0.0) -> int:
+        """
+        A number that changes whenever the set of pinned peers may have changed.
+
+        :param within: what was read no more than so many seconds ago will do.
+        """
+        if not 0 <= boot_clock() - self._looked < within:
+            self._refresh()
         return self._generation
 
     def last_change(self) -> float:
         """When :meth:`generation` last changed (``time.monotonic``); opens no file."""
         return self._changed
 
+    def look(self) -> None:
+        """Look now, as part of another look of *looks*."""
+        self._look(self._follow)
+
     def _refresh(self) -> None:
+        self._look(lambda: self._looks(self._follow))
+
+    def _look(self, follow: Callable[[], None]) -> None:
         try:
-            self._looks(self._follow)
+            follow()
         except OSError as exc:
             self._unread = (
                 f"{self._peers_dir}: {reason_of(exc)}; until it can be read, the masters that were "
@@ -128,9 +141,11 @@ class Pins:
 
     def _follow(self) -> None:
         """Read the folder if it has changed."""
+        began = boot_clock()
         entries = peer_files.entries(self._peers_dir)
         if entries != self._entries:
             self._read(entries)
+        self._looked = began
 
     def _read(self, entries: tuple[Entry, ...]) -> None:
         found, problems, misnamed = self._read_all(entries)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from saltext_ha.common.beat import BEAT, rest
+from saltext_ha.common.beat import BEAT, Rests, rest
 from tests.loop import in_a_loop
 
 
@@ -69,3 +69,17 @@ async def test_one_that_is_broken_off_leaves_nothing() -> None:
         await resting
     await rest(2 * BEAT)
     assert not errors
+
+
+@in_a_loop
+async def test_a_rest_ends_when_it_is_woken_and_the_next_one_is_whole_again() -> None:
+    rests, loop = Rests(), asyncio.get_running_loop()
+    resting = asyncio.ensure_future(rests.rest(3600))
+    await asyncio.sleep(0)
+    rests.wake()
+    assert await asyncio.wait_for(resting, 60) is True
+    rests.wake()  # nobody rests now
+    assert await asyncio.wait_for(rests.rest(3600), 60) is True
+    began = loop.time()
+    assert await rests.rest(2 * BEAT) is False
+    assert loop.time() - began >= BEAT

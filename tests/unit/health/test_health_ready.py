@@ -56,7 +56,7 @@ def watcher(
         pins=pins,
         lines=dict(lines or {}),
         echoes=Echoes("m1", EventBus({}), lambda tag, data: None, PROOFS),
-        damage=lambda: damage,
+        damage=lambda lately: damage,
         behind=lambda: behind,
     )
     made.draining = draining

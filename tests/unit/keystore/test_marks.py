@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,3 +37,19 @@ def test_they_tell_what_changed_as_a_dict_would(
     there = {minion_id: mark for minion_id, mark in found.items() if mark}
     assert packed.changed(dict(there)) == {i for i, _ in there.items() ^ known.items()}
     assert dict(packed) == known, "to ask changes nothing"
+
+
+def test_a_store_that_shows_what_was_noted_is_not_gone_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed, found = Marks(), {"web1": 7, "web2": -1}
+    packed.update([("web1", 1), ("gone", 5), *found.items(), ("gone", 0)])
+
+    def unpack(part: bytes) -> Any:
+        raise AssertionError("a third of the time of a pass")
+
+    monkeypatch.setattr(module.msgpack, "unpackb", unpack)
+    assert packed.changed(found) == set()
+    assert found == {}, "used up all the same"
+    with pytest.raises(AssertionError, match="a third"):
+        packed.changed({"web1": 7, "web2": -2})

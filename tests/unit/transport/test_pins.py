@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from saltext_ha.common import files
 from saltext_ha.common.errors import TrustError
+from saltext_ha.common.looks import Looks
+from saltext_ha.transport.peer_files import encode
 from saltext_ha.transport.trust import Trust
 from tests.peers import some_peer
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -95,6 +101,26 @@ def test_a_folder_that_cannot_be_read_changes_nothing_and_is_said(
     there.rename(state / "peers")
     assert trust.pin(m3)
     assert (set(trust.peers()), trust.problems()) == ({"m2", "m3"}, {})
+
+
+def test_a_look_beside_another_one_is_enough_for_a_moment(state: Path, tmp_path: Path) -> None:
+    looks = 0
+
+    class Counted(Looks):
+        def __call__(self, look: Callable[[], T]) -> T:
+            nonlocal looks
+            looks += 1
+            return super().__call__(look)
+
+    trust = Trust(state, looks=Counted())
+    before = trust.generation()
+    files.write_whole(state / "peers" / "m2.json", encode(some_peer(tmp_path)))
+    trust.look()
+    looks = 0
+    assert trust.generation(60.0) > before
+    assert looks == 0
+    assert set(trust.peers()) == {"m2"}
+    assert looks == 1, "who asks for the peers is told of those that are pinned now"
 
 
 def test_a_crash_between_note_and_unpinning_does_not_keep_trust(

@@ -1,0 +1,39 @@
+"""When the state folder is looked at, and for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from saltext_ha.common.looks import Looks
+from saltext_ha.engine import state_folder
+from saltext_ha.engine.state_folder import LATELY, StateFolder
+from saltext_ha.transport.identity import KEY_FILE, RENEWED_FILE
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "peers").mkdir()
+    for name in (KEY_FILE, "replica.db"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_only_who_says_so_gets_an_answer_of_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(state_folder, "boot_clock", lambda: now[0])
+    looks: list[float] = []
+    watched = StateFolder(folder, Looks(), lambda: looks.append(now[0]))
+    assert watched.problem(lately=True) == ""
+    (folder / KEY_FILE).unlink()
+    now[0] += LATELY - 0.1
+    assert watched.problem(lately=True) == ""
+    assert "identity.key was removed" in watched.problem()
+    (folder / RENEWED_FILE).touch()
+    assert "identity.key was removed" in watched.problem(lately=True)
+    now[0] += LATELY
+    assert watched.problem(lately=True) == ""
+    assert looks == [100.0, 101.9, 103.9]
