@@ -68,6 +68,8 @@ class FileStore:
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; one ``scandir`` pass that reads no file."""
+        if not self._times:
+            self.touched()  # otherwise a second pass would follow the first one
         found: dict[str, int] = {}
         only_in: dict[str, str] = {}
         for state in FOLDERS:

@@ -199,6 +199,15 @@ def test_a_store_is_at_rest_when_no_decision_came_or_went_for_a_while(root: Path
         wait_for(store.at_rest, 30, "at rest again")
 
 
+def test_the_first_pass_is_not_followed_by_a_second(root: Path) -> None:
+    os.utime(root / "minions_pre", (1, 1))
+    store = FileStore(root)
+    assert list(store.changed()) == []
+    assert not store.touched()
+    put(root, PENDING, "web1", A)
+    assert store.touched()
+
+
 def test_a_folder_that_could_not_be_listed_counts_as_touched(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
