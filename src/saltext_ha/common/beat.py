@@ -1,5 +1,6 @@
 """
-Rests that end together: an idle engine wakes once for all its parts, not once for each of them.
+Rests that end together, unless somebody ends them: an idle engine wakes once for all its parts, not
+once for each of them.
 """
 
 from __future__ import annotations
