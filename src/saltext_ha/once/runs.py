@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from saltext_ha.common.beat import Rests
+from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
 from saltext_ha.once import run_rows
 from saltext_ha.once.leader import Leader
@@ -62,7 +62,6 @@ class Runs:
         self._name, self._core, self._lines = name, core, lines
         self._leader, self._vouching, self._interval = leader, vouching, interval
         self._writing = asyncio.Lock()
-        self._rests = Rests()
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
@@ -148,7 +147,6 @@ class Runs:
             register, run = runs.begin(known, await self._next_dot(), new)
             await self._write({name: register})
             self._processes[name, run.start] = process
-            self._rests.wake()
         await self._tell_all(name)
         gives_way = runs.yields(self.registers[name], run.start, self.reached())
         why = f"{gives_way} runs it" if gives_way else ""
@@ -196,12 +194,10 @@ class Runs:
         due = 0.0
         while True:
             await self._look_after()
-            now = time.monotonic()
-            if now >= due:
-                due = now + self._interval
+            if time.monotonic() >= due:
                 await asyncio.gather(*(self._compare(n, line) for n, line in self._up()))
-            left = due - time.monotonic()
-            await self._rests.rest(min(TURN, left) if self._processes else left)
+                due = time.monotonic() + self._interval
+            await rest(min(TURN, self._interval))
 
     async def _look_after(self) -> None:
         for (name, start), process in list(self._processes.items()):

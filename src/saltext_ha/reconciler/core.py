@@ -98,8 +98,8 @@ class Core:
     @property
     def busy(self) -> float:
         """
-        For how many seconds the keeper's thread has been at one piece of work, or another one at
-        one look at the folders.
+        For how many seconds the keeper's thread has been at one piece of work, or the watch of the
+        folders at one look; whichever is longer.
         """
         began = list(self._began.values())
         return time.monotonic() - min(began) if began else 0.0
@@ -310,7 +310,7 @@ class Core:
         """
         if await self._still_changes() or time.monotonic() >= self._list_at:
             await self.scan()  # its finds must settle first
-        else:
+        elif not self._passes:  # what a pass finds that has begun meanwhile must settle, too
             await self.work(lambda: self.keeper.look(self.keeper.work.take()))
 
     async def _still_changes(self) -> bool:

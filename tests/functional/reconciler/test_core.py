@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,44 @@ async def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Maste
     await here.scan()
     for name in MANY[BATCH:]:
         m1.remove(name)
+    await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
+    here.close()
+    assert published == []
+    assert_all_held(m1)
+
+
+@in_a_loop
+async def test_a_pass_that_begins_before_vanished_keys_are_judged_is_waited_for(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch of the folders has the news that the keeper asks for, and began this pass."""
+    accept_many(m1)
+    published: list[Record] = []
+    here = Core(m1.keeper, published.extend)
+    loop, begun, go_on = asyncio.get_running_loop(), threading.Event(), threading.Event()
+    list_all = m1.store.changed
+
+    def listed() -> Iterable[str]:
+        begun.set()
+        assert go_on.wait(60)
+        return list_all()
+
+    def news_is_gone() -> bool:
+        for name in MANY[BATCH:]:
+            m1.remove(name)
+        monkeypatch.setattr(m1.store, "changed", listed)
+        monkeypatch.setattr(m1.store, "touched", touched)
+        passes.append(asyncio.run_coroutine_threadsafe(here.scan(), loop))
+        return not begun.wait(60)
+
+    passes: list[Any] = []
+    touched = m1.store.touched
+    monkeypatch.setattr(m1.store, "touched", news_is_gone)
+    for name in MANY[:BATCH]:
+        m1.remove(name)
+    await here.scan()
+    await until(lambda: begun.is_set() and not here._tasks)
+    go_on.set()
     await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
     here.close()
     assert published == []
