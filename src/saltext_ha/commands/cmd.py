@@ -21,7 +21,8 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
 TIMEOUT = 60.0
-LISTED = ("glob", "list")  # for other targets, it is asked where all minions are
+LISTED = ("glob", "list")
+"""Targets whose minions ``ha.where`` can list; for other targets it tells of all minions."""
 OPERATION = re.compile(r"[0-9a-f]{32}")
 
 

@@ -50,11 +50,12 @@ class Masters:
         states = {name: state for name, state in states.items() if name not in left_out}
         lacking = set()
         for master, state in states.items():
+            if missing := [name for name in names if name not in state]:
+                problems[master] = LACKING.format(", ".join(missing))
+                lacking.add(master)
+                continue
             for name in names:
-                if name not in state:
-                    problems[master] = LACKING.format(name)
-                    lacking.add(master)
-                elif state[name].get("obstacle"):
+                if state[name].get("obstacle"):
                     problems[master] = str(state[name]["obstacle"])
                 elif state[name].get("live") == FOREIGN and not adopt:
                     problems[master] = str(state[name].get("foreign"))

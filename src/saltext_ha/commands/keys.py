@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from saltext_ha.common.batches import batches
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
@@ -24,9 +25,12 @@ class Keys:
         """The table of ``ha.keys``: every id that matches, on every master."""
         glob = str(payload.get("glob", "*"))
         everywhere, errors = await self._group.shown_everywhere({"glob": glob})
-        conflicts = await self._core.run(self._conflicts)
+        ids = {minion_id for shown in everywhere.values() for minion_id in shown}
+        conflicts: dict[str, list[bytes]] = {}
+        for some in batches(ids.intersection(await self._core.run(self._core.replica.conflicts))):
+            conflicts |= await self._core.run(self._accepted, some)
         masters = [self._group.name, *sorted({*everywhere, *errors} - {self._group.name})]
-        rows = await asyncio.to_thread(_rows, everywhere, conflicts, masters)
+        rows = await asyncio.to_thread(_rows, sorted(ids), everywhere, conflicts, masters)
         differ = any(not row["same"] for row in rows)
         return {
             "kind": "keys",
@@ -36,24 +40,27 @@ class Keys:
             "retcode": 2 if errors else 1 if differ else 0,
         }
 
-    def _conflicts(self) -> dict[str, list[bytes]]:
-        """Each id in conflict → its accepted keys, also those that no store shows."""
-        replica = self._core.replica
-        return {i: accepted_keys(replica.get(i).values()) for i in replica.conflicts()}
+    def _accepted(self, ids: Iterable[str]) -> dict[str, list[bytes]]:
+        """Each of *ids* → its accepted keys, also those that no store shows."""
+        records = self._core.replica.records_of(ids)
+        return {minion_id: accepted_keys(known.values()) for minion_id, known in records.items()}
 
 
 def _rows(
+    ids: Iterable[str],
     everywhere: Mapping[str, Mapping[str, Stored]],
     conflicts: Mapping[str, Iterable[bytes]],
     masters: Sequence[str],
 ) -> list[dict[str, Any]]:
     """
-    A row for each id and key.
+    A row for each key of each of *ids*.
 
-    :param everywhere: what each master that answered shows. :param masters: all of them.
+    :param everywhere: what each master that answered shows.
+    :param conflicts: the accepted keys of those of *ids* that are in conflict.
+    :param masters: all masters, also those that did not answer.
     """
     rows = []
-    for minion_id in sorted({minion_id for shown in everywhere.values() for minion_id in shown}):
+    for minion_id in ids:
         stored = {name: shown.get(minion_id, ABSENT) for name, shown in everywhere.items()}
         there = {key for one in stored.values() for key in one.keys}
         for key in sorted(there.union(conflicts.get(minion_id, ()))):

@@ -40,8 +40,8 @@ from salt.exceptions import SaltException
 # The errors that reading a malformed answer raises: a port may be anything, even infinity.
 NO_SENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-# What asyncio says when it cannot connect; only the number says why.
-ASYNCIO = "Connect call failed"
+# So asyncio says that it cannot connect; only the number of the error says why.
+NO_CONNECTION = "Connect call failed"
 
 # The meanings of errors without a text: asyncio raises such errors. On Python 3.10,
 # asyncio.TimeoutError is no TimeoutError.
@@ -79,7 +79,7 @@ def drop_tracebacks(error: BaseException) -> None:
 def reason_of(exc: BaseException) -> str:
     """The reason of *exc* for people, never empty: its text, or else the meaning of its type."""
     said = str(getattr(exc, "strerror", None) or exc).strip()
-    if isinstance(exc, OSError) and exc.errno and said.startswith(ASYNCIO):
+    if isinstance(exc, OSError) and exc.errno and said.startswith(NO_CONNECTION):
         return os.strerror(exc.errno)
     if said and said != "()":  # an ssl.SSLError shows its arguments, even if it has none
         return said

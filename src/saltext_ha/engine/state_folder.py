@@ -24,7 +24,7 @@ class StateFolder:
     start, but nothing is kept.
 
     :param looks: looks at the folder.
-    :param beside: called at each of these looks, in their thread.
+    :param beside: called with these looks, in their thread, while nothing was removed or replaced.
     """
 
     def __init__(self, folder: Path, looks: Looks, beside: Callable[[], None]) -> None:

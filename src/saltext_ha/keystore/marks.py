@@ -26,8 +26,8 @@ class Marks:
         self._parts: list[bytes] = [EMPTY] * PARTS
         self._sum = 0
         """
-        Of all marks, each times the hash of its id: two stores have the same sum only if they show
-        the same, as nobody outside this process knows the hashes.
+        Of all marks, each times the hash of its id. Two stores that differ have the same sum with a
+        chance of 1 in 2^64, as nobody outside this process knows the hashes.
         """
 
     def __setitem__(self, minion_id: str, mark: int) -> None:

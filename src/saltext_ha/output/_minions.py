@@ -21,7 +21,7 @@ from saltext_ha.output._text import (
 
 LISTED = 200  # minions; all of them are in the JSON
 LONGEST = 300
-ITS_TEST = "for the function itself: kwarg='{test: True}'"
+ITS_TEST = "to run the function with a test=True of its own: kwarg='{test: True}'"
 _ORDER = ("unknown", "silent", "astray", "deaf", "partly", "seen", "bound", "ok")
 _EVIDENCE = {
     "job": "returned a job",

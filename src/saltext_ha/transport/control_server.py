@@ -31,7 +31,7 @@ MAX_COMMANDS = 32
 LONGEST_PATH = 107
 
 PORTION = 1000
-"""Items of an answer that are encoded without a pause; a few milliseconds."""
+"""Items of an answer that are encoded without a pause: mostly rows about one key or minion."""
 
 Command = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 

@@ -150,7 +150,8 @@ def test_cmd() -> None:
     assert ha.output(alone).splitlines()[-1] == "no minion matched"
     only = ha.output({"kind": "cmd", "test": True, "targets": [{"m1": "*"}]})
     assert only.splitlines()[-1] == (
-        "planned; nothing was run (test=True); for the function itself: kwarg='{test: True}'"
+        "planned; nothing was run (test=True); to run the function with a test=True of its own: "
+        "kwarg='{test: True}'"
     )
 
 
