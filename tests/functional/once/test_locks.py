@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,15 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def below(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
+    """Command → a child of *process*."""
+    found = {}
+    for each in psutil.Process(process.pid).children():
+        with suppress(psutil.Error):
+            found[" ".join(each.cmdline())] = each
+    return found
+
+
 def held(engine: ForkedEngine, root: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
     """A program that has the lock, until the file that is returned is there."""
     begun, over = root / f"{name}.begun", root / f"{name}.over"
@@ -115,9 +124,9 @@ def test_the_command_is_ended_when_its_lease_is_lost(tmp_path: Path) -> None:
         command = psutil.Process(process.pid).children()[0]
         own = shlex.join(words(engines["m2"], "y", "--", "sleep", "300"))
         wrapped = started("bash", "-c", f"sleep 301 >/dev/null 2>&1 & exec {own}")
-        below = psutil.Process(wrapped.pid).children
-        wait_for(lambda: len(below()) == 2, SOON, "its command, and what the shell had started")
-        of_shell = next(each for each in below() if each.cmdline()[-1] == "301")
+        both = {"sleep 300", "sleep 301"}  # while it starts, it has other children for a moment
+        wait_for(lambda: both <= below(wrapped).keys(), SOON, "its command, and that of the shell")
+        of_shell = below(wrapped)["sleep 301"]
         engine = psutil.Process(engines["m2"].pid)
         engine.send_signal(signal.SIGSTOP)
         began = time.monotonic()
