@@ -658,6 +658,19 @@ async def test_a_master_without_that_tree_is_named_with_what_to_do(tmp_path: Pat
 
 
 @in_a_loop
+async def test_all_trees_that_a_master_lacks_are_named(tmp_path: Path) -> None:
+    [m1], [m2] = places(tmp_path, "m1"), places(tmp_path, "m2", own={"m2": None})
+    second = {
+        name: str(tmp_path / "trees" / "m1" / f"pillar-{name}") for name in ("source", "live")
+    }
+    Path(second["source"]).mkdir()
+    m1 = Place(tmp_path, "m1", {**m1.ha, "trees": {**m1.ha["trees"], "pillar": second}}, {})
+    async with met(m1, m2):
+        refused = await run(m1, "deploy")
+        assert "m2: has no tree states, pillar: " in refused["error"]
+
+
+@in_a_loop
 async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2", secret=True)
     put(source(two[0]), {"users/root.sls": "password: hunter2\n"})
