@@ -106,9 +106,7 @@ class Master:
     @contextlib.contextmanager
     def failing(self, fault: str) -> Iterator[None]:
         """The *fault* (``common/fail_points.py``) strikes whenever its point is passed."""
-        temporary = self.faults.with_suffix(".new")
-        temporary.write_text(fault)
-        temporary.rename(self.faults)
+        self.faults.write_text(fault)
         try:
             yield
         finally:

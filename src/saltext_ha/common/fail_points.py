@@ -109,6 +109,8 @@ def _pass(orders: str, name: Point) -> None:
             line = file.read().strip()
     except FileNotFoundError:
         return
+    if not line:
+        return  # about to be written
     what, where, *times = line.split()
     if where != name:
         return
