@@ -19,7 +19,7 @@ from typing import Any
 import salt.crypt
 
 from lab.engines import Engine, Place, quiet
-from saltext_ha.commands import join
+from saltext_ha.commands.membership import join
 
 WAIT = 60.0
 

@@ -16,7 +16,7 @@ from lab.engines import EngineProcess, Place, befriend
 from lab.wait import wait_for
 from proving.benchmarks.processors import used
 from proving.benchmarks.report import Budget, Row
-from saltext_ha.commands.once import RUN
+from saltext_ha.commands.once.once import RUN
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_leader import TURN
 

@@ -34,7 +34,8 @@ from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.jobs import read_status
 from saltext_ha.api.minions import union
 from saltext_ha.api.tokens import read_token
-from saltext_ha.commands import join, key_pages
+from saltext_ha.commands.keys import key_pages
+from saltext_ha.commands.membership import join
 from saltext_ha.common.errors import InvalidRecord, TokenError, TrustError
 from saltext_ha.config.mapping import check_url
 from saltext_ha.keystore import minion_key

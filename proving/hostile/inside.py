@@ -26,7 +26,7 @@ from proving.hostile import payloads
 from proving.hostile.behind import PARTING, SAMPLES, Door, attacker, seed
 from proving.hostile.inputs import HOSTS, PAGES
 from proving.hostile.target import furnish
-from saltext_ha.commands import consistency_check
+from saltext_ha.commands.consistency import consistency_check
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.refusals import Allowance

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from proving.simulation.kernel import Event, Kernel, Process, Resume, suspend
 from proving.simulation.network import Host, Network
-from saltext_ha.common.ahead import END
+from saltext_ha.common.prefetch import END
 from saltext_ha.keystore import minion_key
 from saltext_ha.sync import line, link, rounds, sending
 from saltext_ha.transport.peer import Peer
@@ -105,7 +105,7 @@ class Coming:
 
 
 async def ahead(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """Like the function in ``saltext_ha.common.ahead``."""
+    """Like the function in ``saltext_ha.common.prefetch``."""
     coming = Coming(items)
     try:
         while (item := await coming.get()) is not END:

@@ -15,7 +15,7 @@ from proving.torture.member import Member
 from proving.torture.once_book import Half, OnceBook
 from proving.torture.proxy import OPEN, SLOW
 from proving.torture.world import Violation, World, components
-from saltext_ha.commands import once_runner
+from saltext_ha.commands.once import once_runner
 from saltext_ha.common.errors import HaError, PeerError
 
 LEVEL = 120.0

@@ -15,7 +15,7 @@ from saltext_ha.api.attempts import Attempts
 from saltext_ha.api.calls import fail, function, none_left, publication, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.divided import DividedJobs
+from saltext_ha.api.divided_jobs import DividedJobs
 from saltext_ha.api.errors import ApiPoolError, BadConfiguration, CallFailed
 from saltext_ha.api.group import GroupLocator
 from saltext_ha.api.jobs import Job, JobStatus, Returns

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from saltext_ha.cli import folders, own, tokens
+from saltext_ha.cli import folders, own_functions, tokens
 
 UNUSABLE = 2
 INTERRUPTED = 130
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = given.index(COMMAND) if COMMAND in given else len(given)
     options = parser.parse_intermixed_args(given[:end])
     if options.function in ("lock", "ha.lock"):
-        return _guarded(lambda: own.lock(parser, options, given[end + 1 :]))
+        return _guarded(lambda: own_functions.lock(parser, options, given[end + 1 :]))
     if options.wait is not None or end < len(given):
         parser.error("--wait and -- are for lock; join takes wait=SECONDS")
     name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.token_file is not None:
         parser.error("--token-file is for join")
     if name == "ha.completion":
-        return _guarded(lambda: own.completion(parser, options.arguments))
+        return _guarded(lambda: own_functions.completion(parser, options.arguments))
     return _guarded(lambda: _run(options, name))
 
 
@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
         from saltext_ha.output._text import shorten
 
         head = "functions (salt-run -d ha.NAME  says all of one):"
-        rows = [f"  {word.name:18} {shorten(word.help, 78)}" for word in own.words()]
+        rows = [f"  {word.name:18} {shorten(word.help, 78)}" for word in own_functions.words()]
         return "\n".join([super().format_help(), head, *rows, ""])
 
 
@@ -121,7 +121,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
 
     if name == "ha.join":
         tokens.refuse(options.arguments)
-    mine = own.FUNCTIONS.get(name)
+    mine = own_functions.FUNCTIONS.get(name)
     if mine is not None and len(options.arguments) > 1:
         raise SaltInvocationError(f"{name[3:]}: takes one argument at most: {options.arguments}")
     file = folders.configuration(options.config_dir)
@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
     context: dict[str, Any] = {}
     functions = salt.loader.runner(opts, context=context)
     if name not in functions:
-        raise FileNotFoundError(own.no_function(name))
+        raise FileNotFoundError(own_functions.no_function(name))
     try:
         args, kwargs = salt.minion.load_args_and_kwargs(
             functions[name], salt.utils.args.parse_input(options.arguments, no_parse=[])

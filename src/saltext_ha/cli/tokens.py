@@ -13,7 +13,7 @@ LONGEST = 8192  # characters; a token has about 300
 
 def refuse(arguments: Sequence[str]) -> None:
     """:raises HaError: one of *arguments* of ``join`` is, or may be, a token."""
-    from saltext_ha.commands import join as command
+    from saltext_ha.commands.membership import join as command
 
     for argument in arguments:
         name, _, value = argument.rpartition("=")
@@ -28,7 +28,7 @@ def given(opts: Mapping[str, Any], file: str | None) -> str:
     :param file: as the option has it.
     :raises HaError: it cannot be read.
     """
-    from saltext_ha.commands import join as command
+    from saltext_ha.commands.membership import join as command
     from saltext_ha.common.errors import HaError
     from saltext_ha.config import mapping
 
@@ -65,7 +65,7 @@ def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: An
     import salt.output
 
     from saltext_ha.commands import engine_client
-    from saltext_ha.commands import invite as command
+    from saltext_ha.commands.membership import invite as command
     from saltext_ha.config import mapping
 
     answer = engine_client.shaped(
@@ -82,7 +82,7 @@ def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: An
 
 def join(opts: Mapping[str, Any], token: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     from saltext_ha.commands import engine_client
-    from saltext_ha.commands import join as command
+    from saltext_ha.commands.membership import join as command
     from saltext_ha.config import mapping
 
     return engine_client.shaped(

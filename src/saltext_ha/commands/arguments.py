@@ -9,8 +9,8 @@ from typing import Any
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.validators import is_number
 from saltext_ha.minions.job_specs import LONGEST, check_glob
-from saltext_ha.reconciler.attribution import name
 from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.reconciler.wheel_calls import name
 from saltext_ha.replica.history import VIA
 
 _SPECIAL = re.compile(r"[*?\[]")

@@ -1,4 +1,8 @@
-"""The process that runs ``ha: restart:``; it outlives the salt-master that it ends."""
+"""
+The process that runs ``ha: restart:``; it outlives the salt-master that it ends.
+
+It keeps its name: when the package is upgraded, the masters that still run start it by that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the clocks of the masters; ``commands/consistency_check.py`` asks them."""
+"""Compares the clocks of the masters; ``commands/consistency/consistency_check.py`` asks them."""
 
 from __future__ import annotations
 

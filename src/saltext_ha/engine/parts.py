@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import key_pages
-from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.keys import key_pages
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ConfigError
-from saltext_ha.common.looks import Looks
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.common.tasks import Ending, Tasks
 from saltext_ha.config.mapping import HaConfig
@@ -35,9 +35,9 @@ from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.runs import Runs
-from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hints
+from saltext_ha.reconciler.wheel_calls import WheelCalls
 from saltext_ha.replica import state_owner
 from saltext_ha.salt_bus import proof
 from saltext_ha.salt_bus.announce import Announcer

@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from saltext_ha.commands.history import prune_regularly
+from saltext_ha.commands.keys.history import prune_regularly
 from saltext_ha.common.beat import rest
 from saltext_ha.common.complaints import Complaint, LoopErrors
 from saltext_ha.common.errors import HaError

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from saltext_ha.commands.members import OBSERVES, paused
-from saltext_ha.commands.summary import ADOPTING, PULLING
+from saltext_ha.commands.masters.summary import ADOPTING, PULLING
+from saltext_ha.commands.membership.members import OBSERVES, paused
 from saltext_ha.common import cluster
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ReplicaDamaged

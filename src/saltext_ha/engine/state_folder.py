@@ -7,7 +7,7 @@ from pathlib import Path
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import reason_of
-from saltext_ha.common.looks import Looks
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.transport import identity
 from saltext_ha.transport.peer_files import PEERS_DIR

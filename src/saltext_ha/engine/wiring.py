@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from saltext_ha.commands.cmd import Commands
-from saltext_ha.commands.consistency_check import ConsistencyCheck, OwnFacts
-from saltext_ha.commands.consistency_watch import ConsistencyWatch
-from saltext_ha.commands.decisions import Decisions
-from saltext_ha.commands.deploy import Deploy
-from saltext_ha.commands.differences import Differences
-from saltext_ha.commands.drain import Drain
-from saltext_ha.commands.endpoints import Endpoints
-from saltext_ha.commands.failover_safe import FailoverSafe
-from saltext_ha.commands.history import HistoryCommand
-from saltext_ha.commands.key_section import KeySection
-from saltext_ha.commands.keys import Keys
-from saltext_ha.commands.leader import LeaderCommand
-from saltext_ha.commands.lint import Lint
-from saltext_ha.commands.lock import LockCommand
-from saltext_ha.commands.members import Members
-from saltext_ha.commands.minion_config import MinionConfig
-from saltext_ha.commands.minions import Bound
-from saltext_ha.commands.once import Once
-from saltext_ha.commands.past_jobs import PastJobs
-from saltext_ha.commands.proxy_config import ProxyConfig
-from saltext_ha.commands.reachability import Reachability
-from saltext_ha.commands.remove_peer import RemovePeer
-from saltext_ha.commands.restart_masters import RestartMasters
-from saltext_ha.commands.rewrite import Rewrite
-from saltext_ha.commands.status import Status
-from saltext_ha.commands.summary import Summary
-from saltext_ha.commands.tree_states import TreeStates
-from saltext_ha.commands.where import Where
+from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck, OwnFacts
+from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.consistency.lint import Lint
+from saltext_ha.commands.keys.decisions import Decisions
+from saltext_ha.commands.keys.differences import Differences
+from saltext_ha.commands.keys.history import HistoryCommand
+from saltext_ha.commands.keys.key_section import KeySection
+from saltext_ha.commands.keys.keys import Keys
+from saltext_ha.commands.keys.rewrite import Rewrite
+from saltext_ha.commands.masters.endpoints import Endpoints
+from saltext_ha.commands.masters.proxy_config import ProxyConfig
+from saltext_ha.commands.masters.restart_masters import RestartMasters
+from saltext_ha.commands.masters.status import Status
+from saltext_ha.commands.masters.summary import Summary
+from saltext_ha.commands.membership.members import Members
+from saltext_ha.commands.membership.remove_peer import RemovePeer
+from saltext_ha.commands.minions.cmd import Commands
+from saltext_ha.commands.minions.drain import Drain
+from saltext_ha.commands.minions.failover_safe import FailoverSafe
+from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.commands.minions.past_jobs import PastJobs
+from saltext_ha.commands.minions.reachability import Reachability
+from saltext_ha.commands.minions.where import Where
+from saltext_ha.commands.once.leader import LeaderCommand
+from saltext_ha.commands.once.lock import LockCommand
+from saltext_ha.commands.once.once import Once
+from saltext_ha.commands.rollout.minion_config import MinionConfig
+from saltext_ha.commands.trees.deploy import Deploy
+from saltext_ha.commands.trees.tree_states import TreeStates
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.parts import Parts
 from saltext_ha.health.watcher import Watcher
@@ -61,7 +61,7 @@ from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.trust import Trust
-from saltext_ha.web.own import Own
+from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
 

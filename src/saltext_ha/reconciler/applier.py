@@ -18,11 +18,11 @@ from typing import NamedTuple
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Change, KeyStore
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.work_queue import WorkQueue
-from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.task import Task
-from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.record import DELETED, Record, decide

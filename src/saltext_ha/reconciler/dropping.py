@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.task import Task
-from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.record import DELETED, Record, decide, join, record_digest, within
 from saltext_ha.replication.vouching import bounded

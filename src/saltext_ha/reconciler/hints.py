@@ -3,7 +3,7 @@ Hints from Salt's event bus: ids to look at now, instead of at the next pass ove
 
 Salt fires ``salt/key`` after ``salt-key`` and the key wheel, ``salt/auth`` when a minion knocks.
 These are only hints: ``wheel.key.gen_accept`` and a file copied by hand fire nothing. Only events
-of the key wheel name the user: see :mod:`saltext_ha.reconciler.attribution`.
+of the key wheel name the user: see :mod:`saltext_ha.reconciler.wheel_calls`.
 
 In Salt's own cluster the bus also carries the events of the other masters, with ``__peer_id``. They
 say what was done on another master; a process of Salt may do the same here at this moment.
@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import BATCH
-from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
 from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.task import Task
+from saltext_ha.reconciler.wheel_calls import AT_ONCE, WheelCalls
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.salt_bus.intake import FROM_PEER
 

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler import work_queue
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, Provenance
 from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
-from saltext_ha.replication.change import still_accepted
 from saltext_ha.replication.guard import RevocationGuard
+from saltext_ha.replication.interpretation import still_accepted
 from saltext_ha.replication.placement import place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 

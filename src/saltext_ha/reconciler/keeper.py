@@ -17,21 +17,21 @@ from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
-from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.dropping import Dropping, Tombstones
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.merging import Merged, Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.observer import Observer
+from saltext_ha.reconciler.own_writes import Announce, Writer
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.reconcile import Reconciler
 from saltext_ha.reconciler.refused import RefusedIds
 from saltext_ha.reconciler.revocations import Revocations, Revoke
 from saltext_ha.reconciler.task import Task
+from saltext_ha.reconciler.wheel_calls import WheelCalls
 from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.reconciler.writer import Announce, Writer
 from saltext_ha.replica.history import Receipt
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.guard import RevocationGuard

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from saltext_ha.reconciler.writer import Writer
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replication.poisoned import mends
 from saltext_ha.replication.record import (

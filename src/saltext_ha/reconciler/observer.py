@@ -2,7 +2,7 @@
 The observer: looks at ids in the key store, and records local changes.
 
 Salt fires few events about keys, and people copy files. So only the store itself counts, compared
-with what was last seen or applied; ``replication/change.py`` says what a difference means.
+with what was last seen or applied; ``replication/interpretation.py`` says what a difference means.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
-from saltext_ha.reconciler.attribution import AT_ONCE, WheelCalls
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.newcomers import Newcomers
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.task import Task
-from saltext_ha.reconciler.writer import Writer
+from saltext_ha.reconciler.wheel_calls import AT_ONCE, WheelCalls
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
-from saltext_ha.replication import change, plan
+from saltext_ha.replication import interpretation, plan
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import (
     DECISIONS,
@@ -139,7 +139,7 @@ class Observer:
             # A known decision about a key holds, even if the store shows something else.
             writes = [
                 write
-                for write in change.unversioned(now, task.outdated)
+                for write in interpretation.unversioned(now, task.outdated)
                 if not (record := records.get(write.key))
                 or not (record.decided or write.state in OBSERVATIONS)
             ]
@@ -150,12 +150,12 @@ class Observer:
             meant = _meant(seen, known) if not task.released else records.keys()
             states = {key: r.state for key, r in records.items() if key in meant and key != unseen}
             if raced:
-                writes = change.deleted(applied.stored, now, states)
-                writes += change.interpret(applied.stored, now, states)
+                writes = interpretation.deleted(applied.stored, now, states)
+                writes += interpretation.interpret(applied.stored, now, states)
             elif now != applied.stored:
-                writes = change.interpret(_may_have_shown(applied, now), now, states)
+                writes = interpretation.interpret(_may_have_shown(applied, now), now, states)
             else:
-                writes = change.knocked_again(now)
+                writes = interpretation.knocked_again(now)
             by = self._by(task.by, minion_id, now.state if now.state in DECISIONS else DELETED)
             if not by and applied != NEVER:
                 by = OPERATOR  # but not for a new id: its key may have come with the folder
@@ -192,7 +192,7 @@ class Observer:
         minion_id: str,
         content: Content,
         records: Records,
-        writes: Iterable[change.StateWrite],
+        writes: Iterable[interpretation.StateWrite],
         known: dict[bytes, Context],
         by: str,
     ) -> LocalChange:
@@ -304,6 +304,6 @@ def _without_held(seen: Sighting) -> Sighting:
     does not mean the held key.
     """
     now, before = seen.content.stored, seen.applied.stored
-    if not now.slot or now.key == before.key or change.still_accepted(before, now):
+    if not now.slot or now.key == before.key or interpretation.still_accepted(before, now):
         return seen
     return seen._replace(unseen=before.key, applied=seen.applied._replace(stored=ABSENT))

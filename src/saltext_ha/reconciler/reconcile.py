@@ -22,13 +22,13 @@ from saltext_ha.keystore.base import Change, KeyStore
 from saltext_ha.reconciler.applier import Applier, Move
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.observer import Observer, Sighting, contexts
+from saltext_ha.reconciler.own_writes import Writer
 from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.task import Task
 from saltext_ha.reconciler.work_queue import WorkQueue
 from saltext_ha.reconciler.write_mode import WriteMode
-from saltext_ha.reconciler.writer import Writer
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication import plan

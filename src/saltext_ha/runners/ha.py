@@ -13,18 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands import (
-    cmd_batches,
-    deploy_runner,
-    drain_runner,
-    engine_client,
-    once_runner,
-    own_wheel,
-    restart_masters_runner,
-    runner_arguments,
-)
-from saltext_ha.commands import install_minions as install
+from saltext_ha.commands import engine_client, runner_arguments
 from saltext_ha.commands.engine_client import Answer
+from saltext_ha.commands.masters import restart_masters_runner
+from saltext_ha.commands.minions import cmd_batches, drain_runner
+from saltext_ha.commands.once import once_runner
+from saltext_ha.commands.rollout import install_minions as install
+from saltext_ha.commands.rollout import own_wheel
+from saltext_ha.commands.trees import deploy_runner
 from saltext_ha.common.errors import HaError
 from saltext_ha.config import mapping
 
@@ -601,7 +597,7 @@ def invite(
         salt-ha invite
         salt-run ha.invite share_master_key=True
     """
-    from saltext_ha.commands import invite as command
+    from saltext_ha.commands.membership import invite as command
 
     wish = expires, share_master_key, share_signing_key
     return _answer(lambda own: command.laid_down(own, command.make(__opts__, own, *wish)))
@@ -626,7 +622,7 @@ def withdraw(invitation: str = "", test: bool = False) -> Answer:
 
         salt-run ha.withdraw
     """
-    from saltext_ha.commands import invite as command
+    from saltext_ha.commands.membership import invite as command
 
     return _answer(
         lambda settings: command.withdraw(
@@ -689,7 +685,7 @@ def join(
         salt-run ha.join token_file=/etc/salt/ha.token test=True
         salt-run ha.join wait=300
     """
-    from saltext_ha.commands import join as command
+    from saltext_ha.commands.membership import join as command
 
     def work() -> Answer:
         if token:  # before all else: the caller has to know what became of it

@@ -8,10 +8,10 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-from saltext_ha.common.ahead import ahead
 from saltext_ha.common.batches import batches
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import PeerRefused
+from saltext_ha.common.prefetch import ahead
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS

@@ -26,7 +26,7 @@ from typing import cast
 
 from saltext_ha.common.errors import TrustError, drop_tracebacks
 from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE, Refuse
-from saltext_ha.transport import fingerprints
+from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.framing import Framing, Unframed
 
 # Errors of accept(2) if this process or the system is out of resources; we try again after _PAUSE
@@ -45,7 +45,7 @@ class Limits:
     header: float = 10.0
     body: float = 30.0
     keepalive: float = 75.0
-    max_body: int = 8 * 1024 * 1024
+    max_body: int = wire.MAX_BODY
     max_line: int = 8190
     # So many callers are accepted at a time, and so many may wait.
     backlog: int = 128

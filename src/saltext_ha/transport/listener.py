@@ -80,7 +80,7 @@ class PeerListener:
         self._strangers = dict(strangers or {})
         self._host = host
         self._port = port
-        self._limits = limits or Limits(max_body=wire.MAX_BODY)
+        self._limits = limits or Limits()
         self._refusals = refusals or Refusals(pins.last_change)
         self._failures = Allowance()
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)

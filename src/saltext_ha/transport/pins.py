@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import MisnamedPeer, TrustError, reason_of
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.files import private_dir
-from saltext_ha.common.looks import Looks
 from saltext_ha.config.mapping import NAME
 from saltext_ha.transport import peer_files
 from saltext_ha.transport.peer import Peer

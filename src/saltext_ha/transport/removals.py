@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saltext_ha.common.errors import TrustError
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.files import create_whole, private_dir, read_plain
-from saltext_ha.common.looks import Looks
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.peer import Peer
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from saltext_ha.common.disk_work import DiskWork
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.files import create_whole, private_dir, sync_dir, write_whole
-from saltext_ha.common.looks import Looks
 from saltext_ha.transport import peer_files, pinning
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.pins import Pins

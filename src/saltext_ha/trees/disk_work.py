@@ -10,8 +10,8 @@ from pathlib import Path
 
 from saltext_ha.common.disk_work import DiskWork
 from saltext_ha.common.errors import DiskHangs, HaError, reason_of
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.files import as_text
-from saltext_ha.common.looks import Looks
 from saltext_ha.trees.live_path import FREE, LINKED
 from saltext_ha.trees.store import TreeStore
 

@@ -17,7 +17,7 @@ from saltext_ha.sync.line import Asking, Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
-from saltext_ha.trees import checking, content
+from saltext_ha.trees import check_command, content
 from saltext_ha.trees.content import Content
 from saltext_ha.trees.disk_work import TreeDisk, either
 from saltext_ha.trees.live_path import FOREIGN
@@ -271,9 +271,9 @@ class Stager:
         folder, uses = store.path_of(version), self._checked[tree.name]
         uses.append(version)
         try:
-            await disk.looking(checking.look, tree, folder, where=f"check: {tree.check}")
+            await disk.looking(check_command.look, tree, folder, where=f"check: {tree.check}")
             try:
-                await checking.check(tree, folder)
+                await check_command.check(tree, folder)
             except HaError as exc:
                 why = str(exc)
             async with explained(tree):  # it was sound when it was staged

@@ -24,7 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from saltext_ha.common import version
 from saltext_ha.health.group_state import DEGRADED, OK, UNKNOWN
 from saltext_ha.transport import succession
-from saltext_ha.web.own import Own
+from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.snapshot import Taken
 
 STATES = (OK, DEGRADED, UNKNOWN)

@@ -16,7 +16,7 @@ from saltext_ha.health.group_state import NOT_ASKED
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.transport.control_server import Command
 from saltext_ha.web.listener import HEADERS, Page
-from saltext_ha.web.own import Own
+from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
 
 STATIC = Path(__file__).parent / "static"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.commands.status import Status
+from saltext_ha.commands.masters.status import Status
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.reconciler.core import Core

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from saltext_ha.commands import consistency_check
+from saltext_ha.commands.consistency import consistency_check
 from saltext_ha.common.errors import PeerRefused
 from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import digests, sections

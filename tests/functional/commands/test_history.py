@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha.commands.history import prune_regularly
+from saltext_ha.commands.keys.history import prune_regularly
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.reconciler.observer import MINION

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lab import key_folders
-from saltext_ha.commands import failover_safe, keys, reachability
+from saltext_ha.commands.keys import keys
+from saltext_ha.commands.minions import failover_safe, reachability
 from saltext_ha.minions import safety
 from saltext_ha.sync import group
 from tests.engines import places, run, running

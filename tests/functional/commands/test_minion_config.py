@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lab.engines import Place
-from saltext_ha.commands.endpoints import Endpoints
+from saltext_ha.commands.masters.endpoints import Endpoints
 from saltext_ha.common import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen

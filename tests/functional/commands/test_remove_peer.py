@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place
-from saltext_ha.commands import dealings, undoing
-from saltext_ha.commands.introductions import Pin, introduced_by
-from saltext_ha.commands.undoing import Undo, undo
+from saltext_ha.commands.membership import deeds, undoing
+from saltext_ha.commands.membership.introductions import Pin, introduced_by
+from saltext_ha.commands.membership.undoing import Undo, undo
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler import merging
@@ -103,7 +103,7 @@ async def test_all_that_it_did_is_shown_and_undone_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("saltext_ha.engine.upkeep.MEMBERS_INTERVAL", 0.2)
-    monkeypatch.setattr(dealings, "PORTION", 2)
+    monkeypatch.setattr(deeds, "PORTION", 2)
     async with with_a_thief(tmp_path) as (m1, m2, thief):
         await misbehave(m1, m2, thief, tmp_path)
         one = m1.place
@@ -361,7 +361,7 @@ def test_nobody_whom_it_introduced_clears_itself_or_another_or_accuses_others() 
 
 def test_what_is_no_fingerprint_keeps_nobody_from_removing() -> None:
     with pytest.raises(InvalidRecord):
-        dealings._pin("m2", ["x1", "ab", "m3", ""])
+        deeds._pin("m2", ["x1", "ab", "m3", ""])
 
 
 def value(dot: Dot, state: str) -> Value:
@@ -512,7 +512,7 @@ async def test_what_an_older_release_took_is_written_anew(
 
 def test_an_answer_without_end_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever turned may go on for ever; each page sorts after the one before."""
-    monkeypatch.setattr(dealings, "PORTION", 2)
+    monkeypatch.setattr(deeds, "PORTION", 2)
     asked: list[Any] = []
 
     def pages(count: int) -> Any:
@@ -526,18 +526,18 @@ def test_an_answer_without_end_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
         return page
 
-    assert len(asyncio.run(dealings._all_of(pages(3), 3))) == 5
+    assert len(asyncio.run(deeds._all_of(pages(3), 3))) == 5
     asked.clear()
     with pytest.raises(InvalidRecord, match="does not end within 6 writes"):
-        asyncio.run(dealings._all_of(pages(100), 3))
+        asyncio.run(deeds._all_of(pages(100), 3))
     assert len(asked) == 3
     asked.clear()
-    assert len(asyncio.run(dealings._all_of(pages(5)))) == 9, "what is known here has an end"
+    assert len(asyncio.run(deeds._all_of(pages(5)))) == 9, "what is known here has an end"
 
 
 def test_a_line_of_an_answer_is_bounded() -> None:
     line = ["a" * 16, 1, "w" * 255, b"k" * 32, "accepted", 0.0, "x" * 64, "m3", 1.0, "m2"]
-    assert dealings._write(line).by == "x" * 64
+    assert deeds._write(line).by == "x" * 64
     for place, long in ((2, "w" * 256), (3, b"k" * 65), (6, "x" * 65), (7, "x" * 65)):
         with pytest.raises(InvalidRecord):
-            dealings._write([*line[:place], long, *line[place + 1 :]])
+            deeds._write([*line[:place], long, *line[place + 1 :]])

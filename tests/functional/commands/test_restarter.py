@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.wait import wait_for
-from saltext_ha.commands import restart_masters_runner
+from saltext_ha.commands.masters import restart_masters_runner
 from saltext_ha.common.errors import HaError
 from saltext_ha.health.fitness import unfit
 from tests.processes import SOON, Group, Master

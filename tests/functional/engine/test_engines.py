@@ -17,7 +17,7 @@ import salt.version
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
 from saltext_ha.commands.arguments import span
-from saltext_ha.commands.decisions import Decisions
+from saltext_ha.commands.keys.decisions import Decisions
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.engine import startup
@@ -814,8 +814,8 @@ async def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path)
 async def test_many_are_restored_in_batches_and_what_is_left_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saltext_ha.commands.decisions.BATCH", 2)
-    monkeypatch.setattr("saltext_ha.commands.decisions.batches", partial(batches, size=2))
+    monkeypatch.setattr("saltext_ha.commands.keys.decisions.BATCH", 2)
+    monkeypatch.setattr("saltext_ha.commands.keys.decisions.batches", partial(batches, size=2))
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 100})
     ids = [f"web{number}" for number in range(5)]
     since = {"minion": "*", "since": "1h"}

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, free_port
-from saltext_ha.commands import known_apis
-from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.masters import known_apis
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.hysteresis import Health
-from saltext_ha.common.looks import Looks
 from saltext_ha.consistency.result import answer, of_differences
 from saltext_ha.output import ha
 from saltext_ha.runners import ha as runner

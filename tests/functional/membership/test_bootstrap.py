@@ -13,7 +13,7 @@ import pytest
 
 from lab.engines import Place, free_port
 from lab.wait import wait_for
-from saltext_ha.commands import join
+from saltext_ha.commands.membership import join
 from saltext_ha.common import master_key
 from saltext_ha.membership.unattended import Applicant
 from saltext_ha.transport import control_client

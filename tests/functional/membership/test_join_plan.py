@@ -12,7 +12,8 @@ import pytest
 
 from lab.engines import Engine, Place, befriend
 from lab.keys import KeyPairs
-from saltext_ha.commands import join_plan, key_pages
+from saltext_ha.commands.keys import key_pages
+from saltext_ha.commands.membership import join_plan
 from saltext_ha.keystore import open_store
 from saltext_ha.membership import handover
 from saltext_ha.reconciler.hints import Hint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.engines import Place, free_port
-from saltext_ha.commands import status as status_command
+from saltext_ha.commands.masters import status as status_command
 from tests.engines import join, run, running, wrong
 from tests.fixtures import named
 from tests.loop import in_a_loop, until

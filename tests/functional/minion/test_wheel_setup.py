@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import own_wheel
-from saltext_ha.commands.own_wheel import OwnWheel
+from saltext_ha.commands.rollout import own_wheel
+from saltext_ha.commands.rollout.own_wheel import OwnWheel
 from saltext_ha.minion import wheel_setup
 from tests import salt_venv
 

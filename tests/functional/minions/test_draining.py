@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine
-from saltext_ha.commands import drain, drain_runner
+from saltext_ha.commands.minions import drain, drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from tests.engines import run
 from tests.functional.minions.test_minions import (

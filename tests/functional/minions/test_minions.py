@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from saltext_ha.commands import cmd_batches, drain
-from saltext_ha.commands import minions as bound
+from saltext_ha.commands.minions import cmd_batches, drain
+from saltext_ha.commands.minions import minions as bound
 from saltext_ha.common.errors import (
     HaError,
     InvalidRecord,

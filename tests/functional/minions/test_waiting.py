@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import cmd_batches
+from saltext_ha.commands.minions import cmd_batches
 from saltext_ha.engine.service import Service
 from saltext_ha.minions import own_jobs
 from tests.engines import run

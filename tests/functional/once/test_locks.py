@@ -20,7 +20,7 @@ import yaml
 from lab import etcd
 from lab.engines import Place, befriend
 from lab.wait import wait_for
-from saltext_ha.commands.lock_program import LOST, NOT_FOUND, NOT_GIVEN
+from saltext_ha.cli.lock_program import LOST, NOT_FOUND, NOT_GIVEN
 from saltext_ha.once.locks import TTL
 from tests.engines import QUICK
 from tests.forked import ForkedEngine

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import once_runner
-from saltext_ha.commands.once import Once
+from saltext_ha.commands.once import once_runner
+from saltext_ha.commands.once.once import Once
 from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica

@@ -13,11 +13,11 @@ import pytest
 
 from saltext_ha.common.errors import ReplicaError, StoreError
 from saltext_ha.keystore import reading
-from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.reconciler.hints import Hint, read_hint, tasks
 from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.refused import MAX_UNDECIDED
+from saltext_ha.reconciler.wheel_calls import WheelCalls
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED, Record
 from tests.functional.keepers import (
     KEYS,

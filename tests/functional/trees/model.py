@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 from unittest.mock import patch
 
 from saltext_ha.commands.background import Job
-from saltext_ha.commands.deploy import Deploy
-from saltext_ha.commands.tree_states import TreeStates
+from saltext_ha.commands.trees.deploy import Deploy
+from saltext_ha.commands.trees.tree_states import TreeStates
 from saltext_ha.common import disk_work
 from saltext_ha.common.errors import HaError, PeerRefused, PeerUnreachable, ReplicaError
 from saltext_ha.config.trees import Tree

@@ -27,7 +27,7 @@ from lab.engines import Engine, Place
 from saltext_ha.config import mapping
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import PeerClient
-from saltext_ha.trees import checking, entries
+from saltext_ha.trees import check_command, entries
 from saltext_ha.trees.source import commit
 from saltext_ha.trees.staging import Parts
 from tests.engines import QUICK, met, run, running
@@ -439,9 +439,9 @@ async def test_a_check_of_another_user_that_cannot_be_killed_is_named(
     check = f"sh -c 'while [ ! -e {over} ]; do sleep 0.05; done'"
     (place,) = places(tmp_path, "m1", check=check, check_timeout=1)
     put(source(place), STATES)
-    monkeypatch.setattr(checking.os, "killpg", refused)
-    monkeypatch.setattr(checking.psutil.Process, "kill", denied)
-    monkeypatch.setattr(checking, "KILLED", 0.2)
+    monkeypatch.setattr(check_command.os, "killpg", refused)
+    monkeypatch.setattr(check_command.psutil.Process, "kill", denied)
+    monkeypatch.setattr(check_command, "KILLED", 0.2)
     async with running(place):
         failed = await asyncio.wait_for(run(place, "deploy"), 120)
         over.touch()

@@ -16,7 +16,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from lab.wait import wait_for
-from saltext_ha.commands import deploy
+from saltext_ha.commands.trees import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
 from saltext_ha.output._text import Screen

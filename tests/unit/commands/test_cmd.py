@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from saltext_ha.api.split import Part
-from saltext_ha.commands import cmd, cmd_batches, engine_client, where
+from saltext_ha.api.target_split import Part
+from saltext_ha.commands import engine_client
+from saltext_ha.commands.minions import cmd, cmd_batches, where
 from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 from saltext_ha.config import mapping
 from saltext_ha.minions import own_jobs, publishing

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import install_minions
-from saltext_ha.commands.own_wheel import OwnWheel
+from saltext_ha.commands.rollout import install_minions
+from saltext_ha.commands.rollout.own_wheel import OwnWheel
 from saltext_ha.common.errors import HaError
 
 WHEEL = OwnWheel("saltext_ha-2.0-py3-none-any.whl", "2.0", ">=3.10", b"PK")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands.leader import LeaderCommand
+from saltext_ha.commands.once.leader import LeaderCommand
 from saltext_ha.once.leadership import Leadership
 
 

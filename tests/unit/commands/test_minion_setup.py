@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import minion_setup
+from saltext_ha.commands.rollout import minion_setup
 
 TOLD: dict[str, Any] = {
     "python": "/opt/saltstack/salt/bin/python3.10",

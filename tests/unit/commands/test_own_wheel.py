@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import saltext_ha
-from saltext_ha.commands import own_wheel
+from saltext_ha.commands.rollout import own_wheel
 
 
 def test_it_has_every_file_and_installs(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import past_jobs
-from saltext_ha.commands.past_jobs import PastJobs, merged
+from saltext_ha.commands.minions import past_jobs
+from saltext_ha.commands.minions.past_jobs import PastJobs, merged
 from saltext_ha.minions.job_answers import Answers
 from saltext_ha.output import _jobs
 from saltext_ha.output._text import Screen

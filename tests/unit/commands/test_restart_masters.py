@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from saltext_ha.commands import restart_masters_runner
-from saltext_ha.commands.restart_masters import RestartMasters
+from saltext_ha.commands.masters import restart_masters_runner
+from saltext_ha.commands.masters.restart_masters import RestartMasters
 from saltext_ha.common.errors import EngineUnavailable, HaError, PeerRefused, PeerUnreachable
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.sync.group import Group

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands.tree_states import explain, folders_of, places
+from saltext_ha.commands.trees.tree_states import explain, folders_of, places
 from saltext_ha.config.trees import Tree
 
 STATES, PILLAR = Tree("states", Path("/srv/salt")), Tree("pillar", Path("/srv/pillar"), secret=True)

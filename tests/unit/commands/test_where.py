@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import where as module
-from saltext_ha.commands.minions import MasterView, sights_of
-from saltext_ha.commands.where import Where, last_heard
+from saltext_ha.commands.minions import where as module
+from saltext_ha.commands.minions.minions import MasterView, sights_of
+from saltext_ha.commands.minions.where import Where, last_heard
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_answers import Answers

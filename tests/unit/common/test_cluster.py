@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import salt.config
 
-from saltext_ha.commands import status
+from saltext_ha.commands.masters import status
 from saltext_ha.common import cluster, master_key
 from saltext_ha.common.errors import ConfigError, TrustError
 from saltext_ha.config.mapping import HaConfig, parse
@@ -16,8 +16,8 @@ from saltext_ha.consistency import master_key as section
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.keystore import open_store
 from saltext_ha.membership import handover
-from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.hints import Hint, read_hint
+from saltext_ha.reconciler.wheel_calls import WheelCalls
 from tests.keys import public_key
 from tests.unit.config import options
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import consistency_watch
-from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.consistency import consistency_watch
+from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.consistency import ConsistencySettings, parse
 from saltext_ha.consistency import clock, news, sections

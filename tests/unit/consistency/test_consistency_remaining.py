@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import consistency_watch
-from saltext_ha.commands.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.consistency import consistency_watch
+from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.consistency.remaining import without
 from saltext_ha.consistency.result import answer, of_differences
 from tests.loop import in_a_loop, until

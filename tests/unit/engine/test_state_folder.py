@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.common.looks import Looks
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.engine import state_folder
 from saltext_ha.engine.state_folder import LATELY, StateFolder
 from saltext_ha.transport.identity import KEY_FILE, RENEWED_FILE

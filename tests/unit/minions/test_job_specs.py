@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands.reachability import DEAF, OK, SILENT, UNKNOWN, judge
-from saltext_ha.commands.reachability import answer as matrix
+from saltext_ha.commands.minions.reachability import DEAF, OK, SILENT, UNKNOWN, judge
+from saltext_ha.commands.minions.reachability import answer as matrix
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import job_answers, own_jobs
 from saltext_ha.minions import returns as module

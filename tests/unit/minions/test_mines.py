@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import salt.cache
 
-from saltext_ha.commands.status import _mines
+from saltext_ha.commands.masters.status import _mines
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import (
     HaError,

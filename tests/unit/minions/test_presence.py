@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab import wait_for
-from saltext_ha.commands.minions import MasterView
+from saltext_ha.commands.minions.minions import MasterView
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import locator, presence
 from saltext_ha.minions.connections import audience, is_ours, subscribers

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.commands import failover_safe
-from saltext_ha.commands.endpoints import MinionEndpoint
+from saltext_ha.commands.masters.endpoints import MinionEndpoint
+from saltext_ha.commands.minions import failover_safe
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.safety import (

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from saltext_ha.reconciler import hints as module
-from saltext_ha.reconciler.attribution import WheelCalls
 from saltext_ha.reconciler.hints import Hint, Hints
+from saltext_ha.reconciler.wheel_calls import WheelCalls
 from saltext_ha.salt_bus import events
 from saltext_ha.salt_bus.bus_socket import PUBLISHER
 from saltext_ha.salt_bus.events import EventBus

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from saltext_ha.commands import endpoints, minion_config
-from saltext_ha.commands.endpoints import MinionEndpoint
+from saltext_ha.commands.masters import endpoints
+from saltext_ha.commands.masters.endpoints import MinionEndpoint
+from saltext_ha.commands.rollout import minion_config
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import WatchdogSettings, parse
 from saltext_ha.rollout import drop_in

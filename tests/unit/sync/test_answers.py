@@ -8,7 +8,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from saltext_ha.commands import consistency_check, endpoints, key_pages, key_section
+from saltext_ha.commands.consistency import consistency_check
+from saltext_ha.commands.keys import key_pages, key_section
+from saltext_ha.commands.masters import endpoints
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.lint import wire as lint
 from saltext_ha.minions import job_answers

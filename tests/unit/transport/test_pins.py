@@ -11,7 +11,7 @@ import pytest
 
 from saltext_ha.common import files
 from saltext_ha.common.errors import TrustError
-from saltext_ha.common.looks import Looks
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.transport.peer_files import encode
 from saltext_ha.transport.trust import Trust
 from tests.peers import some_peer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from saltext_ha.common import looks
+from saltext_ha.common import file_looks
 from saltext_ha.common.errors import TrustError
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.trust import Trust
@@ -126,6 +126,6 @@ def test_a_large_group_may_take_long_to_read_at_first(
     trust.pin(some_peer(tmp_path))
     trust.pin(some_peer(tmp_path, "m3"))
     trust.remove("m3")
-    monkeypatch.setattr(looks, "PATIENCE", 0.0)
+    monkeypatch.setattr(file_looks, "PATIENCE", 0.0)
     again = Trust(state)
     assert (set(again.peers()), [note.name for note in again.removals.notes()]) == ({"m2"}, ["m3"])

@@ -14,7 +14,7 @@ from saltext_ha.common.counters import Counters
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.transport import identity, succession
 from saltext_ha.web import metrics
-from saltext_ha.web.own import Own
+from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.snapshot import Taken
 
 Samples = dict[tuple[str, ...], float]

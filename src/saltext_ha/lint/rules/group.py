@@ -264,7 +264,7 @@ def hash_types(members: Members) -> Hits:
     why="The first of the list founds the group when nobody answers: with different lists two "
     "masters may found two groups, and with two master keys.",
     fix="the same list in the same order on all masters",
-    sources=("saltext_ha/commands/join.py: by_secret",),
+    sources=("saltext_ha/commands/membership/join.py: by_secret",),
 )
 def seeds(members: Members) -> Hits:
     listed = [member for member in members if (member.get("ha") or {}).get("masters")]

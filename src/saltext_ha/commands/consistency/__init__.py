@@ -1,0 +1,1 @@
+"""Are the masters configured the same, and without traps?"""

@@ -1,0 +1,1 @@
+"""Keys of minions on all masters: shown, decided about, compared."""

@@ -1,0 +1,1 @@
+"""How the masters are, how they are reached, and restarting them."""

@@ -1,0 +1,274 @@
+"""``ha.status``: the group, every master, and what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
+from saltext_ha.commands.masters.known_apis import KnownApis
+from saltext_ha.commands.masters.summary import Summary, checked
+from saltext_ha.common import cluster
+from saltext_ha.common.errors import HaError
+from saltext_ha.common.file_looks import Looks
+from saltext_ha.common.refusals import Refusals
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.health import fitness, group_state
+from saltext_ha.once.leader import Leader
+from saltext_ha.reconciler.core import Core
+from saltext_ha.replication.digest import bucket_of
+from saltext_ha.sync import antientropy
+from saltext_ha.sync.answers import PLACEMENTS, RECORDS
+from saltext_ha.sync.group import Group, read_each, texts
+from saltext_ha.sync.key_rows import conflict_row
+from saltext_ha.sync.line import Line
+from saltext_ha.sync.link import Link
+from saltext_ha.transport import fingerprints
+from saltext_ha.transport.control_server import Command
+
+UNUSED = (
+    "no minion is configured with {}, so it is not counted among the masters that may be lost: "
+    "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
+)
+RENAMED = "set  ha: name: {0}  {1} again, or run ha.leave {1} and join anew under the new name"
+# Seconds after which an unreachable peer may have moved.
+LONG = 120.0
+
+
+class Status:
+    """
+    The command; the status page and metrics show the same.
+
+    :param config: the ``ha:`` part of *opts*, this master's configuration.
+    :param watch: keeps the result of the last comparison of masters.
+    :param refusals: callers that were turned away: counts by reason, and recent ones with time and
+        place.
+    :param looks: looks at the state folder.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        config: HaConfig,
+        opts: Mapping[str, Any],
+        core: Core,
+        *,
+        summary: Summary,
+        watch: ConsistencyWatch,
+        refusals: Refusals,
+        leader: Leader,
+        looks: Looks,
+    ) -> None:
+        self._group, self._config, self._opts = group, config, opts
+        self._core = core
+        self._summary, self._watch = summary, watch
+        self._refusals, self._leader = refusals, leader
+        self._apis = KnownApis(config.state_dir, looks)
+
+    def commands(self) -> dict[str, Command]:
+        return {"status": self.status}
+
+    async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """
+        The table of ``ha.status``; with ``whole`` for the page, which also shows differences.
+        """
+        masters, conflicts, troubles, unused = await self._facts()
+        # Nothing is awaited from here on: all values are of one moment.
+        level = group_state.level(masters, len(conflicts))
+        comparison = self._watch.compared(level)
+        fit = sum(not fitness.unfit(row) and row["name"] not in unused for row in masters)
+        verdict = group_state.judge(masters, comparison, len(conflicts), troubles, fit)
+        reason = self._core.mode.never
+        return {
+            "kind": "status",
+            "group": self._config.group,
+            "state": verdict.state,
+            "reasons": [reason.data() for reason in verdict.reasons],
+            "mode": self._core.mode.name,
+            "tolerates": verdict.tolerates,
+            "leader": self._leader.standing.told(),
+            "masters": masters,
+            "conflicts": conflicts,
+            "held": [
+                {"master": row["name"], "keys": row["held"]}
+                for row in masters
+                if isinstance(row["held"], int) and row["held"]
+            ],
+            "refused": dict(self._refusals.counts),
+            "refusals": self._refusals.lately(),
+            "consistency": comparison if payload.get("whole") else self._watch.shown(level),
+            "notes": [
+                *troubles,
+                *([f"{self._group.name} only observes: {reason}"] if reason else []),
+                *(UNUSED.format(row["name"]) for row in masters if row["name"] in unused),
+            ],
+            "retcode": verdict.retcode,
+        }
+
+    async def _facts(
+        self,
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str], list[str]]:
+        """
+        The rows of all masters and of all conflicts, what is wrong with the group, and which
+        masters no minion is configured with.
+        """
+        own, (answers, errors) = await asyncio.gather(
+            self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
+        )
+        answers = read_each(answers, errors, lambda _, answer: checked(answer))
+        links = dict(self._group.links)
+        asked = sorted(answers.keys() & links.keys())
+        # All at once: a slow one must not hold up the others.
+        found = await asyncio.gather(
+            *(self._behind(links[name].line, own, answers[name]) for name in asked)
+        )
+        behind = dict(zip(asked, found, strict=True))
+        masters = [self._row(self._group.name, own, None, 0, own=True)]
+        damaged = self._group.damaged()
+        for name in self._group.others:
+            link, answer = links.get(name), answers.get(name)
+            if link is None or name in damaged:
+                why = damaged.get(name) or errors.get(name, "not asked yet")
+                masters.append(self._row(name, None, None, None, why))
+                continue
+            at = link.line.seen
+            seen = None if at is None else round(time.monotonic() - at, 1)
+            problem = "; ".join(filter(None, (errors.get(name), self._remark(link, answer))))
+            masters.append(self._row(name, answer, seen, behind.get(name), problem))
+        self._apis.recall(masters)
+        ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
+        if own["busy"]:  # this master cannot look up their keys now
+            conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
+        else:
+            conflicts = await self._group.conflicts(ids)
+        apart = _master_keys(
+            {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
+        )
+        # Why a file cannot be read is in the row of its master.
+        unread = [why for why in self._group.unread if why not in damaged.values()]
+        troubles = [*apart, *unread]
+        return masters, conflicts, troubles, fitness.unused([own, *answers.values()])
+
+    def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
+        """
+        What is odd about a peer (moved, renamed, of another group, refuses writes), and what to do.
+        """
+        config, known = self._config, link.line.peer.name
+        if answer is None:
+            if time.monotonic() - (link.line.seen or link.line.since) < LONG:
+                return ""
+            return (
+                "not reached for long: if it has another address now, salt-ha invite there "
+                f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
+                "url: https://ADDRESS:PORT}]  and restart salt-master"
+            )
+        name, caller = answer.get("name"), link.line.info.get("caller", config.name)
+        if name != known:
+            return f"it calls itself {name}: {RENAMED.format(known, 'there')}"
+        if caller != config.name:
+            return f"it knows this master as {caller}: {RENAMED.format(caller, 'here')}"
+        if answer.get("group") != config.group:
+            return (
+                f"its configuration says  ha: group: {answer.get('group')}, this master's "
+                f"{config.group}"
+            )
+        if link.trouble:
+            return f"refuses some of what it is sent: {link.trouble}"
+        return ""
+
+    @staticmethod
+    def _row(
+        name: str,
+        summary: Mapping[str, Any] | None,
+        seen: float | None,
+        behind: int | None,
+        error: str = "",
+        own: bool = False,
+    ) -> dict[str, Any]:
+        answer = summary or {}
+        root, held, doubt = answer.get("root"), answer.get("held"), answer.get("doubt")
+        if behind is not None and isinstance(held, int):
+            behind += held  # for held ids, the store differs from the stores of other masters
+        notes = [error, *texts(answer, "notes")]
+        health = answer.get("health")
+        health = health if isinstance(health, Mapping) else {}
+        if health.get("healthy") is False:
+            notes.append(f"does not serve: {health.get('problem')}")
+        if answer.get("dirty"):
+            notes.append(f"{fitness.counted(answer['dirty'])} not yet written to its key store")
+        return {
+            "name": name,
+            "self": own,
+            "state": "running" if summary else "unknown",
+            "salt": answer.get("salt"),
+            "accepted": answer.get("accepted"),
+            "pending": answer.get("pending"),
+            "rejected": answer.get("rejected"),
+            "denied": answer.get("denied"),
+            "digest": root.hex()[:6] if isinstance(root, bytes) else None,
+            "behind": behind,
+            "held": held,
+            "doubt": doubt if isinstance(doubt, str) else "",
+            "busy": fitness.seconds(answer.get("busy")),
+            "bound": answer.get("bound"),
+            "mines": _mines(answer.get("mines")),
+            "seen": seen,
+            "health": dict(health),
+            "master_key": answer.get("master_key"),
+            "version": answer.get("version"),
+            "note": "; ".join(note for note in notes if note),
+        }
+
+    async def _behind(
+        self, line: Line, own: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> int | None:
+        """In how many buckets the peer differs from this master: mostly one key each."""
+        replica = self._core.replica
+        if answer.get("root") == own["root"] and answer.get("placements") == own["placements"]:
+            return 0
+        try:
+            records = await antientropy.differing_buckets(replica.records, RECORDS, line)
+            placed = await antientropy.differing_buckets(replica.placements, PLACEMENTS, line)
+        except HaError:
+            return None
+        # In a conflict every master keeps what it has; the status shows conflicts by themselves.
+        apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
+        return len({*records, *placed} - apart)
+
+
+def _mines(told: Any) -> dict[str, int] | None:
+    """How many mines are older on a master than elsewhere; None: the master does not say."""
+    counts = told if isinstance(told, Mapping) else {}
+    found = {key: counts[key] for key in ("older", "unknown") if type(counts.get(key)) is int}
+    return found if len(found) == 2 else None
+
+
+def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str]:
+    """What to do about masters that minions know by different keys; empty when all have one."""
+    keys = {name: answer.get("master_key") for name, answer in answers.items()}
+    shown = {name: fingerprints.short(str(key), 4) for name, key in sorted(keys.items()) if key}
+    if len(set(shown.values())) < 2:
+        return []
+    listed = ", ".join(f"{name} {key}" for name, key in shown.items())
+    files = {name: str(answers[name].get("master_key_in_files") or keys[name]) for name in shown}
+    if len(set(files.values())) == 1:
+        stale = ", ".join(name for name in shown if files[name] != keys[name])
+        return [f"different master keys ({listed}), and one in the files: restart {stale}"]
+    return [f"different master keys ({listed}); hot-hot minions take one only: {fix}"]
+
+
+def one_master_key(config: HaConfig, opts: Mapping[str, Any]) -> str:
+    """What to do so that all masters have one key."""
+    if cluster.of(opts):
+        by_hand = cluster.ONE_KEY.format(masters="the others")
+        return f"{by_hand}; outside the cluster they are master.pem and master.pub in pki_dir"
+    command = (
+        "with  ha: share_master_key: true  on the master whose key is to stay, on each other one "
+        "salt-run ha.join force=True"
+        if config.secret
+        else "salt-ha invite share_master_key=True on the master whose key is to stay, on each "
+        "other one salt-ha join --token-file - force=True"
+    )
+    return f"{command}, then restart salt-master there"

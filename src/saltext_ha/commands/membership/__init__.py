@@ -1,0 +1,1 @@
+"""Masters that come into the group, go, or are removed from it."""

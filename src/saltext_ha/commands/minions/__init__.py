@@ -1,0 +1,1 @@
+"""Where minions are; jobs for them; moving them from one master to another."""

@@ -1,0 +1,222 @@
+"""``ha.cmd``: a job for minions of the whole group, each asked by a master that it listens to."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from saltext_ha.api.errors import TargetNotDivided
+from saltext_ha.api.target_split import Part, divide
+from saltext_ha.commands.arguments import timeout_of
+from saltext_ha.commands.minions.where import Where
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minions.job_answers import Answers, Count
+from saltext_ha.minions.job_specs import CommandSpec
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.publishing import new_jids
+from saltext_ha.transport import wire
+from saltext_ha.transport.control_server import Command
+
+TIMEOUT = 60.0
+LISTED = ("glob", "list")
+"""Targets whose minions ``ha.where`` can list; for other targets it tells of all minions."""
+OPERATION = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass
+class UnderWay:
+    """
+    The parts of a job under way, by master. ``jids``: job ids of the running parts; ``done``:
+    counts of the ended parts; ``unknown``: why a part could not be published.
+    """
+
+    jids: dict[str, str] = field(default_factory=dict)
+    done: dict[str, Count] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
+class Commands:
+    """Publishes an operator's job: one part on each master that its minions need."""
+
+    def __init__(self, jobs: Jobs, where: Where) -> None:
+        self._jobs, self._where = jobs, where
+        self._under_way: dict[str, UnderWay] = {}
+        """By operation, while its command runs."""
+
+    def commands(self) -> dict[str, Command]:
+        return {"cmd": self.cmd, "cmd_more": self.more, "cmd_progress": self.progress}
+
+    async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """``ha.cmd``; :meth:`progress` tells how far it is if *payload* has an ``operation``."""
+        if "operation" not in payload:
+            return await self._cmd(payload, UnderWay())
+        operation = _operation(payload)
+        if operation in self._under_way:
+            raise InvalidRecord("operation: that one is under way already")
+        self._under_way[operation] = under_way = UnderWay()
+        try:
+            return await self._cmd(payload, under_way)
+        finally:
+            del self._under_way[operation]
+
+    async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Wait another ``timeout`` seconds for minions that still run ``jids`` (master → job id).
+
+        :return: ``masters`` (name → all that has ``returned``, ``failed`` or is ``running`` by
+            now; not those of a release that does not say) and ``unknown`` (master → why it does
+            not say, such as one that has left the group).
+        """
+        seconds, jids = timeout_of(payload, TIMEOUT), wire.field(payload, "jids", dict)
+        if not all(isinstance(jid, str) for jid in jids.values()):
+            raise InvalidRecord("jids: takes ids of jobs by master")
+        found = await self._jobs.more(jids, seconds)
+        return {
+            "masters": {
+                name: {
+                    "returned": {i: value for i, (_, value) in each.returned.items()},
+                    "failed": each.failed,
+                    "running": sorted(each.running),
+                }
+                for name, each in found.items()
+                if not each.error
+            },
+            "unknown": {name: each.error for name, each in found.items() if each.error},
+        }
+
+    async def progress(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        How far ``operation`` is; both are empty when it is not under way.
+
+        :return: ``masters`` (name → counts of minions: ``targeted`` by its part, None before that
+            is published; ``returned``; of these ``failed``) and ``unknown`` (master → why it does
+            not say).
+        """
+        under_way = self._under_way.get(_operation(payload), UnderWay())
+        counts, unknown = await self._jobs.counts(dict(under_way.jids))
+        # A part may have ended meanwhile: then its result counts.
+        masters = {n: each for n, each in counts.items() if n not in under_way.unknown}
+        unknown = {n: why for n, why in unknown.items() if n not in under_way.done}
+        return {
+            "masters": {n: each._asdict() for n, each in {**masters, **under_way.done}.items()},
+            "unknown": {**unknown, **under_way.unknown},
+        }
+
+    async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
+        seconds, arg = timeout_of(payload, TIMEOUT), wire.field(payload, "arg", list, [])
+        tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
+        if tgt_type == "list" and isinstance(tgt, str):
+            tgt = [each for each in tgt.split(",") if each]
+        wanted = CommandSpec(
+            tgt, tgt_type, payload.get("fun", ""), tuple(arg), payload.get("kwarg") or {}
+        )
+        question = (
+            {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
+        )
+        told = await self._where.where(question)
+        own = self._jobs.own
+        order = [own, *(name for name in self._jobs.masters if name != own)]
+        try:
+            parts = divide(wanted.tgt, tgt_type, told["minions"], order)
+        except TargetNotDivided as exc:
+            raise InvalidRecord(str(exc)) from None
+        plan = {part.master: part for part in parts}
+        found: dict[str, Answers] = {}
+        if not payload.get("test"):
+            under_way.jids = dict(zip(plan, new_jids(len(plan)), strict=True))
+            done = await asyncio.gather(
+                *(self._part(part, wanted, seconds, under_way, told["unknown"]) for part in parts)
+            )
+            found = dict(zip(plan, done, strict=True))
+        elif tgt_type in LISTED and not told["count"]:
+            plan = {}
+        return answer(wanted, plan, found, told, bool(payload.get("test")))
+
+    async def _part(
+        self,
+        part: Part,
+        wanted: CommandSpec,
+        seconds: float,
+        under_way: UnderWay,
+        unreached: Collection[str],
+    ) -> Answers:
+        name = part.master
+        job = CommandSpec(part.tgt, part.tgt_type, wanted.fun, wanted.arg, wanted.kwarg)
+        jids = {name: under_way.jids[name]}
+        answers, _ = await self._jobs.run(job, seconds, [name], jids, unreached)
+        found = answers[name]
+        if found.error:
+            under_way.unknown[name] = found.error
+        else:
+            under_way.done[name] = Count(
+                len(found.targeted), len(found.returned), len(found.failed)
+            )
+        del under_way.jids[name]
+        return found
+
+
+def _operation(payload: Mapping[str, Any]) -> str:
+    name = payload.get("operation")
+    if not isinstance(name, str) or not OPERATION.fullmatch(name):
+        raise InvalidRecord("operation: takes 32 hexadecimal digits")
+    return name
+
+
+def _problem(found: Answers) -> str:
+    return f"{found.error}; may have run: job {found.jid}" if found.unsure else found.error
+
+
+def _home(plan: Mapping[str, Part], by: Collection[str]) -> str | None:
+    """The master that a minion which *by* reach is asked by; see :func:`.divide`."""
+    return next((name for name in plan if name in by), None)
+
+
+def answer(
+    wanted: CommandSpec,
+    plan: Mapping[str, Part],
+    found: Mapping[str, Answers],
+    told: Mapping[str, Any],
+    test: bool,
+) -> dict[str, Any]:
+    """The answer of ``ha.cmd``; see the runner."""
+    unknown = {**told["unknown"], **{n: _problem(each) for n, each in found.items() if each.error}}
+    returned, failed, missing = dict[str, Any](), dict[str, int](), dict[str, str]()
+    running = dict[str, str]()
+    for name, each in found.items():
+        failed |= each.failed
+        returned |= {i: value for i, (_, value) in each.returned.items()}
+        left = sorted(each.targeted - each.returned.keys())
+        missing |= dict.fromkeys(left, name)
+        running |= {i: each.jid for i in left if i in each.running}
+    listed = wanted.tgt_type in LISTED
+    unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
+    keyless: set[str] = set()  # listed, without an accepted key on the masters that published
+    if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
+        keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
+    unreachable = sorted({*unreachable, *keyless}.difference(returned))
+    lost = {n for n, each in found.items() if each.error and each.unsure}
+    unsure = {i for i, by in told["minions"].items() if listed and _home(plan, by) in lost}
+    for part in plan.values():
+        if part.tgt_type == "list" and part.master in lost:
+            unsure |= {*part.tgt}.difference(told.get("absent", ()), unreachable)
+    # Salt publishes nothing for a target without minions.
+    jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
+    troubled = failed or missing or (not plan if test else unreachable or not returned)
+    return {
+        "kind": "cmd",
+        "test": test,
+        "fun": wanted.fun,
+        "targets": {name: part.tgt for name, part in plan.items()},
+        "jobs": jobs,
+        "returned": dict(sorted(returned.items())),
+        "failed": failed,
+        "missing": missing,
+        "running": running,
+        "unsure": sorted(unsure),
+        "unreachable": unreachable,
+        "unknown": unknown,
+        "retcode": 2 if unknown else 1 if troubled else 0,
+    }

@@ -1,0 +1,435 @@
+"""``ha.drain`` and ``ha.rebalance``: move failover minions between masters that work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from saltext_ha.commands.arguments import no_master, timeout_of, whole_of
+from saltext_ha.commands.minions import closed_masters
+from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.common.batches import batches
+from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.minions import move_planner
+from saltext_ha.minions.job_answers import Answers
+from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.move_planner import BoundMinion, RebalanceStep
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.peer import Peer
+
+log = logging.getLogger(__name__)
+
+ASKING = 5.0  # seconds for minions to answer where they are,
+PER_SECOND = 500  # and one second more for each so many minions
+ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its other masters answer
+ARRIVING = 60.0  # seconds within which the other master must have heard a moved minion
+POLL = 0.5
+BATCH = 50
+LARGEST = 500
+NOT_HEARD = "hot-hot, and no other master that is ready has heard from it just now"
+STAYS = "{0} stays drained until salt-run ha.rebalance, or a restart of salt-master there"
+STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
+UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
+LEFT_OUT = "{0} is left out: it is {1}"
+UNASKED = "which could not be asked"
+
+
+class Staying(NamedTuple):
+    """A minion that cannot be moved."""
+
+    why: str
+    goes_on: bool | None
+    """Whether it goes on with another master; None: unknown."""
+
+
+class Drain:
+    """
+    Moves minions in batches, and reports on each.
+
+    :param health: of this master; draining marks it as not ready.
+    :param host: the host at which others reach this master.
+    """
+
+    def __init__(self, group: Group, jobs: Jobs, bound: Bound, health: Watcher, host: str) -> None:
+        self._group, self._jobs, self._bound = group, jobs, bound
+        self._health, self._host = health, host
+        self._turn = asyncio.Lock()
+
+    def commands(self) -> dict[str, Command]:
+        return {"may_drain": self.may_drain, "drain": self.drain, "rebalance": self.rebalance}
+
+    def for_peers(self) -> dict[str, Handler]:
+        async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            self._draining(payload)
+            return {}
+
+        return {"draining": draining}
+
+    def _draining(self, payload: Mapping[str, Any]) -> None:
+        if payload.get("name") in ("", self._group.name):
+            self._health.draining = payload.get("draining") is True
+
+    async def _mark(self, name: str) -> None:
+        """
+        Tell the master *name* that it is drained: the others ask it.
+
+        :raises HaError: it may not know.
+        """
+        payload = {"name": name, "draining": True}
+        try:
+            if name == self._group.name:
+                self._draining(payload)
+            elif line := self._group.lines.get(name):
+                await line.call("draining", payload, self._group.timeout)
+            else:
+                raise HaError(self._group.why_unasked(name))
+        except HaError as exc:
+            raise HaError(
+                f"nothing was moved: {name} could not be told that it is drained: {exc}. If "
+                "salt-run ha.status shows it as drained, it has heard it: salt-run ha.rebalance "
+                "ends that"
+            ) from None
+
+    async def _unmark(self) -> dict[str, str]:
+        """Tell all masters that they are not drained any more; master → why it was not told."""
+        payload = {"name": "", "draining": False}
+        self._draining(payload)
+        return (await self._group.ask("draining", payload, self._group.timeout))[1]
+
+    async def _healths(self) -> dict[str, Mapping[str, Any]]:
+        """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
+        told, _ = await self._group.ask("summary", {}, self._group.timeout)
+        healths = {name: each.get("health") for name, each in told.items()}
+        healths[self._group.name] = self._health.told()
+        return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
+
+    async def may_drain(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what :meth:`drain` would refuse at once; the runner asks before it says a word."""
+        source, *_ = self._wish(payload)
+        self._alone()
+        self._ready_without(source, await self._healths(), payload)
+        return {}
+
+    async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
+        source, batch, seconds = self._wish(payload)
+        test = bool(payload.get("test"))
+        async with self._alone():
+            healths = await self._healths()
+            last = self._ready_without(source, healths, payload)
+            answers = await self._where()
+            if answers[source].error:
+                raise HaError(
+                    f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
+                    "it hear no other master; with the watchdog they leave it when it does not work"
+                )
+            if not test:
+                await self._mark(source)
+            with contextlib.nullcontext() if test else _drained(source):
+                closed = closed_masters.closed(answers, healths, insisting=bool(last))
+                steps, stay = await self._leaving(source, answers, closed)
+                done = await self._carry_out(steps, batch, seconds, test)
+        reasons = {i: each.why for i, each in stay.items()}
+        answer = self._answer("drain", done, reasons, answers, payload) | {"master": source}
+        answer["notes"] = [last] if last else []
+        for row in answer["stay"]:
+            row["goes_on"] = stay[row["id"]].goes_on
+        if last or not all(each.goes_on for each in stay.values()):
+            answer["retcode"] = answer["retcode"] or 1
+        return answer
+
+    def _wish(self, payload: Mapping[str, Any]) -> tuple[str, int, float]:
+        """The master to be drained, the size of a batch, and the seconds that it may take."""
+        name, masters = payload.get("name"), self._jobs.masters
+        if not isinstance(name, str) or name not in masters:
+            raise no_master([name], masters)
+        return (
+            name,
+            whole_of(payload, "batch", BATCH, LARGEST),
+            timeout_of(payload, ARRIVING),
+        )
+
+    def _ready_without(
+        self, source: str, healths: Mapping[str, Mapping[str, Any]], payload: Mapping[str, Any]
+    ) -> str:
+        """
+        That no master but *source* is ready; empty when another one is.
+
+        :raises HaError: the caller does not insist on draining the last one.
+        """
+        last = closed_masters.no_other_ready(source, healths)
+        if last and not (payload.get("test") or payload.get("force")):
+            raise HaError(f"{last}. Bring another one back, or insist: force=True")
+        return last
+
+    async def _leaving(
+        self, source: str, answers: Mapping[str, Answers], closed: Mapping[str, str]
+    ) -> tuple[list[RebalanceStep], dict[str, Staying]]:
+        """
+        Where the minions of *source* go, and those that stay.
+
+        :param closed: masters that get no minions → why. Such a master is often empty, and would
+            look like the one with the most room.
+        """
+        everyone = _everyone(answers)
+        working = {n: each for n, each in answers.items() if n != source and not each.error}
+        load = {
+            name: sum(each.on == name and not each.stays for each in everyone.values())
+            for name in working
+        }
+        closed = {name: closed[name] for name in closed.keys() & load.keys()}
+        load = {name: count for name, count in load.items() if name not in closed}
+        here = {i: each for i, each in everyone.items() if each.on == source}
+        # *everyone* has a hot-hot minion on one of its masters only.
+        here.update(
+            (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
+        )
+        shut = {n: UNASKED for n, each in answers.items() if n != source and each.error} | closed
+        steps, reasons = move_planner.drain(here, self._names(everyone), load, shut)
+        others = {n: each for n, each in answers.items() if n != source and n not in closed}
+        stay = {i: Staying(why, _fate(here[i], i, others)) for i, why in reasons.items()}
+        for minion_id, each in stay.items():
+            if here[minion_id].type == move_planner.HOT and not each.goes_on:
+                stay[minion_id] = each._replace(why=NOT_HEARD)
+        for minion_id in await self._quiet(source, {*here, *everyone}):
+            stay[minion_id] = Staying(f"was heard on {source} and does not answer now", None)
+        return steps, stay
+
+    async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
+        batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
+        test = bool(payload.get("test"))
+        async with self._alone():
+            untold = {} if test else await self._unmark()
+            healths = await self._healths()
+            if test:
+                healths = {name: closed_masters.released(each) for name, each in healths.items()}
+            marked = {name: each.get("draining") is True for name, each in healths.items()}
+            answers = await self._where()
+            everyone = _everyone(answers)
+            working = [name for name, told in answers.items() if not told.error]
+            closed = closed_masters.closed(working, healths)
+            closed |= {
+                name: STILL.format(why)
+                for name, why in untold.items()
+                if name in closed and marked.get(name)
+            }
+            ready = [name for name in working if name not in closed]
+            steps = move_planner.level(everyone, self._names(everyone), ready)
+            stay = {i: each.stays for i, each in everyone.items() if each.stays}
+            before = Counter(each.on for each in everyone.values() if not each.stays)
+            done = await self._carry_out(steps, batch, seconds, test)
+        after = before.copy()
+        for row in done:
+            if row["moved"] or row["planned"]:
+                after[row["from"]] -= 1
+                after[row["to"]] += 1
+        spreading = {
+            name: {"before": before[name], "after": after[name]} for name in sorted(working)
+        }
+        answer = self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
+        # Who says that it is not drained need not be told.
+        untold = {name: why for name, why in sorted(untold.items()) if marked.get(name, True)}
+        answer["untold"] = untold
+        answer["notes"] = [LEFT_OUT.format(*each) for each in sorted(closed.items())]
+        answer["notes"] += [
+            UNTOLD.format(name, why)
+            for name, why in untold.items()
+            if not (name in closed and marked.get(name))  # else it was said above
+        ]
+        answer["retcode"] = 2 if untold else answer["retcode"] or int(bool(closed))
+        return answer
+
+    async def _where(self) -> dict[str, Answers]:
+        many = len(await self._bound.accepted("*"))
+        answers, _ = await self._jobs.run(JobSpec(WHERE, glob="*"), ASKING + many / PER_SECOND)
+        return answers
+
+    def _alone(self) -> asyncio.Lock:
+        if self._turn.locked():
+            raise HaError("minions are being moved already; wait until that is done")
+        return self._turn
+
+    def _names(self, everyone: Mapping[str, BoundMinion]) -> dict[str, str]:
+        addresses = {
+            name: {urlsplit(peer.url).hostname or ""} for name, peer in self._group.peers.items()
+        }
+        addresses[self._group.name] = {move_planner.host_of(self._host)}
+        return move_planner.names_of(everyone.values(), addresses)
+
+    async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
+        """Minions that are bound to *source*, as far as masters heard, and did not answer."""
+        view = await self._bound.minions({"glob": "*"})
+        return [
+            row["id"]
+            for row in view["minions"]
+            if row["id"] not in answered and source in (row["masters"] or _last(row["on"]))
+        ]
+
+    async def _carry_out(
+        self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
+        rows = []
+        if steps and not test:
+            log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
+        for part in batches(steps, batch):
+            rows += await self._move(part, seconds, test)
+        return rows
+
+    async def _move(
+        self, steps: list[RebalanceStep], seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
+        """
+        Have one batch move, and wait until its minions are heard where they went. Those that say no
+        are asked to go to the next master that they may go to.
+        """
+        told: dict[str, Any] = {}
+        problems: dict[str, str] = {}
+        # The first minion may have arrived before the last one has answered.
+        began = asyncio.get_running_loop().time()
+
+        async def ask(source: str, entry: str) -> None:
+            ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
+            spec = JobSpec(MOVE, ids=ids, to=entry, test=test)
+            answers, _ = await self._jobs.run(spec, ANSWERING, [source])
+            problems.update((i, answers[source].error) for i in ids if answers[source].error)
+            told.update((i, value) for i, (_, value) in answers[source].returned.items())
+
+        await asyncio.gather(*(ask(*each) for each in {(s.source, s.entry) for s in steps}))
+        rows = [
+            _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
+        ]
+        said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
+        leaving = {row["id"]: row for row in rows if said.get(row["id"]) is True and not test}
+        if leaving:
+            await self._await_arrival(leaving, began, seconds)
+        again = [n for s in steps if said.get(s.minion) is False and (n := s.instead())]
+        later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
+        return [_joined(row, later.get(row["id"])) for row in rows]
+
+    async def _await_arrival(
+        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
+    ) -> None:
+        """Wait, at most *seconds*, until another master surely heard each minion after *began*."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        missing = dict(leaving)
+        while missing and loop.time() < end:
+            await asyncio.sleep(POLL)
+            # Ages are measured later than this; the answer with them may take seconds.
+            since = loop.time() - began
+            known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
+            for minion_id, row in list(missing.items()):
+                ages = {
+                    name: each.sights[minion_id].sure
+                    for name, each in known.items()
+                    if name != row["from"] and minion_id in each.sights
+                }
+                heard = [n for n, age in ages.items() if age is not None and age < since]
+                if heard:
+                    row.update(moved=True, to=heard[0], note="")
+                    del missing[minion_id]
+        for row in missing.values():
+            row["note"] = (
+                f"left its master, and was heard nowhere within {seconds:g} s; ask by "
+                "salt-run ha.minions live=True"
+            )
+
+    def _answer(
+        self,
+        kind: str,
+        rows: list[dict[str, Any]],
+        stay: Mapping[str, str],
+        answers: Mapping[str, Answers],
+        payload: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        unknown = {name: each.error for name, each in answers.items() if each.error}
+        failed = [row for row in rows if not (row["moved"] or row["planned"])]
+        return {
+            "kind": kind,
+            "test": bool(payload.get("test")),
+            "moves": rows,
+            "stay": [{"id": i, "why": why} for i, why in sorted(stay.items())],
+            "unknown": unknown,
+            "retcode": 2 if unknown else 1 if failed else 0,
+        }
+
+
+@contextlib.contextmanager
+def _drained(name: str) -> Iterator[None]:
+    """Whatever ends the work within says that the master *name* is drained, and what ends that."""
+    try:
+        yield
+    except (HaError, OSError) as exc:
+        raise HaError(f"{reason_of(exc)}. {STAYS.format(name)}") from exc
+    except asyncio.CancelledError:  # this engine stops
+        log.warning("ha minions: no more are moved: %s", STAYS.format(name))
+        raise
+    except Exception:
+        log.exception("ha minions: moving failed")
+        why = "the engine failed; salt-master's log has the traceback"
+        raise HaError(f"{why}. {STAYS.format(name)}") from None
+
+
+def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
+    """Each minion that answered, with one of the masters that it answered."""
+    return {
+        minion_id: _found(minion_id, name, value)
+        for name, each in sorted(answers.items(), reverse=True)
+        for minion_id, (_, value) in each.returned.items()
+    }
+
+
+def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The master that heard a minion last, from ``on`` of a row of ``ha.minions``."""
+    return sorted(heard, key=lambda name: (float(heard[name]["seen"]), name))[:1]
+
+
+def _fate(minion: BoundMinion, minion_id: str, others: Mapping[str, Answers]) -> bool | None:
+    """Whether a minion that stays goes on with one of *others*: see :func:`.goes_on`."""
+    hears = [name for name, each in others.items() if minion_id in each.returned]
+    return move_planner.goes_on(minion, hears, not any(each.error for each in others.values()))
+
+
+def _found(minion_id: str, on: str, value: Any) -> BoundMinion:
+    if "," in minion_id:
+        why = "its id has a comma, so that Salt cannot name it in a list"
+        return replace(move_planner.found(on, value), stays=why)
+    return move_planner.found(on, value)
+
+
+def _joined(refused: dict[str, Any], later: dict[str, Any] | None) -> dict[str, Any]:
+    """The row of a minion that was refused by one master, and then asked to go to another."""
+    if later is None or later["moved"] or later["planned"]:
+        return later or refused
+    notes = dict.fromkeys(f"{row['to']}: {row['note']}" for row in (refused, later))
+    return later | {"note": "; ".join(notes)}
+
+
+def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
+    row = {
+        "id": step.minion,
+        "from": step.source,
+        "to": step.target,
+        "moved": False,
+        "planned": False,
+        "note": "",
+    }
+    if problem:
+        return row | {"note": problem}
+    if not isinstance(answer, Mapping):
+        return row | {"note": "did not answer"}
+    said = str(answer.get("comment") or answer.get("error") or "")
+    if test:
+        # None: it could; False: it says why not.
+        able = "result" in answer and answer["result"] is None
+        return row | {"planned": able, "note": "" if able else said}
+    return row | {"note": "" if answer.get("result") is True else said}

@@ -1,0 +1,1 @@
+"""What only one master does: the leader, ``ha.once``, locks."""

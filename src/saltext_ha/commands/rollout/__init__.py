@@ -1,0 +1,1 @@
+"""What minions need of this package: their configuration, and the package itself."""

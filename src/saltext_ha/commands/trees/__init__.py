@@ -1,0 +1,1 @@
+"""Folders that all masters serve the same: deploying and rolling back."""

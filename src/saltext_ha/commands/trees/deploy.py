@@ -1,0 +1,340 @@
+"""``ha.deploy``, ``ha.rollback``, ``ha.deployments``: all masters serve one version of a tree."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from saltext_ha.commands.arguments import no_master
+from saltext_ha.commands.background import Background, Job
+from saltext_ha.commands.trees.deploy_masters import Masters
+from saltext_ha.commands.trees.deploy_plan import Planned, entry_row, plan_row
+from saltext_ha.commands.trees.tree_states import (
+    States,
+    TreeStates,
+    all_serve,
+    edits,
+    foreign,
+    is_served,
+    serves,
+)
+from saltext_ha.common.disk_work import DiskWork, steps
+from saltext_ha.common.errors import DiskHangs, HaError
+from saltext_ha.config.trees import Tree
+from saltext_ha.reconciler import wheel_calls
+from saltext_ha.replication.deployment import Entry, Register
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.control_server import Command
+from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.disk_work import either
+from saltext_ha.trees.live_path import FOREIGN
+from saltext_ha.trees.registers import TreeRegisters, conflict
+from saltext_ha.trees.source import take
+from saltext_ha.trees.stager import Stager, explained
+from saltext_ha.trees.trees import Trees
+
+LONGEST = 200  # characters of a message
+NO_TREE = (
+    "this master runs without a tree: write  ha: trees:  into its configuration (docs/trees.md), "
+    "and restart salt-master"
+)
+
+
+class Deploy:
+    """
+    The commands.
+
+    :param digests: the folder that keeps digests of source files that were read before.
+    :param stop: called while a source is read; raises to end the reading.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        registers: TreeRegisters,
+        trees: Trees,
+        stager: Stager,
+        states: TreeStates,
+        digests: Path,
+        stop: Callable[[], None],
+    ) -> None:
+        self._group, self._registers, self._stager = group, registers, stager
+        self._disks = stager.disks
+        self._states, self._digests, self._step = states, digests, steps(stop)
+        self._masters = Masters(group, registers, trees, stager, states)
+        self._background = Background("a deployment", "salt-run ha.deployments")
+
+    def commands(self) -> dict[str, Command]:
+        return {
+            "deploy": self._background.begins(self.deploy),
+            "rollback": self._background.begins(self.rollback),
+            "deploy_progress": self._background.progress,
+            "deployments": self.deployments,
+        }
+
+    # -- the commands
+
+    async def deploy(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
+        self._left_out(payload.get("without"))  # refused before anything is read
+        planned = []
+        await self._registers.compare()
+        known = dict(self._registers)  # what comes while the source is read must not be lost
+        for tree in self._named(payload.get("trees")):
+            if tree.source is None:
+                raise HaError(
+                    f"tree {tree.name}: ha: trees: {tree.name}: source: is not set on this master"
+                )
+            job.text = f"reading {tree.source}"
+            planned.append(await self._read(tree, tree.source, self._disks[tree.name].reading))
+        return await self._carry_out(planned, known, payload, job)
+
+    async def _read(self, tree: Tree, folder: Path, lane: DiskWork) -> Planned:
+        remembered = self._digests / tree.name
+
+        def read() -> Planned:
+            found = take(folder, tree.ignore, tree.secret, remembered, self._step)
+            version = manifests.version_of(found.manifest)
+            return Planned(tree, version, found.manifest, found.words, found)
+
+        return await lane(read, where=either(folder))
+
+    async def rollback(self, payload: dict[str, Any], job: Job) -> dict[str, Any]:
+        self._left_out(payload.get("without"))
+        wanted = payload.get("to")
+        planned = []
+        await self._registers.compare()
+        known = dict(self._registers)
+        for tree in self._named(payload.get("trees")):
+            entry = self._entry(tree.name, wanted)
+            job.text = f"fetching deployment {entry.number} of {tree.name}"
+            await self._stager.stage(tree.name, entry.version)
+            disk = self._disks[tree.name]
+            manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
+            words = f"deployment {entry.number}, {entry.source}"
+            planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
+        return await self._carry_out(planned, known, payload, job)
+
+    async def deployments(self, payload: dict[str, Any]) -> dict[str, Any]:
+        trees = self._named(payload.get("trees"))
+        unknown = await self._registers.compare()
+        states, errors = await self._states.of(tree.name for tree in trees)
+        unknown |= errors
+        rows = []
+        for tree in trees:
+            register = self._registers[tree.name]
+            where: dict[str, int | str] = {
+                name: serves(state.get(tree.name), register.entries)
+                for name, state in sorted(states.items())
+            }
+            where |= dict.fromkeys(errors, "unknown")
+            rows.append(
+                {
+                    "tree": tree.name,
+                    "live": str(tree.live),
+                    "source": str(tree.source or ""),
+                    "secret": tree.secret,
+                    "current": register.current.entry.number if register.current else None,
+                    "conflict": conflict(tree.name, register),
+                    "deployments": [entry_row(tree, entry, where) for entry in register.entries],
+                    "masters": where,
+                    "edits": edits(states, tree.name),
+                }
+            )
+        differ = any(
+            row["conflict"] or row["edits"] or not all_serve(row)
+            for row in rows
+            if row["deployments"]
+        )
+        return {
+            "kind": "deployments",
+            "trees": rows,
+            "unknown": unknown,
+            "retcode": 2 if unknown else 1 if differ else 0,
+        }
+
+    def _named(self, names: Any) -> list[Tree]:
+        disks = self._disks
+        if not disks:
+            raise HaError(NO_TREE)
+        wanted = [str(name) for name in names] if isinstance(names, list) and names else [*disks]
+        for name in wanted:
+            if name not in disks:
+                raise HaError(f"there is no tree {name!r}; trees: {', '.join(disks)}")
+        return [disks[name].tree for name in dict.fromkeys(wanted)]
+
+    def _entry(self, name: str, wanted: Any) -> Entry:
+        register = self._registers[name]
+        entries = register.entries
+        if wanted in (None, ""):
+            current = register.current
+            older = [e for e in entries if current and e.version != current.version]
+            if not older:
+                raise HaError(
+                    f"tree {name}: "
+                    + (
+                        "there is a conflict: say which deployment, by its number or version"
+                        if register.conflict
+                        else "no earlier deployment differs from the current one"
+                        if len(entries) > 1
+                        else "there is no deployment before the current one"
+                    )
+                )
+            return older[0]
+        text = str(wanted)
+        found = [e for e in entries if str(e.number) == text]
+        found = found or [e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)]
+        if len({entry.version for entry in found}) > 1:
+            shown = self._disks[name].tree.shown
+            sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
+            raise HaError(
+                f"tree {name}: several deployments match {text} ({sides}): name one by its "
+                f"version, or salt-run ha.deploy {name} on the master that is right"
+            )
+        if not found:
+            numbers = ", ".join(str(entry.number) for entry in entries) or "none"
+            meant = f"; did you mean tree={text}?" if text in self._disks else ""
+            raise HaError(f"tree {name}: deployment {text} is not kept; kept: {numbers}{meant}")
+        return found[0]
+
+    # -- how it is carried out
+
+    async def _carry_out(
+        self,
+        planned: Sequence[Planned],
+        known: Mapping[str, Register],
+        payload: Mapping[str, Any],
+        job: Job,
+    ) -> dict[str, Any]:
+        """:param known: the registers as they were when the command began."""
+        test, adopt = bool(payload.get("test")), bool(payload.get("adopt"))
+        message, by = _message(payload), wheel_calls.name(payload.get("by")) or "?"
+        left_out = self._left_out(payload.get("without"))
+        job.text = "asking the other masters"
+        names = [each.tree.name for each in planned]
+        states = await self._masters.ready(names, left_out, adopt or test)
+        there = await self._by_hand(planned, job)
+        rows = [await self._plan(each, there.get(each.tree.name), states) for each in planned]
+        todo = [
+            each
+            for each, row in zip(planned, rows, strict=True)
+            if not row["same"]
+            or row["edits"]
+            or not is_served(states, each.tree.name, each.version)
+        ]
+        answer: dict[str, Any] = {
+            "kind": "deploy",
+            "test": test,
+            "trees": rows,
+            "masters": dict.fromkeys(sorted(states), ""),
+            "left_out": sorted(left_out),
+            "adopt": foreign(states),
+            "unknown": {},
+            "problem": "",
+            "retcode": 0,
+        }
+        if test or not todo:
+            return answer
+        adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
+        await self._masters.stage(todo, states.keys(), job)
+        before = {each.tree.name: known[each.tree.name] for each in todo}
+        await self._masters.check_unmoved(before, states.keys())
+        job.text = "switching"
+        shown = {row["tree"]: row for row in rows}
+        unknown: dict[str, list[str]] = {}
+        for each in todo:
+            name, entry = each.tree.name, self._entry_of(each, by, message)
+            try:
+                register = await self._registers.decide(name, entry, adopted[name])
+            except HaError as exc:
+                if each is todo[0]:
+                    raise
+                answer["problem"] = _stopped([each.tree.name for each in todo], name, exc)
+                break
+            shown[name]["number"] = register.entries[0].number
+            late = await self._masters.switch(name, register, states.keys(), adopt)
+            for master, why in late.items():
+                unknown.setdefault(master, []).append(why)
+        answer["unknown"] = {master: "; ".join(why) for master, why in unknown.items()}
+        answer["masters"] |= answer["unknown"]
+        answer["retcode"] = 2 if answer["unknown"] or answer["problem"] else 0
+        return answer
+
+    async def _plan(self, each: Planned, there: Planned | None, states: States) -> dict[str, Any]:
+        """As :func:`.plan_row`. A rollback does not wait for the source, which may hang."""
+        disk, register = self._disks[each.tree.name], self._registers[each.tree.name]
+        lane = disk.reading if each.source else disk.deploying
+        read = [one.source.folder for one in (each, there) if one and one.source]
+        where = either(*read, each.tree.folder)
+        async with explained(each.tree):
+            return await lane(plan_row, each, there, disk.store, register, states, where=where)
+
+    async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
+        """
+        Tree → its live folder here, if no deployment made it. Leaves out folders that cannot become
+        a version.
+        """
+        found: dict[str, Planned] = {}
+        for tree in (each.tree for each in planned):
+            disk = self._disks[tree.name]
+            async with explained(tree):
+                live, _ = await disk.looking(disk.store.live, where=either(tree.live))
+            if live == FOREIGN:
+                job.text = f"reading {tree.live}"
+                try:
+                    found[tree.name] = await self._read(tree, tree.live, disk.deploying)
+                except DiskHangs:
+                    raise
+                except HaError:
+                    pass
+        return found
+
+    async def _keep(self, there: Planned | None, by: str) -> Entry | None:
+        """Before the first deployment, keep a live folder as a version to go back to."""
+        if there is None or self._registers[there.tree.name].entries:
+            return None
+        assert there.source is not None  # nosec B101
+        await self._stager.stage_from(there.tree.name, there.version, there.source)
+        return self._entry_of(there, by, "what was live before")
+
+    def _entry_of(self, each: Planned, by: str, message: str) -> Entry:
+        return Entry(
+            0,
+            each.version,
+            time.time(),
+            by[:64],
+            self._group.name,
+            each.words[:LONGEST],
+            message,
+            manifests.files(each.manifest),
+            manifests.size(each.manifest),
+        )
+
+    def _left_out(self, without: Any) -> set[str]:
+        names = without if isinstance(without, list) else str(without or "").split(",")
+        left_out = {str(name).strip() for name in names} - {""}
+        own, masters = self._group.name, self._group.masters
+        if strangers := left_out.difference(masters):
+            raise no_master(strangers, masters)
+        if own in left_out:
+            raise HaError(f"without={own}: that is this master; run it on another one")
+        return left_out
+
+
+def _stopped(names: list[str], failed: str, why: HaError) -> str:
+    """What a deployment of the trees *names* says that ended at *failed*, after others."""
+    at = names.index(failed)
+    done, rest = ", ".join(names[:at]), ", ".join(names[at:])
+    return f"deployed: {done}; not deployed: {rest}: {why}"
+
+
+def _message(payload: Mapping[str, Any]) -> str:
+    message = str(payload.get("message") or "")
+    if len(message) > LONGEST:
+        raise HaError(f"message: takes at most {LONGEST} characters")
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise HaError("message: takes text in UTF-8; nothing was changed") from None
+    return message

@@ -1,0 +1,118 @@
+"""Rows for people: what a deployment would change."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from saltext_ha.commands.trees.tree_states import States, edits
+from saltext_ha.config.trees import Tree
+from saltext_ha.replication.deployment import Entry, Register
+from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.manifest import FILE, Changes, Manifest
+from saltext_ha.trees.registers import conflict
+from saltext_ha.trees.source import Source
+from saltext_ha.trees.store import TreeStore
+
+LISTED = 1000
+DIFF_LINES = 500
+DIFF_SIZE = 64 * 1024
+
+
+class Planned(NamedTuple):
+    """One tree, and the version of it that is to be current."""
+
+    tree: Tree
+    version: bytes
+    manifest: Manifest
+    words: str
+    """Where the version is from, for people."""
+    source: Source | None
+    """The folder that it is read from; None: it was deployed before."""
+
+
+def plan_row(
+    each: Planned, there: Planned | None, store: TreeStore, register: Register, states: States
+) -> dict[str, Any]:
+    """
+    What *each* would change on this master.
+
+    :param there: the live folder, if no deployment made it.
+    :param store: the tree's. :param register: says which version of the tree is current.
+    """
+    name = each.tree.name
+    _, served = store.live()
+    before = (store.manifest(served) if served else None) or {}
+    old = store.path_of(served) if served else None
+    if there is not None and there.source is not None:
+        before, old = there.manifest, there.source.folder
+    found = manifests.changes(before, each.manifest)
+    new = each.source.folder if each.source else store.path_of(each.version)
+    return {
+        "tree": name,
+        "secret": each.tree.secret,
+        "source": each.words,
+        "owners": each.source.owners if each.source else [],
+        "version": each.tree.shown(each.version),
+        "number": None,
+        "current": register.current.entry.number if register.current else None,
+        "same": not register.conflict
+        and register.current is not None
+        and register.current.version == each.version,
+        "files": manifests.files(each.manifest),
+        "size": manifests.size(each.manifest),
+        "counts": {kind: len(paths) for kind, paths in found._asdict().items()},
+        **{
+            kind: [_file_row(path, each.manifest, before) for path in paths[:LISTED]]
+            for kind, paths in found._asdict().items()
+        },
+        "diff": [] if each.tree.secret else _diff(found, before, each.manifest, old, new),
+        "conflict": conflict(name, register),
+        "edits": edits(states, name),
+    }
+
+
+def entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:
+    return {
+        **entry._asdict(),
+        "version": tree.shown(entry.version),
+        "live_on": [name for name, serves in where.items() if serves == entry.number],
+    }
+
+
+def _file_row(path: str, after: Manifest, before: Manifest) -> dict[str, Any]:
+    node = after.get(path) or before[path]
+    return {"path": path, "kind": node.kind, "size": node.size}
+
+
+def _diff(
+    found: Changes, before: Manifest, after: Manifest, old: Path | None, new: Path
+) -> list[str]:
+    """The differences of small text files, as ``diff -u`` writes them."""
+    lines: list[str] = []
+    for path in sorted([*found.added, *found.changed, *found.removed]):
+        left = _text(old, path, before)
+        right = _text(new, path, after)
+        if left is None or right is None:
+            continue
+        some = difflib.unified_diff(left, right, f"a/{path}", f"b/{path}", lineterm="")
+        lines += itertools.islice(some, DIFF_LINES + 1 - len(lines))
+        if len(lines) > DIFF_LINES:
+            return [*lines[:DIFF_LINES], "… more"]
+    return lines
+
+
+def _text(folder: Path | None, path: str, manifest: Manifest) -> list[str] | None:
+    """The lines of a file; empty if there is none, None if it is too large or not text."""
+    node = manifest.get(path)
+    if node is None or folder is None:
+        return []
+    if node.kind != FILE or node.size > DIFF_SIZE:
+        return None
+    try:
+        return (folder / path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
