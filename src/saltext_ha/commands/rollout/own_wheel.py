@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import saltext_ha
 from saltext_ha.common.errors import HaError, reason_of
 
 NAME, PACKAGE = "saltext-ha", "saltext_ha"
@@ -68,7 +69,7 @@ def _files(found: metadata.Distribution, info: str) -> Iterator[tuple[str, Path]
     listed = {str(each): Path(str(each.locate())) for each in found.files or ()}
     mine = {name: path for name, path in listed.items() if name.startswith(f"{PACKAGE}/")}
     if not mine:  # installed editable: the code that runs is in the checkout
-        here = Path(__file__).parents[1]
+        here = Path(saltext_ha.__file__).parent
         mine = {f"{PACKAGE}/{p.relative_to(here)}": p for p in here.rglob("*") if p.is_file()}
     told = {n: p for n, p in listed.items() if n.startswith(f"{info}/") and p.name not in LEFT_OUT}
     for name, path in sorted({**mine, **told}.items()):
