@@ -91,8 +91,12 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
     if asks or file:
         # Neither overwrite nor follow a file of another user.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as to:
-            to.write(text)
+        try:
+            with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as to:
+                to.write(text)
+        except FileExistsError:
+            then = "nothing was written; give another name, or remove it"
+            raise FileExistsError(f"report: {path} exists already: {then}") from None
         print(f"salt-ha: written to {path}", file=sys.stderr)
     return 0
 
