@@ -120,14 +120,18 @@ def cmd(
     lines, failed = not_asked(data, screen), data.get("failed") or {}
     for minion, value in (data.get("returned") or {}).items():
         lines += returned(minion, value, failed.get(minion, 0))
-    running = data.get("running") or {}
-    for minion, master in (data.get("missing") or {}).items():
+    running, missing = data.get("running") or {}, data.get("missing") or {}
+    unreachable = data.get("unreachable") or []
+    for minion, master in missing.items():
         said = f"did not return to {clean(master)} in time, nor say that it still runs it"
         if minion in running:
             said = f"still running on {clean(master)} (job {clean(running[minion])})"
+        elif minion in unreachable:
+            said = f"no master reaches it; it {said}"
         lines.append(f"{clean(minion)}: {said}")
-    for minion in data.get("unreachable") or []:
-        lines.append(f"{clean(minion)}: no master reaches it, or it has no accepted key")
+    for minion in unreachable:
+        if minion not in missing:
+            lines.append(f"{clean(minion)}: no master reaches it, or it has no accepted key")
     for minion in data.get("unsure") or []:
         lines.append(f"{clean(minion)}: may have run it: what came of it is not known")
     later = [clean(minion) for minion in data.get("not_begun") or []]

@@ -140,7 +140,7 @@ def test_cmd() -> None:
         assert said in text
     assert "d: did not return to m2 in time, nor say that it still runs it" in text
     assert "w: still running on m1 (job 2026)" in text
-    assert "e: no master reaches it" in text
+    assert "e: no master reaches it, or it has no accepted key" in text
     assert "would be published" not in text
     planned = ha.output({**data, "test": True})
     assert "would be published on m1 for *" in planned
@@ -153,6 +153,21 @@ def test_cmd() -> None:
         "planned; nothing was run (test=True); to run the function with a test=True of its own: "
         "kwarg='{test: True}'"
     )
+
+
+def test_one_line_for_each_minion_that_did_not_return() -> None:
+    """Who listens nowhere is asked all the same, by one master."""
+    data = {
+        "kind": "cmd",
+        "missing": {"gone": "m1", "back": "m1"},
+        "running": {"back": "2026"},
+        "unreachable": ["back", "gone"],
+    }
+    assert ha.output(data).splitlines() == [
+        "gone: no master reaches it; it did not return to m1 in time, nor say that it still runs "
+        "it",
+        "back: still running on m1 (job 2026)",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["cmd", "lookup_jid"])
