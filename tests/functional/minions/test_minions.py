@@ -807,6 +807,11 @@ async def test_one_command_for_the_whole_group(
         assert (planned["returned"], planned["jobs"]) == ({}, [{}])
         nothing = await run(m1(there), "cmd", "nosuch*", "test.arg", test=True)
         assert (nothing["targets"], nothing["retcode"]) == ([{}], 1)
+        for known, retcode in (["fo1"], 0), ([], 1):
+            listed = [*known, "nosuch"]
+            for more in {}, {"batch": 1}:
+                planned = await run(m1(there), "cmd", listed, "test.arg", test=True, **more)
+                assert (planned["unreachable"], planned["retcode"]) == (["nosuch"], retcode)
         assert not [each for each in there.published if each[1] == "test.arg"]
         ran = await run(
             m1(there), "cmd", ["fo1", "fo2", "both"], "test.arg", 1, x=2, timeout=SECONDS

@@ -193,7 +193,8 @@ def answer(
         running |= {i: each.jid for i in left if i in each.running}
     listed = wanted.tgt_type in LISTED
     unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
-    keyless: set[str] = set()  # listed, without an accepted key on the masters that published
+    # Listed, without an accepted key: in the group, or on the masters that published.
+    keyless = {*told.get("absent", ())} if wanted.tgt_type == "list" else set()
     if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
         keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
     unreachable = sorted({*unreachable, *keyless}.difference(returned))
