@@ -1,4 +1,4 @@
-"""``ha.current_master`` below a syndic: jobs come from above, the minion is with its own master."""
+"""Below a syndic: jobs come from above, the minion is with its own master."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Site:
 def site(make_lab: MakeLab) -> Iterator[Site]:
     with make_lab() as lab:
         upper = {"order_masters": True, "transport": TRANSPORT}
-        top = lab.add_master("top", engine=False, config=upper)
+        top = lab.add_master("top", config=upper)
         above = {"syndic_master": top.address, "syndic_master_port": lab.ports.ret}
         m1 = lab.add_master("m1", engine=False, config=above)
         below = lab.add_minion("web1", [m1])
@@ -86,3 +86,17 @@ def test_asked_on_the_host_itself(site: Site) -> None:
         assert (answer["address"], answer["connected"]) == (master.address, True)
         assert answer["ping"]["answers"] is True
         assert "note" not in answer
+
+
+def test_a_job_for_a_minion_that_the_upper_master_does_not_know(site: Site) -> None:
+    ask(site.top, "*", {"web1"})  # the syndic passes jobs down
+    planned = site.top.salt_run("ha.cmd", "web1", "test.ping", test=True)
+    assert (planned.returncode, planned.data["targets"]) == (0, [{"top": "web1"}])
+    ran = site.top.salt_run("ha.cmd", "web1", "test.ping", "timeout=5")
+    assert (ran.returncode, ran.data["returned"]) == (1, {})
+    jid = ran.data["jobs"][0]["top"]
+
+    def returned() -> bool:
+        return bool(site.top.salt_run("ha.lookup_jid", jid).data["returned"] == {"web1": True})
+
+    wait_for(returned, 90, "web1 has run it")

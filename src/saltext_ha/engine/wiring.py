@@ -258,7 +258,7 @@ def _minions(
         bound,
         where,
         Reachability(jobs, bound),
-        Commands(jobs, where),
+        Commands(jobs, where, bool(opts.get("order_masters"))),
         PastJobs(group, jobs, JobCache(opts)),
     )
 

@@ -145,7 +145,7 @@ def cmd(
     else:
         told.append("unknown")  # minions of that master may have matched
     if not (planned or any(data.get(name) for name in told)):
-        lines.append("no minion matched")
+        lines.append("no minion with an accepted key matched")
     for targets in planned:
         for master, target in targets.items():
             shown = target if isinstance(target, str) else ", ".join(target)

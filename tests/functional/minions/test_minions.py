@@ -171,10 +171,12 @@ class World:
 
 
 @asynccontextmanager
-async def world(root: Path, masters: int = 2, **minions: Minion) -> AsyncIterator[World]:
-    """Masters that have met, with accepted minions."""
+async def world(
+    root: Path, masters: int = 2, options: Mapping[str, Any] | None = None, **minions: Minion
+) -> AsyncIterator[World]:
+    """Masters that have met, with accepted minions; *options* are in their configuration."""
     places = [
-        Place(root, f"m{number}", QUICK, {"interface": f"127.0.0.{number + 1}"})
+        Place(root, f"m{number}", QUICK, {"interface": f"127.0.0.{number + 1}", **(options or {})})
         for number in range(1, masters + 1)
     ]
     befriend(*places)
@@ -555,6 +557,19 @@ async def test_a_job_is_not_published_when_nobody_waits_for_it_any_more(
         found, _ = await running
         assert "its turn came too late" in found["m1"].error
         assert (there.published, found["m1"].unsure) == ([], False)
+
+
+@in_a_loop
+async def test_a_master_of_masters_does_not_know_who_is_below_its_syndics(tmp_path: Path) -> None:
+    """Salt publishes there, whoever matches; the salt-master that is played here does so always."""
+    async with world(tmp_path, options={"order_masters": True}, web1=hot("m1", "m2")) as there:
+        for target in "below*", "below1", ["below1"]:
+            planned = await run(m1(there), "cmd", target, "test.arg", test=True)
+            assert (planned["targets"], planned["retcode"]) == ([{"m1": target}], 0)
+            ran = await run(m1(there), "cmd", target, "test.arg", timeout=SECONDS)
+            published = [each for each in there.published if each[1] == "test.arg"]
+            assert published[-1] == ("m1", "test.arg", ran["jobs"][0]["m1"])
+            assert (ran["returned"], ran["retcode"]) == ({}, 1)
 
 
 @in_a_loop

@@ -264,4 +264,4 @@ def test_a_job_that_matched_nobody_was_not_published() -> None:
     found = answered("nosuch*", "glob", [])
     assert (found["jobs"], found["retcode"]) == ({}, 1)
     shown = cmd_lines({**found, "jobs": [{}], "targets": [found["targets"]]})
-    assert shown == ["no minion matched"]
+    assert shown == ["no minion with an accepted key matched"]

@@ -145,9 +145,9 @@ def test_cmd() -> None:
     planned = ha.output({**data, "test": True})
     assert "would be published on m1 for *" in planned
     nothing = ha.output({"kind": "cmd", "test": True, "targets": [{}]})
-    assert nothing.strip() == "no minion matched"
+    assert nothing.strip() == "no minion with an accepted key matched"
     alone = {"kind": "cmd", "test": True, "targets": [{}], "unknown": {"m2": "timed out"}}
-    assert ha.output(alone).splitlines()[-1] == "no minion matched"
+    assert ha.output(alone).splitlines()[-1] == "no minion with an accepted key matched"
     only = ha.output({"kind": "cmd", "test": True, "targets": [{"m1": "*"}]})
     assert only.splitlines()[-1] == (
         "planned; nothing was run (test=True); to run the function with a test=True of its own: "

@@ -39,10 +39,16 @@ class UnderWay:
 
 
 class Commands:
-    """Publishes an operator's job: one part on each master that its minions need."""
+    """
+    Publishes an operator's job: one part on each master that its minions need.
 
-    def __init__(self, jobs: Jobs, where: Where) -> None:
+    :param order_masters: whether this is a master of masters: there Salt also publishes a job that
+        none of its own minions matches, for minions below its syndics, which it does not know.
+    """
+
+    def __init__(self, jobs: Jobs, where: Where, order_masters: bool = False) -> None:
         self._jobs, self._where = jobs, where
+        self._order_masters = order_masters
         self._under_way: dict[str, UnderWay] = {}
         """By operation, while its command runs."""
 
@@ -131,9 +137,10 @@ class Commands:
                 *(self._part(part, wanted, seconds, under_way, told["unknown"]) for part in parts)
             )
             found = dict(zip(plan, done, strict=True))
-        elif tgt_type in LISTED and not told["count"]:
+        elif tgt_type in LISTED and not told["count"] and not self._order_masters:
             plan = {}
-        return answer(wanted, plan, found, told, bool(payload.get("test")))
+        test, anyway = bool(payload.get("test")), own if self._order_masters else ""
+        return answer(wanted, plan, found, told, test, anyway)
 
     async def _part(
         self,
@@ -180,8 +187,13 @@ def answer(
     found: Mapping[str, Answers],
     told: Mapping[str, Any],
     test: bool,
+    anyway: str = "",
 ) -> dict[str, Any]:
-    """The answer of ``ha.cmd``; see the runner."""
+    """
+    The answer of ``ha.cmd``; see the runner.
+
+    :param anyway: the master that publishes also what no minion that it knows matches.
+    """
     unknown = {**told["unknown"], **{n: _problem(each) for n, each in found.items() if each.error}}
     returned, failed, missing = dict[str, Any](), dict[str, int](), dict[str, str]()
     running = dict[str, str]()
@@ -203,8 +215,12 @@ def answer(
     for part in plan.values():
         if part.tgt_type == "list" and part.master in lost:
             unsure |= {*part.tgt}.difference(told.get("absent", ()), unreachable)
-    # Salt publishes nothing for a target without minions.
-    jobs = {n: each.jid for n, each in found.items() if each.targeted and not each.error}
+    # Others publish nothing for a target without minions.
+    jobs = {
+        name: each.jid
+        for name, each in found.items()
+        if (each.targeted or name == anyway) and not each.error
+    }
     troubled = failed or missing or (not plan if test else unreachable or not returned)
     return {
         "kind": "cmd",
