@@ -26,6 +26,8 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
     Run the engine until the process is told to end or its parent is gone.
 
     :raises HaError: it cannot start; the message says why.
+    :raises SystemExit: a part of it failed; the log has the traceback. Salt logs at level info that
+        a process died whose exit status is not 0, else at level debug.
     """
 
     secret.keep_from_core_dumps()
@@ -38,19 +40,22 @@ def run(opts: Mapping[str, Any], config: HaConfig) -> None:
 
     ending: list[threading.Timer] = []
 
-    async def serve() -> None:
+    async def serve() -> bool:
         service = Service(opts, config, stopping=lambda: ending.append(end_within(ENDING)))
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, service.stop)
         await service.run()
+        return service.failed
 
     try:
-        asyncio.run(serve())
+        failed = asyncio.run(serve())
     except BaseException:  # then it is tried again in this process
         for timer in ending:
             timer.cancel()
         raise
+    if failed:
+        raise SystemExit(1)
 
 
 def end_within(seconds: float) -> threading.Timer:

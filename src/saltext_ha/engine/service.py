@@ -39,6 +39,7 @@ class Service:
 
     :param opts: the running master's configuration, as engines get it in ``__opts__``.
     :param stopping: called once when the engine begins to stop, whatever the reason.
+    :ivar failed: whether a part of it failed.
     :raises ConfigError: the configuration contradicts the state folder. :raises HaError: the state
         folder cannot be used.
     """
@@ -51,7 +52,8 @@ class Service:
     ) -> None:
         self._config, self._stopping = config, stopping
         self._stopped = asyncio.Event()
-        self._tasks = Tasks(failed=self.stop)
+        self.failed = False
+        self._tasks = Tasks(failed=self._fail)
         self.parts = Parts(opts, config, self._tasks)
         self._status = (
             StatusListener(config.status, source=config.source) if config.status else None
@@ -64,6 +66,10 @@ class Service:
         if not self._stopped.is_set():
             self._stopped.set()
             self._stopping()
+
+    def _fail(self) -> None:
+        self.failed = True
+        self.stop()
 
     async def run(self) -> None:
         """

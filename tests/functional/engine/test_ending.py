@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,36 @@ def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
     )
     assert ended.returncode == 1
     assert "ended after 0.2 s, though a thread had not; does a file system hang?" in ended.stderr
+
+
+FAILS = """
+import json, logging, sys
+from lab.engines import Place
+from saltext_ha.engine import main
+from saltext_ha.health.watcher import Watcher
+
+async def fails(self):
+    raise ValueError("a fault of ours")
+
+logging.basicConfig(force=True)
+Watcher.run = fails
+place = Place.of(json.loads(sys.argv[1]))
+main.run(place.opts, place.config)
+"""
+
+
+def test_an_engine_that_ends_because_a_part_failed_says_so(tmp_path: Path) -> None:
+    """Its log by a traceback, and its process by its exit status."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILS, json.dumps(Place(tmp_path, "m1").data())],
+        timeout=60,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ERROR:saltext_ha.common.tasks:ha engine: health failed\nTraceback" in ended.stderr
+    assert "ValueError: a fault of ours" in ended.stderr
+    assert ended.returncode == 1
 
 
 @pytest.mark.usefixtures("no_bus")
