@@ -234,6 +234,15 @@ class Parts:
             [tree.name for tree in config.trees], self.core, lines, refuse, self.vouching
         )
         self.stager = Stager(config.trees, lines, refuse, registers.kept, self.ending.check)
+        self.watch = ConsistencyWatch(
+            config.state_dir,
+            config.name,
+            self.announce,
+            config.consistency.interval,
+            members=lambda: {config.name, *self.trust.peers()},
+            up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
+            looks=self.looks,
+        )
         self.trees = Trees(
             self.stager,
             registers,
@@ -241,6 +250,7 @@ class Parts:
             self.announce,
             cachedir=Path(self.opts["cachedir"]),
             interval=config.sync_interval,
+            switched=self.watch.mended,
         )
         self.health = Watcher(
             config.health,
@@ -268,15 +278,6 @@ class Parts:
             self.leader,
             self.vouching,
             config.sync_interval,
-        )
-        self.watch = ConsistencyWatch(
-            config.state_dir,
-            config.name,
-            self.announce,
-            config.consistency.interval,
-            members=lambda: {config.name, *self.trust.peers()},
-            up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
-            looks=self.looks,
         )
 
     def _reactions(self) -> Reactions:

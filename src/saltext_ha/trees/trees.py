@@ -41,6 +41,7 @@ class Trees:
     :param announce: fires events.
     :param cachedir: of Salt; its fileserver keeps lists of files there.
     :param interval: seconds between two rounds.
+    :param switched: called after a deployment, once this master was told to serve it.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Trees:
         *,
         cachedir: Path,
         interval: float,
+        switched: Callable[[], None] = lambda: None,
     ) -> None:
+        self.switched = switched
         self._stager, self._disks, self._registers = stager, stager.disks, registers
         self._core, self._announce = core, announce
         self._lists, self._interval = cachedir / "file_lists" / "roots", interval
@@ -109,6 +112,7 @@ class Trees:
         register = register_rows.from_rows(payload.get("register"))
         await self._registers.learn({name: register}, payload.get("vouched"), peer.name)
         await self.settle(name, wire.field(payload, "adopt", bool, False))
+        self.switched()
         return {"problem": self.unserved(name)}
 
     # -- what is served

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from saltext_ha.commands.consistency import consistency_check
+from saltext_ha.commands.consistency import consistency_check, consistency_watch
 from saltext_ha.common.errors import PeerRefused
 from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import digests, sections
@@ -30,7 +30,7 @@ from saltext_ha.transport.trust import Trust
 from tests.engines import met, run
 from tests.functional.comparing import SECRET, Answer, checked, found, place
 from tests.keys import public_key
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
@@ -441,6 +441,37 @@ async def test_the_engine_checks_by_itself(tmp_path: Path) -> None:
 
         await until(drifted, "it has found it")
         assert m2.parts.watch.shown() is None
+
+
+@in_a_loop
+async def test_what_a_deployment_mends_is_shown_as_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On all masters, and long before the next comparison is due."""
+    monkeypatch.setattr(consistency_watch, "SETTLED", 0.2)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "web.sls").write_text("{}\n")
+    places = []
+    for name in ("m1", "m2"):
+        live = str(tmp_path / name / "live")
+        tree = {"source": str(tmp_path / "source"), "live": live}
+        ha = {"consistency": {"interval": 600}, "trees": {"states": tree}}
+        places.append(place(tmp_path, name, ha, file_roots={"base": [live]}))
+    one, two = places
+
+    async def statuses() -> list[str]:
+        shown = [(await run(each, "status"))["consistency"] for each in places]
+        return [each["status"] for each in shown if each]
+
+    async with met(one, two):
+        assert (await run(one, "deploy"))["retcode"] == 0
+        await becomes(statuses, ["same", "same"])
+        (tmp_path / "m2" / "live" / "web.sls").write_text("by hand\n")
+        for each in places:
+            await run(each, "check_consistency")
+        assert await statuses() == ["differ", "differ"]
+        assert (await run(one, "deploy"))["retcode"] == 0
+        await becomes(statuses, ["same", "same"])
 
 
 @in_a_loop

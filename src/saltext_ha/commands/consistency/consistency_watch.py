@@ -4,7 +4,8 @@ Checks at intervals whether the masters are the same, and fires an event when th
 A master that leaves is dropped from the last answer at once. When a master joins or comes back, all
 are compared as soon as it has been up for a moment. After a join it is unknown until then whether
 the masters differ. The same holds after a restart, unless the last answer was "the same": a restart
-keeps only the number of differences, and some may be gone.
+keeps only the number of differences, and some may be gone. If masters differ, they are compared a
+moment after a deployment, too: it may have mended that.
 """
 
 from __future__ import annotations
@@ -68,11 +69,16 @@ class ConsistencyWatch:
         self._members = members
         self._up = up
         self._failed = ""
+        self._mended = False
         self.last = self._load()
         self.answer: Mapping[str, Any] | None = None
         """The last answer with all that differs; not kept over a restart."""
         self._asked = self.last.masters if self.last.status == group_state.SAME else frozenset()
         """Masters that took part in the last comparison and have been up since."""
+
+    def mended(self) -> None:
+        """Something was done that may end differences: do not show them until the interval ends."""
+        self._mended = True
 
     def note(self, answer: Mapping[str, Any]) -> None:
         """Take an answer about all sections."""
@@ -130,7 +136,10 @@ class ConsistencyWatch:
                 pause = min(pause, RETRY)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait *seconds*, or until a master is up that the last comparison lacked."""
+        """
+        Wait *seconds*, or until a master is up that the last comparison lacked, or a moment after
+        :meth:`mended`.
+        """
         now = time.monotonic()
         end, settled, before = now + seconds, now + _settling(1), frozenset(self._up())
         while (now := time.monotonic()) < end:
@@ -139,6 +148,10 @@ class ConsistencyWatch:
                 # A master that comes back may have another configuration now.
                 self._asked -= before - up
                 before, settled = up, now + _settling(len(up))
+            if self._mended:
+                self._mended = False
+                if self.last.status != group_state.SAME:
+                    end = min(end, now + _settling(len(up)))
             if now >= settled and up - self._asked:
                 return
             await asyncio.sleep(min(LOOK, end - now))

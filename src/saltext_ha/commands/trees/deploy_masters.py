@@ -155,6 +155,7 @@ class Masters:
         names = sorted(masters)
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
         problems = await asyncio.gather(*works)
+        self._trees.switched()
         return {peer: why for peer, why in zip(names, problems, strict=True) if why}
 
 
