@@ -169,6 +169,10 @@ def test_who_hears_whom(site: Site) -> None:
         "web1": ("ok", {"m1": "hears", "m2": "silent"}),
         "web2": ("ok", {"m1": "hears", "m2": "silent"}),
     }
+    # Nobody is missing in the jobs of that question: on m2 it was not for who listens to m1 only.
+    asked = site.m1.control("jobs", {"search": "test.ping"})["jobs"]
+    assert {master for row in asked for master in row["masters"]} == {"m1", "m2"}
+    assert {(row["state"], row["targeted"]) for row in asked} == {("unknown", None)}
 
     # A firewall that drops what m2 publishes: connections stand, and nobody notices but this.
     site.publisher.dropping = True

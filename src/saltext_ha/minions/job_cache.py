@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
-from saltext_ha.minions.job_specs import plain
+from saltext_ha.minions.job_specs import LISTENING, plain
 
 JID = re.compile(r"[0-9]{20}(_[^/]{1,100})?")
 """
@@ -123,7 +123,8 @@ def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
         return next((load[name] for name in names if name in load), None)
 
     function, target = of("Function", "fun"), of("Target", "tgt") or ""
-    minions = of("Minions", "minions")
+    minions, kwargs = of("Minions", "minions"), of("kwargs")
+    kept = of("Metadata") or (kwargs.get("metadata") if isinstance(kwargs, Mapping) else None)
     return {
         "jid": jid,
         "function": ", ".join(map(str, function)) if isinstance(function, list) else str(function),
@@ -132,6 +133,7 @@ def _job(jid: str, load: Mapping[str, Any]) -> dict[str, Any]:
         "target_type": str(of("Target-type", "tgt_type") or "glob"),
         "user": str(of("User", "user") or "root"),
         "minions": sorted(map(str, minions)) if isinstance(minions, (list, set)) else [],
+        "listening": kept == LISTENING,
     }
 
 

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import InvalidRecord
@@ -36,6 +36,11 @@ FUNCTIONS: Mapping[str, str] = {
     REFRESH: "saltutil.refresh_pillar",
     MINE: "mine.update",
 }
+
+LISTENING = {"saltext-ha": "asks minions that listen to this master"}
+"""
+Metadata of questions that every master asks: who listens to another one only was asked by that one.
+"""
 
 IDS = ("glob", "list", "pcre")
 TARGETS = (*IDS, "compound", "grain", "grain_pcre", "pillar", "pillar_pcre", "ipcidr", "nodegroup")
@@ -97,6 +102,11 @@ class JobSpec:
         target = self.glob or list(self.ids)
         return FUNCTIONS[self.what], target, "glob" if self.glob else "list", arguments
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What Salt is to keep with the job."""
+        return {} if self.what in (MOVE, REFRESH, MINE) else LISTENING
+
     def to_wire(self) -> dict[str, Any]:
         """The message for a peer."""
         return {
@@ -130,6 +140,7 @@ class CommandSpec:
     arg: tuple[Any, ...] = ()
     kwarg: Mapping[str, Any] = field(default_factory=dict)
     what: str = CMD
+    metadata: ClassVar[Mapping[str, Any]] = {}
 
     def __post_init__(self) -> None:
         ids = isinstance(self.tgt, list) and all(isinstance(each, str) for each in self.tgt)

@@ -32,12 +32,13 @@ def publish_here(opts: Mapping[str, Any], spec: Spec, jid: str) -> list[str]:
     import salt.exceptions
 
     function, target, kind, arguments = spec.job()
+    kept = {"metadata": dict(spec.metadata)} if spec.metadata else {}
     try:
         # Salt would ask three times: no caller waits for that, and the job might go out twice.
         once = {"request_channel_tries": 1, "request_channel_timeout": PUBLISHING}
         with salt.client.LocalClient(mopts={**opts, **once}) as client:
             told = client.pub(
-                target, function, arguments, tgt_type=kind, jid=jid, timeout=PUBLISHING
+                target, function, arguments, tgt_type=kind, jid=jid, timeout=PUBLISHING, **kept
             )
     # Salt's client and transports raise many kinds; without a key, the client ends the program.
     except (Exception, SystemExit) as exc:

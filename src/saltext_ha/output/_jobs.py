@@ -66,6 +66,9 @@ def rest(data: Mapping[str, Any], screen: Screen) -> list[str]:
                 f"{count(len(ids), 'minion')} {screen.paint(words, colour)}: {shown}{more}"
             )
     if data.get("job") and data.get("targeted", 0) is None:
-        words = f"who has not returned is {screen.paint('unknown')}: the job cache"
-        lines.append(f"{words} does not keep which minions it was for")
+        words = f"who has not returned is {screen.paint('unknown')}"
+        why = "the job cache does not keep which minions it was for"
+        if data["job"].get("listening"):
+            why = "every master asked the minions that listened to it"
+        lines.append(f"{words}: {why}")
     return [*lines, *not_asked(data, screen), *notes(data, screen)]

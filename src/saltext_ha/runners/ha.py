@@ -842,12 +842,14 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
     what they run.
 
     Returns a dict: ``jobs`` (a list: ``jid``, ``function``, ``arguments``, ``target``,
-    ``target_type``, ``user``, ``masters`` (those that know it), ``targeted`` (how many; None if the
-    job cache, such as mysql's, does not keep the minions of a job) and ``returned`` (how many),
-    ``missing`` (ids that did not return), ``running`` (those of them that say that they still run
-    it), ``state``: done, running, missing or unknown), ``unknown``: masters that could not be
-    asked, and why, and ``notes``: minions that were not asked, as only 8000 are, or as their ids
-    have a comma. Exit code 2 with ``unknown`` ones, or with more than 8000, else 0.
+    ``target_type``, ``user``, ``masters`` (those that know it), ``listening`` (whether it is a
+    question that every master asked the minions that listen to it, as by ``ha.reachability`` or
+    ``ha.drain``), ``targeted`` (how many; None with ``listening``, or if the job cache, such as
+    mysql's, does not keep the minions of a job) and ``returned`` (how many), ``missing`` (ids that
+    did not return), ``running`` (those of them that say that they still run it), ``state``: done,
+    running, missing or unknown), ``unknown``: masters that could not be asked, and why, and
+    ``notes``: minions that were not asked, as only 8000 are, or as their ids have a comma. Exit
+    code 2 with ``unknown`` ones, or with more than 8000, else 0.
 
     CLI Example:
 
@@ -868,10 +870,10 @@ def lookup_jid(jid: str) -> Answer:
         The job id.
 
     Returns a dict: ``job`` (``function``, ``arguments``, ``target``, …; None if no master knows
-    it), ``published`` (masters), ``targeted`` (how many; None if the job cache does not keep it),
-    ``returned`` (id → what the function returned), ``arrived`` (id → master that has it),
-    ``failed`` (ids whose exit code was not 0), ``running`` (ids that say that they still run it),
-    ``missing`` (the other ids that did not return), ``unknown``, and ``notes`` as for ``ha.jobs``.
+    it), ``published`` (masters), ``targeted`` (how many; None as for ``ha.jobs``), ``returned`` (id
+    → what the function returned), ``arrived`` (id → master that has it), ``failed`` (ids whose exit
+    code was not 0), ``running`` (ids that say that they still run it), ``missing`` (the other ids
+    that did not return), ``unknown``, and ``notes`` as for ``ha.jobs``.
     Exit code 2 if a master or more than 8000 minions could not be asked, or ``targeted`` is None, 1
     if a minion failed or did not return (yet), else 0.
 

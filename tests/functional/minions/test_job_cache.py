@@ -12,6 +12,7 @@ import salt.utils.jid
 from lab.engines import Place
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_cache import JobCache, check_jid, matches
+from saltext_ha.minions.job_specs import LISTENING
 
 JIDS = [f"2026112400000000000{number}" for number in range(4)]
 
@@ -47,6 +48,19 @@ def test_jobs_newest_first(tmp_path: Path) -> None:
     assert [row["jid"] for row in cache.jobs("state.", 5)] == [JIDS[1]]
     assert [row["jid"] for row in cache.jobs("ali*", 5)] == [JIDS[2]]
     assert cache.jobs("nothing", 5) == []
+
+
+def test_a_question_to_whoever_listens_is_known(tmp_path: Path) -> None:
+    place = Place(tmp_path, "m1")
+    kept = {"metadata": dict(LISTENING)}
+    cached(place, JIDS[0], {"w1": True}, minions=["w1", "w2"], kwargs=kept)
+    cached(place, JIDS[1], {}, kwargs={"metadata": {"ticket": 7}})
+    cache = JobCache(place.opts)
+    assert [row["listening"] for row in cache.jobs("", 10)] == [False, True]
+    for jid, listening in (JIDS[0], True), (JIDS[1], False):
+        job, _ = cache.job(jid)
+        assert job
+        assert job["listening"] is listening
 
 
 def test_what_is_asked_all_the_time_is_listed_if_wanted(tmp_path: Path) -> None:

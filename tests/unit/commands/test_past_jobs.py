@@ -87,6 +87,18 @@ def test_a_cache_that_keeps_no_minions_does_not_make_a_job_done() -> None:
     assert (found["targeted"], found["missing"], found["retcode"]) == (None, [], 2)
 
 
+def test_who_may_have_listened_to_another_master_is_not_missing() -> None:
+    """Nor asked whether it still runs what it was perhaps never asked."""
+    job = {**JOB, "listening": True, "returned": ["web1"]}
+    jobs = Jobs()
+    past = PastJobs(Group(), jobs, Cache(None, {}, [job]))  # type: ignore[arg-type]
+    (row,) = asyncio.run(past.jobs({}))["jobs"]
+    assert (row["targeted"], row["missing"], row["state"]) == (None, [], "unknown")
+    assert jobs.asked == []
+    found = lookup(job, {"web1": {"return": True, "retcode": 0}})
+    assert (found["targeted"], found["missing"], found["retcode"]) == (None, [], 2)
+
+
 @pytest.mark.parametrize(
     "nonsense", [{"jid": "nightly"}, {"minions": 5}, {"returned": None}, {"target": ...}, None, 7]
 )

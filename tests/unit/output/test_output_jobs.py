@@ -64,5 +64,16 @@ def test_a_job_of_which_the_cache_keeps_no_minions() -> None:
     )
 
 
+def test_a_question_to_whoever_listened() -> None:
+    job = {**JOB, "arguments": [], "function": "test.ping", "listening": True}
+    shows(
+        {"kind": "lookup_jid", "jid": JID, "job": job, "published": ["m1"], "targeted": None},
+        """
+        job 20261124000000000001: test.ping for web*, by root on m1
+        who has not returned is unknown: every master asked the minions that listened to it
+        """,
+    )
+
+
 def test_a_job_that_nobody_knows() -> None:
     shows({"kind": "lookup_jid", "jid": JID, "job": None}, f"job {JID}: no master knows it")

@@ -257,8 +257,10 @@ def _state(row: Mapping[str, Any], asked: frozenset[str]) -> str:
 def _whom(job: Mapping[str, Any], minions: set[str]) -> set[str] | None:
     """
     The minions that a job was for; None if neither its job cache keeps them (mysql and pgjsonb do
-    not) nor its target names them.
+    not) nor its target names them, and of a question to whoever listened to its master.
     """
+    if job["listening"]:
+        return None
     if minions:
         return minions
     if job["target_type"] == "list":
@@ -277,7 +279,11 @@ def _told(answer: Mapping[str, Any]) -> tuple[dict[str, Any] | None, set[str], d
 
 def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
     texts = ("jid", "function", "target", "target_type", "user")
-    return {**{key: str(job[key]) for key in texts}, "arguments": job.get("arguments")}
+    return {
+        **{key: str(job[key]) for key in texts},
+        "arguments": job.get("arguments"),
+        "listening": job.get("listening") is True,  # an older release does not say
+    }
 
 
 def _value(value: Any) -> Any:
