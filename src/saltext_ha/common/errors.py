@@ -171,7 +171,15 @@ class LeaseGone(EtcdError):
 
 
 class PeerRefused(PeerError):
-    """A peer answered and refused; the message is its reason."""
+    """
+    A peer answered and refused; the message names the peer, what it was asked, and its reason.
+
+    :ivar reason: the reason alone, in the peer's words; empty where it gave none.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class MessageTooLarge(PeerRefused):

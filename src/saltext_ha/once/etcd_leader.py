@@ -15,20 +15,17 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import EtcdError, HaError, LeaseGone
+from saltext_ha.common.errors import EtcdError, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
+from saltext_ha.once import no_part
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient, KeyHolder
-from saltext_ha.once.group_leader import APART, QUIET
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import QUIET, Leadership
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
-OTHER_STORE = "ha: leader: store: etcd there"
 TURN = 1.0
 """Seconds between two looks at the key."""
 NO_MORE = "this master leads no more"
@@ -78,11 +75,7 @@ class EtcdLeader:
 
     def for_peers(self) -> dict[str, Handler]:
         """Method → its handler, for peers: tells a peer with another store so."""
-
-        async def refuse(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            raise HaError(f"{APART}{OTHER_STORE}")
-
-        return {"leader": refuse}
+        return no_part.refusing("ha: leader: store: etcd there")
 
     @property
     def standing(self) -> Leadership:

@@ -21,14 +21,13 @@ from saltext_ha.common.errors import (
     NobodyListens,
     PeerError,
     PeerRefused,
-    UnknownMethod,
     reason_of,
 )
 from saltext_ha.config.leader import GROUP, LeaderSettings
-from saltext_ha.once import view_rows
+from saltext_ha.once import no_part, view_rows
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import QUIET, Apart, Leadership
 from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -36,12 +35,6 @@ from saltext_ha.transport.peer import Peer
 
 TURN = 1.5  # seconds between two questions to one peer
 PATIENCE = 3.0  # for its answer
-QUIET = 10.0
-"""Seconds without a leader, as between two leaders, after which a note says so."""
-OLDER = "it runs an older saltext-ha"
-APART = "takes no part: "
-"""How the refusal of a master begins that takes no part."""
-OFF = "ha: leader: false there"
 
 
 class GroupLeader:
@@ -67,7 +60,7 @@ class GroupLeader:
         """Peer → when this master asked the question that the peer answered last."""
         self._asked: set[str] = set()
         """Peers that have answered or failed to since this master looks without a break."""
-        self._apart: dict[str, str] = {}
+        self._apart: dict[str, Apart] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._rests = Rests()
         self._looked = self._since = float("-inf")
@@ -152,20 +145,12 @@ class GroupLeader:
             self._rests.wake()
 
     def _failed(self, name: str, exc: HaError) -> None:
-        if isinstance(exc, PeerRefused):
-            # A release that does not know the question, or a master configured to take no part.
-            _, told, why = str(exc).partition(APART)
-            older = isinstance(exc, UnknownMethod)
-            self._gone(name, why if told else f"{OLDER} ({exc})" if older else str(exc))
-        elif isinstance(exc, NobodyListens):
-            self._gone(name, str(exc))  # no engine runs there: that is known at once
-        else:
-            self._apart[name] = reason_of(exc)  # shown once its last view no longer counts
-
-    def _gone(self, name: str, why: str) -> None:
-        self._views.pop(name, None)
-        self._direct.pop(name, None)
-        self._apart[name] = why
+        why_not = no_part.why_not(exc) if isinstance(exc, PeerRefused) else ""
+        if isinstance(exc, (PeerRefused, NobodyListens)):  # it certainly does not elect now
+            self._views.pop(name, None)
+            self._direct.pop(name, None)
+        # Otherwise shown once its last view no longer counts.
+        self._apart[name] = Apart(why_not or reason_of(exc), out=bool(why_not))
 
     def _take(
         self, name: str, answer: Mapping[str, Any], asked: float, sees: frozenset[str]
@@ -212,7 +197,7 @@ class GroupLeader:
         found = decide(own, self._fresh(now), now, unasked, new)
         reached = found.half
         apart = {
-            name: self._apart.get(name) or "it does not answer"
+            name: self._apart.get(name, Apart("it does not answer"))
             for name in self._lines
             if name not in reached
         }

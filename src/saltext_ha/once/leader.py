@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Protocol
 
-from saltext_ha.common.errors import HaError
 from saltext_ha.config.leader import ETCD, LeaderSettings
+from saltext_ha.once import no_part
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.group_leader import APART, OFF, GroupLeader
+from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.sync.line import Line
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 
 class Leader(Protocol):
@@ -73,10 +72,7 @@ class NoLeader:
         return iter(())
 
     def for_peers(self) -> dict[str, Handler]:
-        async def refuse(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            raise HaError(f"{APART}{OFF}")
-
-        return {"leader": refuse}
+        return no_part.refusing("ha: leader: false there")
 
     async def claim(self, name: str, within: float) -> str:
         return ""

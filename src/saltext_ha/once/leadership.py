@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+QUIET = 10.0
+"""Seconds without a leader, as between two leaders, after which a note says so."""
+
+
+class Apart(NamedTuple):
+    """
+    Why a master is not among those that elect the leader.
+
+    :ivar out: it takes no part: it cannot, or is configured not to.
+    """
+
+    why: str
+    out: bool = False
 
 
 @dataclass(frozen=True)
@@ -17,7 +31,7 @@ class Leadership:
     :ivar leads: whether this master leads.
     :ivar why: why no master leads; empty when one does.
     :ivar since: when ``leader`` last changed, in Unix seconds.
-    :ivar apart: master → why it does not take part.
+    :ivar apart: the masters of the group that do not elect with this one.
     :ivar fence: a number that grows with each change of leaders; None if the store has none.
     :ivar began: as ``since``, by :func:`.common.boot_clock.boot_clock`, which only grows.
     """
@@ -27,7 +41,7 @@ class Leadership:
     leads: bool = False
     why: str = ""
     since: float = 0.0
-    apart: Mapping[str, str] = field(default_factory=dict)
+    apart: Mapping[str, Apart] = field(default_factory=dict)
     fence: int | None = None
     began: float = float("-inf")
 
@@ -39,6 +53,6 @@ class Leadership:
             "leads": self.leads,
             "why": self.why,
             "since": self.since,
-            "apart": dict(self.apart),
+            "apart": {name: each.why for name, each in self.apart.items()},
             "fence": self.fence,
         }

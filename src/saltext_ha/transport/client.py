@@ -194,9 +194,9 @@ class Exchange:
                 f"{self._address} answered HTTP {status} and no msgpack; is that an ha listener?"
             ) from None
         if status != 200:
-            raise _REFUSALS.get(status, PeerRefused)(
-                f"{self._address} refused {method}: {_printable(content.get('message'), status)}"
-            )
+            reason = _printable(content.get("message"), status)
+            kind_of_refusal = _REFUSALS.get(status, PeerRefused)
+            raise kind_of_refusal(f"{self._address} refused {method}: {reason}", reason)
         return content
 
     async def close(self) -> None:

@@ -431,8 +431,9 @@ async def test_errors_of_handlers(m1: Master, m2: Master, caplog: pytest.LogCapt
         m1.running({"invalid": invalid, "broken": broken, "echo": echo}),
         m2.calling(m1) as client,
     ):
-        with pytest.raises(PeerRefused, match="refused invalid: minion id is none"):
+        with pytest.raises(PeerRefused, match="refused invalid: minion id is none") as refused:
             await client.call("invalid")
+        assert refused.value.reason == "minion id is none"
         with pytest.raises(PeerRefused) as caught:
             await client.call("broken")
         assert "secret" not in str(caught.value)

@@ -64,7 +64,7 @@ async def test_one_that_hangs_is_followed_and_leads_no_more_when_it_goes_on() ->
         await until(lambda: not group.masters["m1"].standing.leads, "it leads no more")
         assert "asking again" in group.masters["m1"].standing.why
         second = group.masters["m2"]
-        await until(lambda: "timed out" in second.standing.apart["m1"], "it is said why")
+        await until(lambda: "timed out" in second.standing.apart["m1"].why, "it is said why")
         group.hung.clear()
         group.tasks["m1"] = asyncio.ensure_future(group.masters["m1"].run())
         await group.leads("m2")
@@ -150,7 +150,7 @@ async def test_one_whose_engine_does_not_run_is_followed_at_once(
         await group.leads("m1")
         group.stop("m1")
         await group.leads("m2")
-        assert REFUSED in group.masters["m2"].standing.apart["m1"]
+        assert REFUSED in group.masters["m2"].standing.apart["m1"].why
 
 
 @in_a_loop
@@ -159,7 +159,9 @@ async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
         group.old.add("m1")
         group.tasks["m1"].cancel()
         await group.leads("m2", "m1")
-        assert "older saltext-ha" in group.masters["m2"].standing.apart["m1"]
+        older = group.masters["m2"].standing.apart["m1"]
+        assert "older saltext-ha" in older.why
+        assert older.out
 
 
 @in_a_loop
@@ -168,7 +170,8 @@ async def test_one_that_refuses_for_another_reason_is_not_called_older() -> None
         group.faulty.add("m1")
         group.tasks["m1"].cancel()
         await group.leads("m2", "m1")
-        assert group.masters["m2"].standing.apart["m1"] == "m1 refused leader: internal error"
+        faulty = group.masters["m2"].standing.apart["m1"]
+        assert (faulty.why, faulty.out) == ("m1 refused leader: internal error", False)
 
 
 @in_a_loop
@@ -241,4 +244,4 @@ async def test_nonsense_of_a_peer_is_told_and_does_not_count(
         monkeypatch.setattr(group.masters["m1"], "for_peers", lambda: {"leader": lies})
         group.tasks["m1"].cancel()
         await group.leads("m2", "m1")
-        assert "malformed" in group.masters["m2"].standing.apart["m1"]
+        assert "malformed" in group.masters["m2"].standing.apart["m1"].why

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.once.group_leader import OLDER
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.reactions import COUNTED, Reactions
 from saltext_ha.once.runs import Runs
@@ -39,15 +38,15 @@ class LeaderCommand:
     async def leader(self, payload: dict[str, Any]) -> dict[str, Any]:
         answers, errors = await self._group.ask("leading", {}, self._group.timeout)
         own = self._leader.standing
-        apart = dict(own.apart)
+        apart = own.apart
         rows = [_row(self._group.name, self._told())]
         for name in self._group.others:
             if name in answers:
                 rows.append(_row(name, answers[name]))
             else:
-                why = apart.get(name) or errors.get(name, "not asked yet")
+                why = apart[name].why if name in apart else errors.get(name, "not asked yet")
                 rows.append(_row(name, {"why": why}) | {"leads": None, "store": ""})
-        unknown = {name: why for name, why in errors.items() if not _is_out(apart.get(name, ""))}
+        unknown = {n: why for n, why in errors.items() if not (n in apart and apart[n].out)}
         leading = [row["name"] for row in rows if row["leads"]]
         followed = {row["follows"] for row in rows if row["name"] not in errors and row["store"]}
         table = self._runs.table()
@@ -66,11 +65,6 @@ class LeaderCommand:
             "unknown": unknown,
             "retcode": 2 if unknown else int(wrong),
         }
-
-
-def _is_out(why: str) -> bool:
-    """Whether *why* says that a master takes no part: it cannot, or is configured not to."""
-    return why.startswith(("ha: leader:", OLDER))
 
 
 def _row(name: str, told: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""What a refusal says of the peer: that it takes no part in leading, or something else."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from saltext_ha.common.errors import HaError, PeerRefused, UnknownMethod
+from saltext_ha.once import no_part
+from saltext_ha.transport.peer import Peer
+from tests.loop import in_a_loop
+
+pytestmark = pytest.mark.core
+
+
+@in_a_loop
+async def test_the_peer_says_why() -> None:
+    with pytest.raises(HaError) as told:
+        await no_part.refusing("ha: leader: false there")["leader"](cast(Peer, None), {})
+    reason = str(told.value)
+    assert reason == "takes no part: ha: leader: false there"  # as released masters say it
+    assert no_part.why_not(PeerRefused(f"m2 refused: {reason}", reason)) == (
+        "ha: leader: false there"
+    )
+
+
+def test_one_that_does_not_know_the_question_is_older() -> None:
+    why = no_part.why_not(UnknownMethod("m2 refused leader: there is no /v1/leader here", "no"))
+    assert why.startswith("it runs an older saltext-ha (m2 refused")
+
+
+@pytest.mark.parametrize(
+    "reason", ["", "internal error", "the disk takes no part: it is full", "takes no part"]
+)
+def test_another_reason_says_nothing_of_that(reason: str) -> None:
+    assert no_part.why_not(PeerRefused("m2 refused leader", reason)) == ""
