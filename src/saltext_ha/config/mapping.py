@@ -204,6 +204,44 @@ def _command(value: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
+def _masters(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError(": takes a list of https://host:port")
+    urls: list[str] = []
+    for index, entry in enumerate(value):
+        where = f"[{index}]: {entry!r}"
+        try:
+            url = check_url(entry)
+        except ValueError as exc:
+            raise ValueError(f"{where} {exc}") from None
+        if url in urls:
+            raise ValueError(f"{where} stands twice")
+        urls.append(url)
+    return tuple(urls)
+
+
+def _peers(value: Any) -> tuple[PeerAddress, ...]:
+    if not isinstance(value, list):
+        raise ValueError(": takes a list of {name: …, url: …}")
+    peers: list[PeerAddress] = []
+    for index, entry in enumerate(value):
+        where = f"[{index}]"
+        if not isinstance(entry, Mapping) or set(entry) != {"name", "url"}:
+            raise ValueError(f"{where}: {entry!r} takes exactly the keys name and url")
+        try:
+            name = _name(entry["name"])
+        except ValueError as exc:
+            raise ValueError(f"{where}.name: {entry['name']!r} {exc}") from None
+        try:
+            url = check_url(entry["url"])
+        except ValueError as exc:
+            raise ValueError(f"{where}.url: {entry['url']!r} {exc}") from None
+        if name in {peer.name for peer in peers}:
+            raise ValueError(f"{where}.name: {name!r} stands twice")
+        peers.append(PeerAddress(name, url))
+    return tuple(peers)
+
+
 _FIELDS: dict[str, validators.Check] = {
     "name": _name,
     "group": _name,
@@ -229,7 +267,9 @@ _FIELDS: dict[str, validators.Check] = {
     "restart": _command,
     "repair": validators.flag,
 }
-_MAPPINGS: dict[str, Callable[[Any], Any]] = {
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "masters": _masters,
+    "peers": _peers,
     "consistency": settings.parse,
     "health": health.parse,
     "leader": leader.parse,
@@ -237,7 +277,8 @@ _MAPPINGS: dict[str, Callable[[Any], Any]] = {
     "status": status.parse,
     "trees": trees.parse,
 }
-KEYS = (*_FIELDS, "masters", "peers", *_MAPPINGS, "lint")
+"""Their errors begin with what follows the key: ``: takes …``, or ``[0]: …``."""
+KEYS = (*_FIELDS, *_PARTS, "lint")
 """What may stand under ``ha:`` in the configuration of a master."""
 
 
@@ -247,91 +288,97 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
 
     :raises ConfigError: naming file, key, value (unless it is a secret) and what the key takes.
     """
-    source = validators.source(opts, "the master configuration")
-    raw = opts.get("ha", {})
-    if raw is None:
-        raw = {}
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{source}: ha: takes a mapping, not {validators.kind(raw)}")
-    values: dict[str, Any] = {}
-    for key, value in raw.items():
-        if key == "lint":
-            continue  # lint itself reads which rules are ignored
-        if key == "peers":
-            values["peers"] = _peers(source, value)
-        elif key == "masters":
-            values["masters"] = _masters(source, value)
-        elif key in _MAPPINGS:
-            try:
-                values[key] = _MAPPINGS[key](value)
-            except ValueError as exc:
-                raise ConfigError(f"{source}: ha: {key}{exc}") from None
-        elif key in _FIELDS:
-            try:
-                values[key] = _FIELDS[key](value)
-            except ValueError as exc:
-                raise ConfigError(f"{source}: ha: {validators.wrong(key, value, exc)}") from None
-        else:
-            raise ConfigError(f"{source}: ha: {validators.unknown(key, KEYS)}")
+    try:
+        return read(opts)
+    except ValueError as exc:
+        raise ConfigError(f"{_source(opts)}: {exc}") from None
+
+
+def read(opts: Mapping[str, Any]) -> HaConfig:
+    """As :func:`parse`. :raises ValueError: as its error, without the file."""
+    values = _given(opts.get("ha", {}))
     # Salt's own default, which is where its minions connect, too.
     interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
-    values.setdefault("name", _default_name(source, opts))
+    values.setdefault("name", _default_name(opts))
     values.setdefault("listen_host", interface)
     values.setdefault("address", _default_address(values["listen_host"]))
-    pki_dir, sock_dir = (_folder(source, opts, option) for option in ("pki_dir", "sock_dir"))
+    pki_dir, sock_dir = (_folder(opts, option) for option in ("pki_dir", "sock_dir"))
     values.setdefault("state_dir", pki_dir / "ha")
-    values["secret"] = _secret(source, values.pop("secret_file", None))
+    values["secret"] = _secret(values.pop("secret_file", None))
+    places = {"pki_dir": pki_dir, "ha: state_dir": values["state_dir"]}
     try:
-        trees.check_places(
-            values.get("trees", ()),
-            {"pki_dir": pki_dir, "ha: state_dir": values["state_dir"]},
-        )
+        trees.check_places(values.get("trees", ()), places)
     except ValueError as exc:
-        raise ConfigError(f"{source}: ha: trees{exc}") from None
+        raise ValueError(f"ha: trees{exc}") from None
     reacting = "once" in values and values["once"].reactor
     if reacting and values.get("leader", True) is None:
-        raise ConfigError(
-            f"{source}: ha: once: reactor: True and ha: leader: False exclude each other; a master "
+        raise ValueError(
+            "ha: once: reactor: True and ha: leader: False exclude each other; a master "
             "whose reactor is to react on the leader only takes part in leading"
         )
     if member := cluster.of(opts):
-        _check_member(source, member, values)
-    return HaConfig(control_socket=sock_dir / "ha_control.ipc", source=source, **values)
+        _check_member(member, values)
+    return HaConfig(control_socket=sock_dir / "ha_control.ipc", source=_source(opts), **values)
 
 
-def _folder(source: str, opts: Mapping[str, Any], option: str) -> Path:
+def _source(opts: Mapping[str, Any]) -> str:
+    return validators.source(opts, "the master configuration")
+
+
+def _given(raw: Any) -> dict[str, Any]:
+    """What stands under ``ha:``, each value checked by itself."""
+    if raw is None:
+        return {}
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"ha: takes a mapping, not {validators.kind(raw)}")
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key not in KEYS:
+            raise ValueError(f"ha: {validators.unknown(key, KEYS)}")
+        try:
+            if key in _FIELDS:
+                values[key] = _FIELDS[key](value)
+            elif key in _PARTS:  # lint itself reads which rules are ignored
+                values[key] = _PARTS[key](value)
+        except ValueError as exc:
+            wrong = validators.wrong(key, value, exc) if key in _FIELDS else f"{key}{exc}"
+            raise ValueError(f"ha: {wrong}") from None
+    return values
+
+
+def _folder(opts: Mapping[str, Any], option: str) -> Path:
     value = opts.get(option)
     if not isinstance(value, (str, Path)):
         given = "" if value is None else f", not {validators.kind(value)}"
-        raise ConfigError(f"{source}: {option}: takes a path{given}")
+        raise ValueError(f"{option}: takes a path{given}")
     return Path(value)
 
 
-def _check_member(source: str, member: cluster.Cluster, values: Mapping[str, Any]) -> None:
+def _check_member(member: cluster.Cluster, values: Mapping[str, Any]) -> None:
     """Refuse settings that a member of Salt's own cluster cannot have."""
     if values.get("repair") and (reason := member.why_no_repair()):
-        raise ConfigError(f"{source}: ha: repair: True cannot be: {reason}")
+        raise ValueError(f"ha: repair: True cannot be: {reason}")
     if "once" in values and values["once"].reactor:
-        raise ConfigError(
-            f"{source}: ha: once: reactor: True cannot be with cluster_id: Salt's cluster carries "
+        raise ValueError(
+            "ha: once: reactor: True cannot be with cluster_id: Salt's cluster carries "
             "events to all members by itself; take it out"
         )
     state_dir = values["state_dir"]
     if not member.isolated and state_dir.resolve().is_relative_to(member.key_dir.resolve()):
-        raise ConfigError(
-            f"{source}: ha: state_dir: {state_dir} lies in the folder that all masters of cluster "
+        raise ValueError(
+            f"ha: state_dir: {state_dir} lies in the folder that all masters of cluster "
             f"{member.name} share; set one of this master's own, such as /var/lib/salt-ha"
         )
 
 
-def _default_name(source: str, opts: Mapping[str, Any]) -> str:
+def _default_name(opts: Mapping[str, Any]) -> str:
     # Salt appends "_master" to the id of a master; operators do not say it.
     name = str(opts.get("id") or socket.gethostname()).removesuffix("_master")
     try:
         return _name(name)
     except ValueError as exc:
-        raise ConfigError(
-            f"{source}: the master's id {name!r} cannot serve as ha: name: it {exc}; set ha: name"
+        raise ValueError(
+            f"the master's id {name!r} cannot serve as ha: name: it {exc}; set ha: name"
         ) from None
 
 
@@ -343,47 +390,9 @@ def _default_address(listen_host: str) -> str:
     return socket.getfqdn() if wildcard else listen_host
 
 
-def _secret(source: str, path: Path | None) -> bytes | None:
+def _secret(path: Path | None) -> bytes | None:
     try:
         return secret.read(path, os.environ)
     except ValueError as exc:
         where = f"ha: secret_file: {path}" if path else f"the environment: {secret.VARIABLE}"
-        raise ConfigError(f"{source}: {where}: {exc}") from None
-
-
-def _masters(source: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ConfigError(f"{source}: ha: masters: takes a list of https://host:port")
-    urls: list[str] = []
-    for index, entry in enumerate(value):
-        where = f"{source}: ha: masters[{index}]: {entry!r}"
-        try:
-            url = check_url(entry)
-        except ValueError as exc:
-            raise ConfigError(f"{where} {exc}") from None
-        if url in urls:
-            raise ConfigError(f"{where} stands twice")
-        urls.append(url)
-    return tuple(urls)
-
-
-def _peers(source: str, value: Any) -> tuple[PeerAddress, ...]:
-    if not isinstance(value, list):
-        raise ConfigError(f"{source}: ha: peers: takes a list of {{name: …, url: …}}")
-    peers: list[PeerAddress] = []
-    for index, entry in enumerate(value):
-        where = f"{source}: ha: peers[{index}]"
-        if not isinstance(entry, Mapping) or set(entry) != {"name", "url"}:
-            raise ConfigError(f"{where}: {entry!r} takes exactly the keys name and url")
-        try:
-            name = _name(entry["name"])
-        except ValueError as exc:
-            raise ConfigError(f"{where}.name: {entry['name']!r} {exc}") from None
-        try:
-            url = check_url(entry["url"])
-        except ValueError as exc:
-            raise ConfigError(f"{where}.url: {entry['url']!r} {exc}") from None
-        if name in {peer.name for peer in peers}:
-            raise ConfigError(f"{where}.name: {name!r} stands twice")
-        peers.append(PeerAddress(name, url))
-    return tuple(peers)
+        raise ValueError(f"{where}: {exc}") from None

@@ -95,24 +95,32 @@ def parse(opts: Mapping[str, Any]) -> WatchdogSettings:
 
     :raises ConfigError: naming file, key, value and what the key takes.
     """
-    source = validators.source(opts, "the minion configuration")
-    section = _mapping(source, "ha:", opts.get("ha"))
+    try:
+        return read(opts)
+    except ValueError as exc:
+        source = validators.source(opts, "the minion configuration")
+        raise ConfigError(f"{source}: {exc}") from None
+
+
+def read(opts: Mapping[str, Any]) -> WatchdogSettings:
+    """As :func:`parse`. :raises ValueError: as its error, without the file."""
+    section = _mapping("ha:", opts.get("ha"))
     for key in section:
         if key not in SECTIONS:
-            raise ConfigError(f"{source}: ha: {validators.unknown(key, SECTIONS)}")
-    raw = _mapping(source, "ha: watchdog:", section.get("watchdog"))
+            raise ValueError(f"ha: {validators.unknown(key, SECTIONS)}")
+    raw = _mapping("ha: watchdog:", section.get("watchdog"))
     try:
         settings = WatchdogSettings(**validators.read(raw, CHECKS))
     except ValueError as exc:
-        raise ConfigError(f"{source}: ha: watchdog{exc}") from None
+        raise ValueError(f"ha: watchdog{exc}") from None
     if settings.timeout > settings.interval:
-        raise ConfigError(
-            f"{source}: ha: watchdog: timeout: {settings.timeout:g} is longer than interval: "
+        raise ValueError(
+            f"ha: watchdog: timeout: {settings.timeout:g} is longer than interval: "
             f"{settings.interval:g}; a look must be over before the next one"
         )
     if settings.failback and opts.get("random_master"):
-        raise ConfigError(
-            f"{source}: ha: watchdog: failback: true cannot be with random_master: true, which "
+        raise ValueError(
+            "ha: watchdog: failback: true cannot be with random_master: true, which "
             "leaves no master to prefer; drop one of them"
         )
     for option in WAITS:
@@ -124,19 +132,18 @@ def patience(opts: Mapping[str, Any], option: str) -> float:
     """
     The seconds of one of Salt's own options in :data:`WAITS`.
 
-    :raises ConfigError: naming file, option and what it takes.
+    :raises ValueError: naming option and what it takes; not with *opts* that were parsed.
     """
     value = opts.get(option) or WAITS[option]
     try:
         return float(value)
     except (TypeError, ValueError):
-        source = validators.source(opts, "the minion configuration")
-        raise ConfigError(f"{source}: {validators.wrong(option, value, 'takes seconds')}") from None
+        raise ValueError(validators.wrong(option, value, "takes seconds")) from None
 
 
-def _mapping(source: str, where: str, value: Any) -> Mapping[Any, Any]:
+def _mapping(where: str, value: Any) -> Mapping[Any, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{source}: {where} takes a mapping, not {validators.kind(value)}")
+        raise ValueError(f"{where} takes a mapping, not {validators.kind(value)}")
     return value

@@ -129,10 +129,10 @@ def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> Host
 
 def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """The option because of which our engine would not start, and why; None if it would."""
-    engine, where, parse = (
-        ("ha", "ha: itself", settings_of.parse)
+    engine, where, read = (
+        ("ha", "ha: itself", settings_of.read)
         if role == MASTER
-        else ("ha_watchdog", "ha: watchdog:", watchdog.parse)
+        else ("ha_watchdog", "ha: watchdog:", watchdog.read)
     )
     listed = options.get("engines")
     given: dict[str, Any] = {}
@@ -143,10 +143,9 @@ def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     if misplaced := _names(given[engine]):
         return "engines", validators.misplaced(engine, misplaced, where)
     try:
-        parse(options)
-    except ConfigError as exc:
-        source = validators.source(options, f"the {role} configuration")
-        return "ha", str(exc).removeprefix(f"{source}: ")
+        read(options)
+    except ValueError as exc:
+        return "ha", str(exc)
     return None
 
 
