@@ -84,7 +84,7 @@ def _put_in_place(place: Place, layout: str) -> None:
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
     for module in (election, group_leader, view_rows):
         vars(module)["FRESH"] = FRESH
-    vars(group_leader)["TURN"], vars(group_leader)["PATIENCE"] = FRESH / 4, FRESH / 2
+    vars(group_leader)["TURN"], vars(group_leader)["ANSWER_WITHIN"] = FRESH / 4, FRESH / 2
     # The judge's certificate is pinned, so that it can ask; but it is no master that could agree.
     others = retention.Retention.others
     vars_of(retention.Retention)(

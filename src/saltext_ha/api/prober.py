@@ -15,8 +15,7 @@ log = logging.getLogger(__name__)
 
 # So that many pools that started together do not log in together for ever.
 JITTER = 0.1
-# Seconds that closing waits for a probe under way.
-PATIENCE = 1.0
+END_WITHIN = 1.0  # seconds that closing waits for a probe under way
 
 
 class Prober:
@@ -54,7 +53,7 @@ class Prober:
             self._wake.set()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(PATIENCE)
+            thread.join(END_WITHIN)
 
     def _run(self) -> None:
         while not self._closed:

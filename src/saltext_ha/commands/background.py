@@ -10,7 +10,7 @@ from typing import Any
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.transport.control_server import Command
 
-PATIENCE = 0.2  # seconds that one question for progress waits
+QUESTION_WAITS = 0.2  # seconds for the end of the work; then it is asked again
 KEPT = 8  # pieces of work whose result can still be asked for
 
 
@@ -59,7 +59,7 @@ class Background:
         job = self._jobs.get(str(payload.get("job")))
         if job is None or job.task is None:
             raise HaError(f"{self._what} of that name is not known here; {self._listed} shows all")
-        await asyncio.wait([job.task], timeout=PATIENCE)
+        await asyncio.wait([job.task], timeout=QUESTION_WAITS)
         if not job.task.done():
             return {"text": job.text}
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from saltext_ha.common.files import write_whole
 from saltext_ha.minion.restarting import detached
 
-PATIENCE = 600.0  # seconds for the command
+END_WITHIN = 600.0  # seconds for the command
 MOST_OUTPUT = 1000  # characters
 
 
@@ -26,7 +26,7 @@ def main() -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
-            timeout=PATIENCE,
+            timeout=END_WITHIN,
         )
         said = done.stdout.decode(errors="replace").strip()[-MOST_OUTPUT:]
         problem = f"exit code {done.returncode}: {said}" if done.returncode else ""

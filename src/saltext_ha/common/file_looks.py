@@ -16,7 +16,7 @@ from saltext_ha.common.fail_points import point
 
 T = TypeVar("T")
 
-PATIENCE = 1.0
+HANGS_AFTER = 1.0  # seconds
 HANGS = "the file system does not respond"
 
 
@@ -24,7 +24,7 @@ class Looks:
     """
     Short looks at one file system, in a thread of their own.
 
-    The first caller of a look that hangs waits :data:`PATIENCE` seconds; the next callers do not
+    The first caller of a look that hangs waits :data:`HANGS_AFTER` seconds; the next callers do not
     wait, until that look has ended.
     """
 
@@ -48,7 +48,7 @@ class Looks:
             except RuntimeError as exc:
                 raise OSError(f"cannot be looked at: {exc}") from None
             try:
-                return found.result(PATIENCE)
+                return found.result(HANGS_AFTER)
             except NotYet:
                 if found.done():  # at the last moment, or the look itself timed out
                     return found.result()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from saltext_ha.common.disk_work import step
 from saltext_ha.common.errors import DiskHangs, HaError, TokenError, TrustError
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.file_looks import PATIENCE
+from saltext_ha.common.file_looks import HANGS_AFTER
 from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
 from saltext_ha.membership.membership import Membership
@@ -209,7 +209,7 @@ class Admission:
         :raises HaError: they do; strangers are told no more.
         """
         try:
-            return await self._trust.disk(work, *arguments, patience=PATIENCE)
+            return await self._trust.disk(work, *arguments, patience=HANGS_AFTER)
         except DiskHangs:
             raise HaError(HANGS) from None
 

@@ -29,7 +29,7 @@ AT_ONCE = 20
 """Minions that are asked at a time: the master must not render thousands of pillars at once."""
 RECENT = 60.0
 """Seconds; a cache that is younger when a minion fires its start was refreshed by that start."""
-PATIENCE = 10.0  # seconds for a minion to refresh
+REFRESH_WITHIN = 10.0  # seconds for a minion to refresh
 TRIES = 2
 MOST = 100_000
 NAMED = 3
@@ -119,7 +119,7 @@ class Arrivals:
         for minion_id, asked in list(self._asked.items()):
             if written.get(minion_id, 0.0) >= int(asked.since):
                 del self._asked[minion_id]
-            elif now - asked.since > PATIENCE:
+            elif now - asked.since > REFRESH_WITHIN:
                 del self._asked[minion_id]
                 if asked.tries < TRIES:
                     self._came[minion_id] = _Asked(now, asked.tries)
@@ -135,12 +135,12 @@ class Arrivals:
 
     async def _look_at_late(self, now: float) -> None:
         """See which minions have refreshed after all: a pillar may take long to render."""
-        if not self._silent or now - self._looked < PATIENCE:
+        if not self._silent or now - self._looked < REFRESH_WITHIN:
             return
         self._looked = now
         written = await self._written_at(self._silent)
         for minion_id, at in list(self._silent.items()):
-            if written.get(minion_id, 0.0) >= int(at - PATIENCE):
+            if written.get(minion_id, 0.0) >= int(at - REFRESH_WITHIN):
                 del self._silent[minion_id]
 
     async def _ask_next(self) -> None:

@@ -34,7 +34,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 TURN = 1.5  # seconds between two questions to one peer
-PATIENCE = 3.0  # for its answer
+ANSWER_WITHIN = 3.0  # for its answer
 
 
 class GroupLeader:
@@ -132,7 +132,7 @@ class GroupLeader:
         try:
             sees = self._sees(asked)
             client = self._lines[name].client
-            answer = await client.call("leader", {"sees": sorted(sees)}, PATIENCE)
+            answer = await client.call("leader", {"sees": sorted(sees)}, ANSWER_WITHIN)
             self._take(name, answer, asked, sees)
         except (PeerError, InvalidRecord) as exc:
             if asked >= self._direct.get(name, asked):  # else it has answered a later question
@@ -193,7 +193,7 @@ class GroupLeader:
         own = self._own(now)
         self._looked = now
         unasked = self._lines.keys() - self._asked
-        new = now - self._since < FRESH + PATIENCE  # by then all have asked this one again
+        new = now - self._since < FRESH + ANSWER_WITHIN  # by then all have asked this one again
         found = decide(own, self._fresh(now), now, unasked, new)
         reached = found.half
         apart = {

@@ -30,7 +30,7 @@ from saltext_ha.transport.peer import Peer
 
 TTL = 12.0
 """Seconds for which a lock of the group holds after it was given or prolonged."""
-PATIENCE = 3.0  # for the leader's answer
+ANSWER_WITHIN = 3.0  # for the leader's answer
 MOST = 1_000
 LONGEST = 100  # characters of the name that a holder gives itself
 GONE = "the lock has ended, and somebody else may have it"
@@ -140,7 +140,7 @@ class GroupLocks:
         if standing.leader not in self._lines:
             raise HaError(f"nobody leads: {standing.why}" if standing.why else "nobody leads")
         told = {"name": wish.name, "by": wish.by, "token": wish.token}
-        return await self._lines[standing.leader].client.call(method, told, PATIENCE)
+        return await self._lines[standing.leader].client.call(method, told, ANSWER_WITHIN)
 
     async def _asked(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         return self._give(self._wish(payload))

@@ -38,7 +38,7 @@ MOST_BYTES = 32 * 1024 * 1024
 LARGEST = 1024 * 1024
 BATCH = 200
 BATCH_BYTES = 4 * 1024 * 1024  # with one more event it still fits into a message
-PATIENCE = 10.0  # for the leader's answer
+ANSWER_WITHIN = 10.0  # for the leader's answer
 TURN = 0.2
 GRACE = 2.0
 """Seconds for which the leader waits for its own copy of an event, if it hears the minion too."""
@@ -245,7 +245,7 @@ class Reactions:
         rows = [[each.number, each.tag, each.packed, now - each.at, each.genuine] for each in batch]
         call = self._lines[leader].client.call
         calling = asyncio.ensure_future(
-            call("react", {"start": self._start, "events": rows}, PATIENCE)
+            call("react", {"start": self._start, "events": rows}, ANSWER_WITHIN)
         )
         try:
             # One that hangs is followed by another, perhaps by this master: do not wait for it.

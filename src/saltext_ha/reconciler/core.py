@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # For how many seconds vanished keys are put off while the store goes on changing.
-PATIENCE = 2.0
+PUT_OFF = 2.0
 
 
 class Core:
@@ -315,7 +315,7 @@ class Core:
 
     async def _still_changes(self) -> bool:
         """Whether the store changed since the pass that missed the vanished keys."""
-        if not 0 <= self.keeper.work.overdue() < PATIENCE:
+        if not 0 <= self.keeper.work.overdue() < PUT_OFF:
             return False
         self._passes += 1  # due work waits for the answer
         try:

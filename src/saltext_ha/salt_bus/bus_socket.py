@@ -18,7 +18,7 @@ import salt.transport.frame
 import salt.utils.event
 
 # Seconds: a bus that takes nothing for so long counts as broken.
-PATIENCE = 5.0
+BROKEN_AFTER = 5.0
 # In salt.utils.event and salt.transport.base, 3006 to 3008.
 SOCKET, PUBLISHER = "master_event_pull.ipc", "master_event_pub.ipc"
 LOOPBACK, LOOPBACK_6 = "127.0.0.1", "::1"
@@ -76,10 +76,12 @@ class BusSocket:
     def _connect(self) -> socket.socket:
         if self._opts.get("ipc_mode") == "tcp":
             host = LOOPBACK_6 if self._opts.get("ipv6") else LOOPBACK
-            return socket.create_connection((host, self._opts["tcp_master_pull_port"]), PATIENCE)
+            return socket.create_connection(
+                (host, self._opts["tcp_master_pull_port"]), BROKEN_AFTER
+            )
         found = socket.socket(socket.AF_UNIX)
         try:
-            found.settimeout(PATIENCE)
+            found.settimeout(BROKEN_AFTER)
             found.connect(str(Path(self._opts["sock_dir"]) / SOCKET))
         except OSError:
             found.close()

@@ -21,7 +21,7 @@ FIRST = 2.0
 # While the engine works on a command, it is asked again at this interval.
 AGAIN = 10.0
 # Seconds that an engine may take to accept a caller, or to answer a small question.
-PATIENCE = 5.0
+ANSWER_WITHIN = 5.0
 
 
 MAX_REASON = 10_000
@@ -86,12 +86,12 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # With Python's own timeout, connecting fails at once if other callers wait.
-        seconds, rest = divmod(min(self.timeout or 0.0, PATIENCE), 1)
+        seconds, rest = divmod(min(self.timeout or 0.0, ANSWER_WITHIN), 1)
         patience = struct.pack("ll", int(seconds), int(rest * 1e6))
         with contextlib.suppress(OSError):  # this system has another struct timeval
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         self.sock.connect(str(self._path))
-        self.sock.settimeout(min(self.timeout or 0.0, PATIENCE))
+        self.sock.settimeout(min(self.timeout or 0.0, ANSWER_WITHIN))
 
 
 def request(
@@ -105,7 +105,7 @@ def request(
     Have the engine that listens on *path* carry out *command*.
 
     :param timeout: seconds to wait for the answer; for an unresponsive engine, for instance a
-        stopped process, only about :data:`FIRST` plus :data:`PATIENCE`.
+        stopped process, only about :data:`FIRST` plus :data:`ANSWER_WITHIN`.
     :param meanwhile: called every :data:`AGAIN` seconds while the engine works on it.
     :return: the engine's answer, plain data.
     :raises EngineUnavailable: no engine answers there. It is :exc:`EngineBrokeOff` if one may have
@@ -126,9 +126,9 @@ def request(
         raise EngineUnavailable(f"{path}: not permitted; run as the user of salt-master") from None
     except _Silent:
         raise EngineBrokeOff(
-            f"the ha engine of this master does not respond: nothing came within {PATIENCE:.0f} s; "
-            "is its process stopped (state T in ps), or this machine overloaded? See salt-master's "
-            "log"
+            "the ha engine of this master does not respond: nothing came within "
+            f"{ANSWER_WITHIN:.0f} s; is its process stopped (state T in ps), or this machine "
+            "overloaded? See salt-master's log"
         ) from None
     except (OSError, ValueError, http.client.HTTPException) as exc:
         raise EngineBrokeOff(
@@ -179,7 +179,7 @@ def _wait(
 
 def _responds(path: Path) -> bool:
     """Whether the engine answers at all; an error is an answer, too."""
-    connection = _UnixConnection(path, PATIENCE)
+    connection = _UnixConnection(path, ANSWER_WITHIN)
     try:
         connection.request("GET", "/")
         connection.getresponse()

@@ -33,8 +33,7 @@ SHOWN = 5  # paths that a check has changed
 AT_ONCE = 3
 STAGED, WORKING, FAILED = "staged", "working", "failed"
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# Seconds that one request waits for a version to be staged.
-PATIENCE = 1.0
+QUESTION_WAITS = 1.0  # seconds for a version to be staged; then it is asked again
 
 
 class _Fetch:
@@ -146,7 +145,7 @@ class Stager:
                 self._stage_and_check(name, version, peer.name, fetch)
             )
         assert fetch.task is not None  # nosec B101
-        await asyncio.wait([fetch.task], timeout=PATIENCE)
+        await asyncio.wait([fetch.task], timeout=QUESTION_WAITS)
         if not fetch.task.done():
             return {"state": WORKING, "done": fetch.done, "of": fetch.of}
         exc = fetch.task.exception()

@@ -23,7 +23,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.history_text import row as history_row
 
 GOOD_FOR = 2.0
-PATIENCE = 1.0
+NEWER_WITHIN = 1.0  # seconds; later, what is known already is shown
 TOO_OLD = 15.0
 CHANGES = 20
 LISTED = 100  # conflicts, and differences of one section
@@ -68,7 +68,7 @@ class Snapshots:
             self._taking = asyncio.ensure_future(self._take())
         # Without an old one, wait: peers answer within their timeout, or not at all.
         usable = last is not None and _age(last) < TOO_OLD
-        patience = PATIENCE if usable else self._timeout + 5
+        patience = NEWER_WITHIN if usable else self._timeout + 5
         try:
             return await asyncio.wait_for(asyncio.shield(self._taking), patience)
         except asyncio.TimeoutError:
@@ -116,7 +116,7 @@ class Snapshots:
                 self._changes = version, [history_row(line, self._name) for line in lines]
             return self._changes[1]
 
-        found = await self._core.glance(read, PATIENCE)
+        found = await self._core.glance(read, NEWER_WITHIN)
         return self._changes[1] if found is None else found
 
 

@@ -488,7 +488,7 @@ async def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
         return take(name, mine)
 
     monkeypatch.setattr(consistency_check, "_facts", hang)
-    monkeypatch.setattr(consistency_check, "PATIENCE", 0.5)
+    monkeypatch.setattr(consistency_check, "READ_WITHIN", 0.5)
 
     async with met(one, two):
         try:

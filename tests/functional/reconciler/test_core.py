@@ -233,7 +233,7 @@ async def test_keys_that_vanish_are_believed_though_the_folder_never_rests(
     m1.knock("web1", state=ACCEPTED)
     m1.scan()
     published: list[Record] = []
-    monkeypatch.setattr(core, "PATIENCE", 0.5)
+    monkeypatch.setattr(core, "PUT_OFF", 0.5)
     monkeypatch.setattr(m1.store, "touched", lambda: True)
 
     here = Core(m1.keeper, published.extend)

@@ -166,7 +166,7 @@ def test_what_cannot_be_encoded_holds_nothing_up(
 def test_a_bus_that_takes_nothing_does_not_keep_the_thread_from_ending(
     opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus_socket, "PATIENCE", 0.2)
+    monkeypatch.setattr(bus_socket, "BROKEN_AFTER", 0.2)
     with socket.socket(socket.AF_UNIX) as frozen:
         frozen.bind(f"{opts['sock_dir']}/master_event_pull.ipc")
         frozen.listen()

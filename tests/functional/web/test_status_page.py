@@ -41,7 +41,7 @@ def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> 
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was just done is to be seen at once; a busy machine may take long to find it."""
     monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
-    monkeypatch.setattr(snapshot, "PATIENCE", SOON)
+    monkeypatch.setattr(snapshot, "NEWER_WITHIN", SOON)
 
 
 @in_a_loop
@@ -334,7 +334,7 @@ async def test_a_peer_that_hangs_makes_it_old_but_not_slow(
             return await real(payload)
 
         monkeypatch.setattr(one.made.status, "status", hang)
-        monkeypatch.setattr(snapshot, "PATIENCE", 0.1)
+        monkeypatch.setattr(snapshot, "NEWER_WITHIN", 0.1)
         assert (await get(m1, "/status.json"))["at"] == first["at"]
         # What is old is said to be.
         monkeypatch.setattr(pages, "GOOD_FOR", 0.0)
@@ -389,7 +389,7 @@ def test_a_frozen_peer_is_not_shown_from_an_old_snapshot(
 ) -> None:
     m1, m2 = (watched(tmp_path, name, peer_timeout=1) for name in ("m1", "m2"))
     befriend(m1, m2)
-    monkeypatch.setattr(snapshot, "PATIENCE", 0.05)
+    monkeypatch.setattr(snapshot, "NEWER_WITHIN", 0.05)
 
     async def scene(peer: ForkedEngine) -> None:
         async with running(m1) as (one,):

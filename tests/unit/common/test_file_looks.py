@@ -29,7 +29,7 @@ def test_what_a_look_finds_or_fails_with_is_passed_on() -> None:
 
 
 def test_only_the_first_caller_waits_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_looks, "PATIENCE", 0.3)
+    monkeypatch.setattr(file_looks, "HANGS_AFTER", 0.3)
     look, go = Looks(), threading.Event()
     before = set(threading.enumerate())
     try:

@@ -14,7 +14,7 @@ import salt.cache
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions import arrivals
-from saltext_ha.minions.arrivals import AT_ONCE, PATIENCE, TRIES, Arrivals
+from saltext_ha.minions.arrivals import AT_ONCE, REFRESH_WITHIN, TRIES, Arrivals
 from tests.loop import in_a_loop
 
 NOW = 10_000.0
@@ -49,7 +49,7 @@ class Site:
     async def pass_time(self, times: int) -> None:
         """So many times as long as a minion is waited for."""
         for _ in range(times):
-            self.now += PATIENCE + 1
+            self.now += REFRESH_WITHIN + 1
             await self.arrivals.step()
 
     async def starts(self, *ids: str) -> None:
@@ -67,7 +67,7 @@ async def test_a_minion_that_moved_here_is_asked_once() -> None:
     await site.starts("new", "old", "new")
     assert site.asked == [("new", "old")]
     for _ in range(3):
-        site.now += PATIENCE
+        site.now += REFRESH_WITHIN
         await site.arrivals.step()
     assert len(site.asked) == 1
     assert not site.arrivals.waits
@@ -136,7 +136,7 @@ async def test_one_that_is_asked_is_given_time() -> None:
     site.deaf.add("web1")
     for _ in range(3):
         await site.starts("web1")  # it says so to each master that it connects to
-        site.now += PATIENCE / 3
+        site.now += REFRESH_WITHIN / 3
     assert site.asked == [("web1",)]
 
 

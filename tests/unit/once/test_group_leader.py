@@ -27,7 +27,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (election, group_leader, view_rows):
         monkeypatch.setattr(module, "FRESH", QUICK)
     monkeypatch.setattr(group_leader, "TURN", TURN)
-    monkeypatch.setattr(group_leader, "PATIENCE", QUICK / 2)
+    monkeypatch.setattr(group_leader, "ANSWER_WITHIN", QUICK / 2)
 
 
 @asynccontextmanager

@@ -35,14 +35,14 @@ from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, Election, MasterView
 from saltext_ha.once.etcd_client import KeyHolder
 from saltext_ha.once.etcd_leader import EtcdLeader
-from saltext_ha.once.group_leader import PATIENCE, TURN, GroupLeader
+from saltext_ha.once.group_leader import ANSWER_WITHIN, TURN, GroupLeader
 from tests.loop import in_a_loop
 from tests.unit.once.etcd_world import ENDPOINTS, GOOD, Etcd, ModelClient, Ways
 from tests.unit.once.virtual_time import Process, VirtualLoop
 from tests.unit.once.world import Line, World
 
 NAMES = ("m1", "m2", "m3", "m4", "m5")
-SOON = FRESH + PATIENCE + TURN
+SOON = FRESH + ANSWER_WITHIN + TURN
 """Seconds after which those that reach each other know who leads; docs/once.md says 10."""
 HOP = 2 * TURN
 """Seconds more for each master that is between two others."""

@@ -126,6 +126,6 @@ def test_a_large_group_may_take_long_to_read_at_first(
     trust.pin(some_peer(tmp_path))
     trust.pin(some_peer(tmp_path, "m3"))
     trust.remove("m3")
-    monkeypatch.setattr(file_looks, "PATIENCE", 0.0)
+    monkeypatch.setattr(file_looks, "HANGS_AFTER", 0.0)
     again = Trust(state)
     assert (set(again.peers()), [note.name for note in again.removals.notes()]) == ({"m2"}, ["m3"])

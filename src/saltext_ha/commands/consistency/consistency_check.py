@@ -37,7 +37,7 @@ ROUNDS = 3
 KEPT = 4
 KEPT_FOR = 60.0
 #: Seconds after which facts of this master that are not read yet count as unknown.
-PATIENCE = 25.0
+READ_WITHIN = 25.0
 HANGS = "still being read there: does a file system hang?"
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
 
@@ -90,7 +90,7 @@ class OwnFacts:
             return {name: Told(Facts({}, {"": HANGS}), nonce) for name in missing}
 
         try:
-            await asyncio.wait_for(self._one_at_a_time.acquire(), PATIENCE)
+            await asyncio.wait_for(self._one_at_a_time.acquire(), READ_WITHIN)
         except asyncio.TimeoutError:
             return silent(names)
         known = self._told.get(nonce, {})
@@ -98,7 +98,7 @@ class OwnFacts:
         # An unresponsive file system keeps the thread, and the lock; do not wait for it.
         taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
         taking.add_done_callback(lambda _: self._one_at_a_time.release())
-        done, _ = await asyncio.wait({taking}, timeout=PATIENCE)
+        done, _ = await asyncio.wait({taking}, timeout=READ_WITHIN)
         known = {**known, **(taking.result() if done else silent(missing))}
         self._keep(nonce, known)
         return {name: known[name] for name in names}

@@ -27,7 +27,7 @@ PULLING = (
     f"{LOST}; keys are still coming from the peers: until all have come, delete and reject keys on "
     "a peer"
 )
-PATIENCE = 2.0  # seconds for which a status waits for the keeper
+KEEPER_WITHIN = 2.0  # seconds for which a status waits for the keeper
 BUSY = (
     "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
     "the numbers are {age}"
@@ -108,7 +108,7 @@ class Summary:
         self._bound, self._mines, self._notes = bound, mines, notes
         self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
         """``masters`` that no minion is configured with, as last found here, and when."""
-        self._patience = min(PATIENCE, timeout / 2)
+        self._patience = min(KEEPER_WITHIN, timeout / 2)
         self._numbers: tuple[float, dict[str, Any]] | None = None
         """When the keeper was last asked for numbers and answered, and the numbers."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from saltext_ha.api.errors import TargetNotDivided
 from saltext_ha.api.target_split import Part, divide
 from saltext_ha.commands.arguments import timeout_of
+from saltext_ha.commands.minions.cmd_batches import TIMEOUT
 from saltext_ha.commands.minions.where import Where
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_answers import Answers, Count
@@ -20,7 +21,6 @@ from saltext_ha.minions.publishing import new_jids
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
-TIMEOUT = 60.0
 LISTED = ("glob", "list")
 """Targets whose minions ``ha.where`` can list; for other targets it tells of all minions."""
 OPERATION = re.compile(r"[0-9a-f]{32}")

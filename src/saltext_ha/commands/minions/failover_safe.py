@@ -24,7 +24,7 @@ from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
-PATIENCE = 60.0  # seconds for the answers of a peer's minions
+ANSWER_WITHIN = 60.0  # seconds for the answers of a peer's minions
 MAX_GLOB = 1000
 MAX_WAITING = 3  # questions; each is a job for the minions, one after another
 
@@ -70,7 +70,7 @@ class FailoverSafe:
             raise HaError(f"minions={glob!r}: no accepted minion matches")
         # The longest question, in parallel with all that follows.
         asking = asyncio.gather(
-            self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, PATIENCE)
+            self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, ANSWER_WITHIN)
         )
         masters, unreached = await self._endpoints.all()
         summaries, silent = await self._group.ask("summary", {}, self._group.timeout)

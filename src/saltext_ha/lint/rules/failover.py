@@ -21,7 +21,7 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 # What Linux uses where tcp_keepalive_intvl and tcp_keepalive_cnt are -1.
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
-PATIENCE = 60.0  # seconds that do no harm
+HARMLESS = 60.0  # seconds that do no harm
 
 
 @BOOK.rule(
@@ -150,7 +150,7 @@ def rejected_retry(facts: HostFacts) -> Hits:
     "a long acceptance_wait_time with failover",
     why="It is not only the wait for a key to be accepted: when no master answered, the minion "
     "waits so long before it goes through the list again.",
-    fix=f"set acceptance_wait_time and acceptance_wait_time_max to {PATIENCE:g} at most",
+    fix=f"set acceptance_wait_time and acceptance_wait_time_max to {HARMLESS:g} at most",
     sources=(
         CitedLine(
             "salt/minion.py", 1047, "MinionBase.eval_master", 'sleep(opts["acceptance_wait_time"])'
@@ -166,7 +166,7 @@ def rejected_retry(facts: HostFacts) -> Hits:
 def long_wait(facts: HostFacts) -> Hits:
     if facts.moving:
         for option in ("acceptance_wait_time", "acceptance_wait_time_max"):
-            if facts.number(option) > PATIENCE:
+            if facts.number(option) > HARMLESS:
                 yield Hit(option, f"{facts.number(option):g} s")
 
 
@@ -295,7 +295,7 @@ def late_keepalive(facts: HostFacts) -> Hits:
         (interval if interval > 0 else KERNEL_INTERVAL) * (count if count > 0 else KERNEL_COUNT)
     )
     alive = facts.number("master_alive_interval")
-    if needed > max(2 * alive, 2 * PATIENCE):
+    if needed > max(2 * alive, 2 * HARMLESS):
         yield Hit("master_alive_interval", f"{alive:g} s, keepalive gives up after {needed:g} s")
 
 

@@ -27,7 +27,7 @@ TIMEOUT = 3.0
 LINGER = 3.0  # seconds for the return of a job that runs in a thread of the minion
 # Seconds for the end of a job that runs in a process. On 3007.15 it waits half a minute for the
 # confirmation of its return, which the master already has.
-PATIENCE = 5.0
+END_WITHIN = 5.0
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def main() -> None:
     place.mover.order = tuple(task["order"])
     if task["job"]:
         with contextlib.suppress(psutil.Error):
-            psutil.Process(task["job"]).wait(PATIENCE)
+            psutil.Process(task["job"]).wait(END_WITHIN)
     else:
         time.sleep(LINGER)
     execute(place, opts, task["target"])
