@@ -168,7 +168,7 @@ class Master:
     def deletion_told(self, ids: Iterable[str], by: str = "operator") -> list[Record]:
         """Salt's events say that *by* deleted *ids*."""
         hints = [Hint(minion_id, by, True) for minion_id in ids]
-        return self.keeper.look([*self.keeper.work.late(), *tasks(hints)])
+        return self.keeper.reconcile_all([*self.keeper.work.late(), *tasks(hints)])
 
     def settle(self) -> None:
         self.scan()

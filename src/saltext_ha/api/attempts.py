@@ -66,7 +66,7 @@ class Attempts:
             limit = deadline if last or not idempotent else deadline.part(len(order) - place)
             low["jid"] = new_jid()
             try:
-                master.look(self._share(limit))
+                master.probe_in_doubt(self._share(limit))
                 answer = self._publisher.send(master, low, limit, patient=last or not idempotent)
                 return master, answer, None
             except Settled as found:
@@ -110,7 +110,7 @@ class Attempts:
         for place, master in enumerate(order):
             try:
                 tries = len(order) - place
-                master.look(self._share(deadline))
+                master.probe_in_doubt(self._share(deadline))
                 return master, master.call(low, deadline.part(tries if repeatable else 1), tries)
             except NotSent as exc:
                 reasons[master.name] = str(exc)

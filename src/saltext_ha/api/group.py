@@ -113,7 +113,7 @@ class GroupLocator:
             fresh, kept = self._known(key)
             if fresh and not live:
                 return kept  # another thread has asked meanwhile
-            return self._look(order, key, question, deadline, kept)
+            return self._find(order, key, question, deadline, kept)
         finally:
             self._turns.release()
 
@@ -122,7 +122,7 @@ class GroupLocator:
             at, kept = self._kept.get(key, (float("-inf"), None))
         return time.monotonic() - at < LASTS, kept
 
-    def _look(
+    def _find(
         self,
         order: Sequence[MasterApi],
         key: str,

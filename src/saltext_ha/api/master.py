@@ -22,7 +22,7 @@ from saltext_ha.common.hysteresis import Health, Rules
 log = logging.getLogger(__name__)
 
 # Looks into a job cache at once: each is a process on the master, and many jobs may have callers.
-LOOKS = 4
+AT_ONCE = 4
 # salt-api says so before it does anything with a call, so nothing was run.
 NOT_RUNNING = b"Salt Master is not available"
 
@@ -42,7 +42,7 @@ class MasterApi:
         self._tokens = Tokens(endpoint, self._transport)
         self._health = Health()
         self._lock = threading.Lock()
-        self._looks = threading.BoundedSemaphore(LOOKS)
+        self._looks = threading.BoundedSemaphore(AT_ONCE)
         self.last_good = float("-inf")  # monotonic seconds
         self.doubted = False  # a call was lost on it, and nothing has worked since
 
@@ -78,7 +78,7 @@ class MasterApi:
         """Note that a call was lost on it, with an unknown outcome."""
         self.doubted = True
 
-    def look(self, limit: float) -> None:
+    def probe_in_doubt(self, limit: float) -> None:
         """
         If it is in doubt, probe it before another call is lost on it.
 

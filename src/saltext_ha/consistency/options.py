@@ -375,7 +375,7 @@ def _rules() -> dict[str, EqualityRule]:
 
 
 RULES: Mapping[str, EqualityRule] = _rules()
-_LISTED = {option for topic in TABLE for option in topic.options}
+_IN_TABLE = {option for topic in TABLE for option in topic.options}
 
 
 def compared(*configurations: Mapping[str, Any]) -> Iterator[EqualityRule]:
@@ -392,7 +392,7 @@ def _is_a_sites_own(option: str) -> bool:
     from saltext_ha.consistency import access, master_key
 
     return not (
-        option in _LISTED
+        option in _IN_TABLE
         or option in _NO_OPTIONS
         or option in access.RULES
         or option in master_key.RULES
@@ -424,7 +424,7 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
     """Leaf by leaf."""
     told = {option_of(path) for facts in parts.values() for path in facts.leaves}
     # Another release may take what the table has by now for an option of the site's own.
-    own = told - RULES.keys() - _LISTED
+    own = told - RULES.keys() - _IN_TABLE
     rules = {**RULES, **{option: _own_rule(option) for option in sorted(own)}}
     # If a master does not have an option of the site's own, it is not set there.
     covering = {

@@ -145,7 +145,7 @@ class Parts:
         self._build_keys()
         try:
             self._build_group()
-            self._build_looks()
+            self._build_watching()
         except BaseException:
             self.core.close()
             raise
@@ -226,7 +226,7 @@ class Parts:
             seen=lambda name: line.ago() if (line := lines.get(name)) else None,
         )
 
-    def _build_looks(self) -> None:
+    def _build_watching(self) -> None:
         """Trees, health, the leader, and the regular comparison of masters."""
         config, lines = self.config, self.links.lines
         refuse = functools.partial(self.refusals.add, NONSENSE)

@@ -15,7 +15,7 @@ from saltext_ha.sync.shared_store import SharedStore
 log = logging.getLogger(__name__)
 
 MEMBERS_INTERVAL = 60.0
-LOOK = 1.0
+TURN = 1.0
 
 
 async def follow_members(
@@ -47,4 +47,4 @@ async def follow_members(
         except OSError as exc:
             # For instance no file descriptor is left. The peers pinned before are still asked.
             log.debug("ha members: %s", exc)
-        await rest(LOOK)
+        await rest(TURN)

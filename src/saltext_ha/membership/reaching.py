@@ -17,7 +17,7 @@ from saltext_ha.common.errors import NobodyListens, PeerUnreachable, reason_of
 from saltext_ha.transport import fingerprints, tls
 from saltext_ha.transport.identity import Identity
 
-LOOK = 5.0
+ANSWER_WITHIN = 5.0
 REQUIRED, TOLD = "required", "told"
 """The wishes of a joining master: to be refused if it is not reached, or only to be told."""
 
@@ -54,7 +54,7 @@ async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[No
             reach.host,
             reach.port,
             ssl=tls.server_context(identity, ()),
-            ssl_handshake_timeout=LOOK,
+            ssl_handshake_timeout=ANSWER_WITHIN,
         )
     try:
         yield
@@ -74,7 +74,7 @@ async def unreached(url: str, fingerprint: str) -> str:
     return ""
 
 
-async def shown(url: str, timeout: float = LOOK) -> str:
+async def shown(url: str, timeout: float = ANSWER_WITHIN) -> str:
     """
     The fingerprint of the certificate that the server at *url* shows. Nothing is sent to it.
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 TAG, END = "salt/ha/minion/", "/failover"
-LISTED = 50
+KEPT = 50
 LONGEST = 200
 
 
@@ -33,7 +33,7 @@ class Failovers:
     def __init__(self) -> None:
         self.count = 0
         """How many failovers were reported since the start."""
-        self.last: deque[Failover] = deque(maxlen=LISTED)
+        self.last: deque[Failover] = deque(maxlen=KEPT)
         """The last of them, the latest first."""
 
     def __call__(self, tag: str, data: Any) -> None:

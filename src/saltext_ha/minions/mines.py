@@ -141,7 +141,7 @@ class Mines:
         if len(ids) > BATCH:
             raise InvalidRecord(f"takes at most {BATCH} ids")
         try:
-            written = await self._look(minion_id for minion_id in ids if is_id(minion_id))
+            written = await self._written_at(minion_id for minion_id in ids if is_id(minion_id))
         except StoreError as exc:
             return {"ages": {}, "unread": str(exc)}
         now = self._clock()
@@ -172,14 +172,14 @@ class Mines:
             ):
                 came.looked = True
                 due[minion_id] = came
-        here = await self._look(due)
+        here = await self._written_at(due)
         for minion_id in [name for name, came in due.items() if here[name] >= int(came.at)]:
             self._settle(minion_id, due.pop(minion_id))
         await asyncio.gather(*(self._ask(name, line, due) for name, line in asked))
         self._compare(due, here)
         await self._ask_again()
 
-    async def _look(self, ids: Iterable[str]) -> dict[str, float]:
+    async def _written_at(self, ids: Iterable[str]) -> dict[str, float]:
         """
         When the mines of *ids* were written here, by this clock; 0: never, or nobody knows when.
 

@@ -19,7 +19,7 @@ import aiohttp
 
 from saltext_ha.common.errors import EtcdError, LeaseGone, reason_of
 from saltext_ha.config.leader import LeaderSettings
-from saltext_ha.transport.client import REFUSED
+from saltext_ha.transport.client import NO_LISTENER
 
 NO_GATEWAY = (
     "answers 404: its JSON gateway is off; write  enable-grpc-gateway: true  into etcd's "
@@ -321,5 +321,5 @@ def _message(status: int, answer: Mapping[str, Any]) -> str:
 def _reason(exc: Exception) -> str:
     cause = getattr(exc, "os_error", None)
     if isinstance(cause, ConnectionRefusedError):
-        return REFUSED
+        return NO_LISTENER
     return reason_of(cause if isinstance(cause, OSError) else exc)

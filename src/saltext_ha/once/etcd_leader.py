@@ -134,7 +134,7 @@ class EtcdLeader:
         try:
             while True:
                 try:
-                    self._problem = await self._look()
+                    self._problem = await self._prolong_or_seek()
                 except EtcdError as exc:
                     self._problem = str(exc)
                 self._tell()
@@ -144,7 +144,7 @@ class EtcdLeader:
                 await asyncio.wait_for(self._give_up(), GIVING_BACK)
             await self.client.close()
 
-    async def _look(self) -> str:
+    async def _prolong_or_seek(self) -> str:
         """Prolong, take, or give up the lease; returns why no master leads, or empty."""
         with contextlib.suppress(EtcdError):
             await self._give_back()

@@ -120,7 +120,7 @@ class GroupLeader:
                     asking.add_done_callback(self._asking.discard)
                 end = self._clock() + TURN
                 while (left := end - self._clock()) > 0:
-                    self._look()
+                    self._elect()
                     if not await self._rests.rest(left):
                         break
         finally:
@@ -183,7 +183,7 @@ class GroupLeader:
         leads, order = self.standing.leads, self._settings.order
         return MasterView(self._name, self._unfit(), self._sees(now), leads, order, now)
 
-    def _look(self) -> None:
+    def _elect(self) -> None:
         """Elect anew, from the present views."""
         now = self._clock()
         if now - self._looked > FRESH:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._text import (
+    LISTED,
     LONGEST_REASON,
     Screen,
     clean,
@@ -22,7 +23,6 @@ from saltext_ha.output._text import (
     shorten,
 )
 
-LISTED = 50  # differences of a section; all of them are in the JSON
 TITLE = 10  # cells of a section's title
 WIDEST_PATH = 40
 LONGEST_PATH = 300

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.output._minions import LISTED
 from saltext_ha.output._text import Screen, clean, count, left_out, not_asked, number, table, yes_no
 
-LISTED = 200  # minions, those with a problem first; all of them are in the JSON
 _FIRST = ("no answer", "failed")
 
 

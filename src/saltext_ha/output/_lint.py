@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, count, left_out, shorten
+from saltext_ha.output._text import LISTED, Screen, clean, count, left_out, shorten
 
-LISTED = 50  # findings; all of them are in the JSON
 LONGEST_DETAIL = 300
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from saltext_ha.output._history import at_time
 from saltext_ha.output._text import (
+    LISTED,
     Screen,
     clean,
     count,
@@ -16,8 +17,6 @@ from saltext_ha.output._text import (
     notes,
     table,
 )
-
-LISTED = 50  # rows; all of them are in the JSON
 
 
 def render(data: Mapping[str, Any], screen: Screen) -> list[str]:

@@ -16,7 +16,7 @@ NARROWEST = 12  # a column is not shrunk below this many cells
 GAP = "  "
 LONGEST_REASON = 200
 LONGEST_NOTE = 400
-LISTED = 50  # entries of a list below a table; all of them are in the JSON
+LISTED = 50  # entries of a list; all of them are in the JSON
 HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _STYLES = {
     **dict.fromkeys(("ok", "running", "accepted", "same", "active", "done"), "GREEN"),

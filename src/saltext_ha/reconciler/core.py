@@ -164,7 +164,9 @@ class Core:
 
     async def hinted(self, hints: Sequence[Hint]) -> None:
         """Look at the ids that Salt's events named, and do what follows."""
-        await self.work(lambda: self.keeper.look([*self.keeper.work.late(), *tasks(hints)]))
+        await self.work(
+            lambda: self.keeper.reconcile_all([*self.keeper.work.late(), *tasks(hints)])
+        )
 
     async def learn(
         self, records: Sequence[Record], sender: str = "", *, vouched: Sequence[Vouch] = ()
@@ -311,7 +313,7 @@ class Core:
         if await self._still_changes() or time.monotonic() >= self._list_at:
             await self.scan()  # its finds must settle first
         elif not self._passes:  # what a pass finds that has begun meanwhile must settle, too
-            await self.work(lambda: self.keeper.look(self.keeper.work.take()))
+            await self.work(lambda: self.keeper.reconcile_all(self.keeper.work.take()))
 
     async def _still_changes(self) -> bool:
         """Whether the store changed since the pass that missed the vanished keys."""

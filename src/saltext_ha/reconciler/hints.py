@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from saltext_ha.common.batches import BATCH
 from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.task import Task
-from saltext_ha.reconciler.wheel_calls import AT_ONCE, WheelCalls
+from saltext_ha.reconciler.wheel_calls import ONE_CALL, WheelCalls
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 from saltext_ha.salt_bus.intake import FROM_PEER
 
@@ -58,7 +58,7 @@ def read_hint(tag: str, data: Any, calls: WheelCalls) -> Hint | None:
     minion_id, act = data["id"], data.get("act")
     if tag == KEY_TAG:
         state = ACTS.get(act, "") if isinstance(act, str) else ""
-        by = calls.who(minion_id, state, AT_ONCE) or OPERATOR
+        by = calls.who(minion_id, state, ONE_CALL) or OPERATOR
         return Hint(minion_id, by, state == DELETED)
     if tag == AUTH_TAG:
         # Automatic acceptance fires no other event.

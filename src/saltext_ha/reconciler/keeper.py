@@ -170,7 +170,7 @@ class Keeper:
         """All that the peers know was pulled; see :meth:`.Reconciler.rebuilt`."""
         return self._reconciler.rebuilt()
 
-    def look(self, tasks: Iterable[Task]) -> list[Record]:
+    def reconcile_all(self, tasks: Iterable[Task]) -> list[Record]:
         """
         Reconcile each of *tasks*; one that fails holds up no other. Ids of an unreadable batch are
         tried one by one. After many failures the remaining tasks wait in the work queue.

@@ -41,7 +41,7 @@ class Newcomers:
         self._counts, self._at = True, now
         self._allowance = float(self._per_minute)
 
-    def look(self, pending: int, now: float, *, at_once: bool = False) -> None:
+    def measure(self, pending: int, now: float, *, at_once: bool = False) -> None:
         """
         Compute how much room there is for the following calls of :meth:`admit`.
 
@@ -81,7 +81,7 @@ class Newcomers:
         """
         if not self.waiting:
             return []
-        self.look(pending, now)
+        self.measure(pending, now)
         worth = max(1.0, SHARE * min(self._most, self._per_minute))
         if self._room < min(len(self.waiting), worth):
             return []

@@ -20,7 +20,7 @@ from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.refused import NO_KEY, RefusedIds
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.task import Task
-from saltext_ha.reconciler.wheel_calls import AT_ONCE, WheelCalls
+from saltext_ha.reconciler.wheel_calls import ONE_CALL, WheelCalls
 from saltext_ha.replica.replica import Records, Replica
 from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import interpretation, plan
@@ -97,7 +97,7 @@ class Observer:
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
         held = self.replica.held
-        self.newcomers.look(self._pending(), time.monotonic(), at_once=task.adopted)
+        self.newcomers.measure(self._pending(), time.monotonic(), at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
             if found is None:
@@ -184,7 +184,7 @@ class Observer:
     def _by(self, said: str, minion_id: str, state: str) -> str:
         """Who did it. Salt may report a wheel call after the changes that the call made."""
         if said == OPERATOR:
-            return self.calls.who(minion_id, state, AT_ONCE) or said
+            return self.calls.who(minion_id, state, ONE_CALL) or said
         return said or self.calls.who(minion_id, state)
 
     def _write(

@@ -41,7 +41,7 @@ MAKES = {
 # Calls that are remembered at most, under way or just ended.
 MAX_CALLS = 64
 LINGER = 5.0  # seconds; a change that fires no event is found by a pass over the store
-AT_ONCE = 0.5  # seconds; events of one call come over several connections
+ONE_CALL = 0.5  # seconds; events of one call come over several connections
 LONGEST = 600.0  # seconds; the end of a call may never be reported
 LONGEST_NAME = 40
 LONGEST_JID = 40

@@ -91,7 +91,7 @@ def make(
     found = drop_in.options(wish)
     new = drop_in.text(found)
     old = _read(path)
-    _look_around(opts, path, found)
+    _check_other_files(opts, path, found)
     last = record.read(str(opts["cachedir"]))
     same = last is not None and last.digest == record.digest(new)
     if last and same and last.state == PUT_BACK and old != new and not again:
@@ -131,7 +131,7 @@ def _read(path: Path) -> str | None:
     return text
 
 
-def _look_around(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> None:
+def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> None:
     """Refuse if other files set the same options, or Salt would not read exactly this folder."""
     include = str(opts.get("default_include") or "minion.d/*.conf")
     conf_file = str(opts["conf_file"])

@@ -12,7 +12,7 @@ from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.pins import Pins
 
-AT_ONCE = 0.2
+FRESH = 0.2
 """Seconds that a look at the pinned peers may be old; they are looked at once a second anyway."""
 
 
@@ -61,7 +61,7 @@ class Links(Mapping[str, Link]):
     async def follow(self) -> None:
         """Give every pinned peer one link, under its present address and certificate."""
         identity = self._identity()
-        seen = self._pins.generation(AT_ONCE), identity
+        seen = self._pins.generation(FRESH), identity
         if seen == self._seen:
             return
         peers = dict(self._pins.peers())

@@ -31,7 +31,7 @@ MAX_REASON = 1000
 TOO_LARGE = 413
 UNKNOWN_METHOD = 404
 _REFUSALS = {TOO_LARGE: MessageTooLarge, UNKNOWN_METHOD: UnknownMethod}
-REFUSED = "refused the connection"
+NO_LISTENER = "refused the connection"
 # A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
 _RECORD, _RECORD_OVERHEAD = 16384, 22
 
@@ -185,7 +185,7 @@ class Exchange:
             said = f"{self._address} {_reason(exc)}"
             if _is_changed(exc) or _hung_up(exc):
                 raise PeerMistrust(said, taken or _hung_up(exc)) from None
-            kind = NobodyListens if _is_refused(exc) else PeerUnreachable
+            kind = NobodyListens if _nobody_listens(exc) else PeerUnreachable
             raise kind(said) from None
         try:
             content = wire.unpack(answer)
@@ -274,7 +274,7 @@ def _is_changed(exc: Exception) -> bool:
     )
 
 
-def _is_refused(exc: Exception) -> bool:
+def _nobody_listens(exc: Exception) -> bool:
     return isinstance(exc, aiohttp.ClientConnectorError) and isinstance(
         exc.os_error, ConnectionRefusedError
     )
@@ -287,8 +287,8 @@ def _reason(exc: Exception) -> str:
         return f"does not speak TLS 1.3: {reason_of(exc.os_error)}"
     if _hung_up(exc):
         return "hung up; has it pinned this master's certificate?"
-    if _is_refused(exc):
-        return REFUSED
+    if _nobody_listens(exc):
+        return NO_LISTENER
     if isinstance(exc, aiohttp.ClientConnectorError):
         return f"cannot be reached: {reason_of(exc.os_error)}"
     return f"broke off: {type(exc).__name__}"

@@ -118,12 +118,12 @@ class Trees:
     # -- what is served
 
     async def run(self) -> None:
-        """Look again and again while the engine runs."""
+        """Catch up again and again while the engine runs."""
         tidied = False
         try:
             while self._disks:
                 self._registers.changed.clear()
-                await self.look()
+                await self.catch_up()
                 if not tidied and not self.behind():  # before, versions here may still be needed
                     tidied = True
                     for name in self._disks:
@@ -143,7 +143,7 @@ class Trees:
         except HaError:
             return True
 
-    async def look(self) -> None:
+    async def catch_up(self) -> None:
         """One round: ask all peers, and begin to serve the current versions."""
         await self._registers.compare()
         for name in self._disks:  # nobody waits for them: the disk of one may hang

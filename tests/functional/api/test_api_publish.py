@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.api import CallFailed, Job, NoMasterAvailable, OutcomeUnknown, TimedOut, publish
-from saltext_ha.api.master import LOOKS
+from saltext_ha.api.master import AT_ONCE
 from tests.api_server import Server, pool, respond
 
 pytestmark = pytest.mark.core
@@ -156,7 +156,7 @@ def test_who_waits_to_look_has_the_whole_time_for_it(
 ) -> None:
     """Else a slow master is asked for ever by callers that give up before it answers."""
     monkeypatch.setattr(publish, "LOOK_LIMIT", 3.5)
-    calls = 4 * LOOKS
+    calls = 4 * AT_ONCE
     master = script(servers[0], *["reset"] * calls)
     master.slow = 1.0  # so who comes last has waited for three seconds
     with pool(*servers, deadline=60) as one, ThreadPoolExecutor(calls) as threads:

@@ -85,9 +85,9 @@ def test_a_store_that_cannot_be_read_is_not_asked_for_each_id(
         for name in many:
             m1.remove(name)
         with pytest.raises(StoreError):
-            m1.keeper.look(tasks([Hint(name, "alice", True) for name in many]))
+            m1.keeper.reconcile_all(tasks([Hint(name, "alice", True) for name in many]))
     assert len(asked) < 20
-    m1.keeper.look(m1.keeper.work.late())
+    m1.keeper.reconcile_all(m1.keeper.work.late())
     assert {m1.state(name) for name in many} == {DELETED}
     assert m1.keeper.work.ids() == []
 
@@ -309,7 +309,7 @@ def test_what_an_event_said_is_kept_while_the_store_cannot_be_read(
         stale.setattr(m1.store, "signature", fail)
         with pytest.raises(StoreError):
             m1.deletion_told(["web1"], "alice")
-    m1.keeper.look(m1.keeper.work.late())
+    m1.keeper.reconcile_all(m1.keeper.work.late())
     lines = m1.replica.history.lines("web1")
     assert [line.state for line in lines] == [PENDING, DELETED, PENDING]
 
@@ -323,7 +323,7 @@ def test_what_one_operator_did_to_many_ids_is_written_down_together(m1: Master) 
     for name in many:
         m1.remove(name)
     before = m1.replica.version
-    m1.keeper.look(tasks([Hint(name, "alice", True) for name in many]))
+    m1.keeper.reconcile_all(tasks([Hint(name, "alice", True) for name in many]))
     assert m1.replica.version - before < 10
     assert {m1.state(name) for name in many} == {DELETED}
     assert {(line.state, line.by) for line in m1.replica.history.lines(many[0])} == {

@@ -89,7 +89,7 @@ def gone(minion_id: str) -> Act:
 def observed(by: str, certain: bool, deleted: bool) -> Act:
     def look(master: Master) -> object:
         ids = {*IDS, *master.keeper.work.ids()}
-        return master.keeper.look([Task.look(ids, by, certain=certain, deleted=deleted)])
+        return master.keeper.reconcile_all([Task.look(ids, by, certain=certain, deleted=deleted)])
 
     return look
 

@@ -1563,6 +1563,6 @@ def test_a_call_that_is_told_of_after_what_it_did_is_known(m1: Master) -> None:
     assert hint == Hint("web1", OPERATOR, False)
     new = {"fun": "wheel.key.accept", "user": "alice", "fun_args": ["web1"]}
     calls.heard("salt/wheel/1/new", new)
-    m1.keeper.look(tasks([hint]))
+    m1.keeper.reconcile_all(tasks([hint]))
     (value,) = m1.replica.get("web1")[PRINTS[0]].values
     assert (value.state, value.by) == (ACCEPTED, "alice")

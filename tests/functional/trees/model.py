@@ -197,7 +197,7 @@ class Engine:
         """What it does every few seconds: meet all peers, ask them, serve what is current."""
         for way in self.ways.values():
             await way.meet()
-        await self.trees.look()
+        await self.trees.catch_up()
 
     def step(self, name: str) -> None:
         """It is about to do something. :raises Crash: it has ended."""

@@ -75,7 +75,7 @@ class Minion:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install_minions, "BACK", 0.3)
-    monkeypatch.setattr(install_minions, "LOOKS", 0.1)
+    monkeypatch.setattr(install_minions, "TURN", 0.1)
 
 
 def test_only_another_process_is_a_restarted_minion() -> None:

@@ -278,7 +278,7 @@ def test_who_went_while_it_was_asked_is_compared_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consistency_watch, "SETTLED", 0.0)
-    monkeypatch.setattr(consistency_watch, "LOOK", 0.01)
+    monkeypatch.setattr(consistency_watch, "TURN", 0.01)
     there = {"m1", "m2"}
 
     async def scene() -> list[str]:

@@ -95,7 +95,7 @@ async def test_who_comes_or_comes_back_is_compared_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consistency_watch, "SETTLED", 0.01)
-    monkeypatch.setattr(consistency_watch, "LOOK", 0.01)
+    monkeypatch.setattr(consistency_watch, "TURN", 0.01)
     up, checks = {"m1"}, []
     watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 86400.0, up=lambda: set(up))
 

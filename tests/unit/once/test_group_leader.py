@@ -12,7 +12,7 @@ import pytest
 
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once import election, group_leader, view_rows
-from saltext_ha.transport.client import REFUSED
+from saltext_ha.transport.client import NO_LISTENER
 from saltext_ha.transport.peer import Peer
 from tests.loop import becomes, in_a_loop, until
 from tests.unit.once.world import World
@@ -150,7 +150,7 @@ async def test_one_whose_engine_does_not_run_is_followed_at_once(
         await group.leads("m1")
         group.stop("m1")
         await group.leads("m2")
-        assert REFUSED in group.masters["m2"].standing.apart["m1"].why
+        assert NO_LISTENER in group.masters["m2"].standing.apart["m1"].why
 
 
 @in_a_loop

@@ -711,9 +711,9 @@ async def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
 
     for _ in range(2):
         with pytest.raises(EtcdError):
-            await leader._look()
+            await leader._prolong_or_seek()
         now += 8
-    await leader._look()
+    await leader._prolong_or_seek()
     assert leader._lease == "2"
     assert not leader.standing.leads
 
@@ -742,14 +742,14 @@ async def test_what_could_not_be_given_back_is_given_back_when_etcd_answers() ->
     client.grant.side_effect = [("1", 8), ("2", 8)]
     leader = etcd_master(client, lambda: now)
     away = False
-    await leader._look()
+    await leader._prolong_or_seek()
     assert leader.standing.leads
     now, away = 9.0, True
     for _ in range(2):
         with pytest.raises(EtcdError):
-            await leader._look()
+            await leader._prolong_or_seek()
     away = False
-    assert await leader._look() == ""
+    assert await leader._prolong_or_seek() == ""
     assert (leader._lease, leader.standing.leads) == ("2", True)
 
 

@@ -12,7 +12,7 @@ from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.transport import wire
-from saltext_ha.transport.client import REFUSED
+from saltext_ha.transport.client import NO_LISTENER
 from saltext_ha.transport.peer import Peer
 from tests.loop import until
 
@@ -39,7 +39,7 @@ class Line:
         world = self._world
         await world.way(self._me, self._to)
         if self._to in world.down:
-            raise NobodyListens(f"{self._to} {REFUSED}")
+            raise NobodyListens(f"{self._to} {NO_LISTENER}")
         if self._to in world.old:
             raise UnknownMethod(f"{self._to} refused {method}: no such method")
         if self._to in world.faulty:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.core
 
 
 def admitted(newcomers: Newcomers, count: int, pending: int, now: float) -> int:
-    newcomers.look(pending, now)
+    newcomers.measure(pending, now)
     return sum(newcomers.admit(f"web{number}") for number in range(count))
 
 
@@ -43,14 +43,14 @@ def test_who_waits_comes_in_when_there_is_room() -> None:
     assert newcomers.due(95, 0.0) == []
     due = newcomers.due(0, 0.0)
     assert due == [f"web{number}" for number in range(100, 150)]
-    newcomers.look(0, 0.0)
+    newcomers.measure(0, 0.0)
     assert all(map(newcomers.admit, due))
     assert newcomers.note() == ""
 
 
 def test_who_is_gone_or_decided_about_does_not_wait() -> None:
     newcomers = Newcomers(0, 1)
-    newcomers.look(0, 0.0)
+    newcomers.measure(0, 0.0)
     assert not newcomers.admit("web1")
     newcomers.discard("web1")
     newcomers.discard("web2")

@@ -8,7 +8,7 @@ import pytest
 
 from saltext_ha.reconciler import wheel_calls
 from saltext_ha.reconciler.hints import Hint, read_hint
-from saltext_ha.reconciler.wheel_calls import AT_ONCE, LINGER, LONGEST, MAX_CALLS, WheelCalls, name
+from saltext_ha.reconciler.wheel_calls import LINGER, LONGEST, MAX_CALLS, ONE_CALL, WheelCalls, name
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 
 pytestmark = pytest.mark.core
@@ -115,9 +115,9 @@ def test_a_call_that_is_over_is_remembered_for_a_moment(bus: Bus) -> None:
     bus.now += 60
     assert bus.who("web1") == "alice"
     bus.ret(jid, "alice", "accept")
-    bus.now += AT_ONCE + 0.1
+    bus.now += ONE_CALL + 0.1
     assert bus.who("web1") == "alice"
-    assert bus.who("web1", within=AT_ONCE) == ""
+    assert bus.who("web1", within=ONE_CALL) == ""
     bus.new("bob", "accept", "web1")
     assert bus.who("web1") == "bob"
     assert bus.who("web2") == "alice"

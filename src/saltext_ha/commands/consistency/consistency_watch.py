@@ -34,7 +34,7 @@ FILE = "consistency.json"
 FIRST = 60.0
 # Seconds for which no master may have come up or gone down before new masters are compared.
 SETTLED = 3.0
-LOOK = 0.5
+TURN = 0.5
 # Seconds until the next comparison if the last one lacked a master that is up.
 RETRY = 60.0
 
@@ -154,7 +154,7 @@ class ConsistencyWatch:
                     end = min(end, now + _settling(len(up)))
             if now >= settled and up - self._asked:
                 return
-            await asyncio.sleep(min(LOOK, end - now))
+            await asyncio.sleep(min(TURN, end - now))
 
     def _take(self, answer: Mapping[str, Any], at: float) -> None:
         """Keep *answer*, made *at* (Unix seconds), and fire the event that follows from it."""

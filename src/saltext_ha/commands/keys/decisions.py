@@ -28,7 +28,7 @@ CONFIRM = (
     "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
     "masters: salt-run ha.release deletes={count}"
 )
-LOOK = 2.0  # seconds for counting what is left
+COUNT_WITHIN = 2.0  # seconds for counting what is left
 WELL = "nothing is held on {}: its key store is as it should be"
 
 
@@ -188,7 +188,7 @@ class Decisions:
     async def left(self, payload: dict[str, Any]) -> dict[str, Any]:
         """How many keys are still to be written to the store; None while the disk is slow."""
         core = self._core
-        return {"keys": await core.glance(lambda: len(core.replica.dirty()), LOOK)}
+        return {"keys": await core.glance(lambda: len(core.replica.dirty()), COUNT_WITHIN)}
 
     def _check_whole(self) -> None:
         """:raises HaError: this master lost its replica, and has not yet pulled all from peers."""

@@ -21,7 +21,7 @@ from saltext_ha.minions.publishing import new_jids
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
-LISTED = ("glob", "list")
+LISTABLE = ("glob", "list")
 """Targets whose minions ``ha.where`` can list; for other targets it tells of all minions."""
 OPERATION = re.compile(r"[0-9a-f]{32}")
 
@@ -137,7 +137,7 @@ class Commands:
                 *(self._part(part, wanted, seconds, under_way, told["unknown"]) for part in parts)
             )
             found = dict(zip(plan, done, strict=True))
-        elif tgt_type in LISTED and not told["count"] and not self._order_masters:
+        elif tgt_type in LISTABLE and not told["count"] and not self._order_masters:
             plan = {}
         test, anyway = bool(payload.get("test")), own if self._order_masters else ""
         return answer(wanted, plan, found, told, test, anyway)
@@ -203,7 +203,7 @@ def answer(
         left = sorted(each.targeted - each.returned.keys())
         missing |= dict.fromkeys(left, name)
         running |= {i: each.jid for i in left if i in each.running}
-    listed = wanted.tgt_type in LISTED
+    listed = wanted.tgt_type in LISTABLE
     unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
     # Listed, without an accepted key: in the group, or on the masters that published.
     keyless = {*told.get("absent", ())} if wanted.tgt_type == "list" else set()

@@ -18,7 +18,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MEANWHILE
 from saltext_ha.transport.control_server import Command
 
-LOOK = 2.0
+TIMEOUT = 2.0
 """Seconds that a minion has to answer a ping, if no master is sure that it listens there."""
 PINGING = 20.0
 """Seconds, beside twice those of one ping, in which all pings must end."""
@@ -41,7 +41,7 @@ class Where:
         return {"where": self.where}
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        seconds = timeout_of(payload, LOOK)
+        seconds = timeout_of(payload, TIMEOUT)
         if payload.get("ids") is None:
             found = await self._bound.accepted(glob_of(payload))
             question: dict[str, Any] = {"glob": glob_of(payload)}

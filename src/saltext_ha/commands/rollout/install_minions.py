@@ -27,7 +27,7 @@ BACK = 180.0
 """Seconds within which a restarted minion must answer again."""
 ASKED_AGAIN = 5.0
 """Seconds that it has to answer one question whether it is back."""
-LOOKS = 1.0
+TURN = 1.0
 """Least seconds between two such questions: asking an engine that has ended fails at once."""
 # A job is also an event. On 3006 one that the bus's socket (208 KiB) does not take at once fails in
 # the master, and base64 makes a third more of it.
@@ -83,7 +83,7 @@ class Installation:
 
         :raises HaError: they cannot be asked.
         """
-        told = self._job(tgt, tgt_type, minion_setup.LOOK, minion_setup.ASK)
+        told = self._job(tgt, tgt_type, minion_setup.RENDER, minion_setup.ASK)
         for minion, value in told.values.items():
             found = minion_setup.read(value)
             row = self.rows[minion] = Row(minion)
@@ -201,7 +201,7 @@ class Installation:
                     del left[minion]
                     self.rows[minion].restarted = True
             if left:
-                time.sleep(max(0.0, now + LOOKS - time.monotonic()))
+                time.sleep(max(0.0, now + TURN - time.monotonic()))
         for minion in left:
             self.rows[minion].restarted = False
             self._fail(minion, f"installed; the minion is not back {BACK:g} s after its restart")

@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-LOOK = "file.apply_template_on_contents"
+RENDER = "file.apply_template_on_contents"
 # One job, without a shell, and without anything of ours on the minion.
 TEMPLATE = """{{ {
     "python": grains.get("pythonexecutable"),
@@ -57,7 +57,7 @@ class Facts:
 
 
 def read(returned: Any) -> Facts | str:
-    """What :data:`LOOK` returned, or what is wrong with it."""
+    """What :data:`RENDER` returned, or what is wrong with it."""
     try:
         told = json.loads(returned)
         release = ".".join(str(part) for part in told["release"][:3])
