@@ -12,10 +12,10 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.manifest import Manifest, Node
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
+from saltext_ha.trees.tree_disk import TreeDisk
 
 # Most bytes of one file in one message, and of all files in one message.
 PART = 1 << 20

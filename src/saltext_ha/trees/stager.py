@@ -19,13 +19,13 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import check_command, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.disk_work import TreeDisk, either
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
+from saltext_ha.trees.tree_disk import TreeDisk, either
 
 LISTED = 20
 SHOWN = 5  # paths that a check has changed

@@ -20,10 +20,10 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import register_rows
 from saltext_ha.trees.content import disk_of
-from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.registers import TreeRegisters, conflict
 from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.tree_disk import TreeDisk
 
 log = logging.getLogger(__name__)
 

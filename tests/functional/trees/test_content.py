@@ -17,10 +17,10 @@ from saltext_ha.transport import wire
 from saltext_ha.trees import content
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.content import PART, Content
-from saltext_ha.trees.disk_work import TreeDisk
 from saltext_ha.trees.manifest import FILE, FOLDER, Manifest, Node
 from saltext_ha.trees.source import take
 from saltext_ha.trees.store import TreeStore
+from saltext_ha.trees.tree_disk import TreeDisk
 from tests.asking import Answering
 from tests.loop import in_a_loop
 

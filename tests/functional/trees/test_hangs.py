@@ -20,7 +20,7 @@ from saltext_ha.commands.trees import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
 from saltext_ha.output._text import Screen
-from saltext_ha.trees import disk_work, live_path
+from saltext_ha.trees import live_path, tree_disk
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
@@ -347,12 +347,12 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
         # Another task may have switched to it, and be about to tell.
         await until(lambda: trees._told and not trees.behind(), "it serves it, and has told so")
         told = told_by(monkeypatch, engines[1])
-        monkeypatch.setattr(disk_work, "LAST", 1000.0)
+        monkeypatch.setattr(tree_disk, "LAST", 1000.0)
         with blocked(monkeypatch, LivePath, "look", of_m2) as met_it:
             await until(met_it.is_set)
             await trees.settle("states")
             assert (trees.behind(), told) == ("", []), "what was there just now still counts"
-            monkeypatch.setattr(disk_work, "LAST", 0.0)
+            monkeypatch.setattr(tree_disk, "LAST", 0.0)
             began = time.monotonic()
             status = await run(two[0], "status")
             notes = {row["name"]: row["note"] for row in status["masters"]}

@@ -28,11 +28,11 @@ from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
-from saltext_ha.trees.disk_work import either
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.registers import TreeRegisters, conflict
 from saltext_ha.trees.source import take
 from saltext_ha.trees.stager import Stager, explained
+from saltext_ha.trees.tree_disk import either
 from saltext_ha.trees.trees import Trees
 
 LONGEST = 200  # characters of a message

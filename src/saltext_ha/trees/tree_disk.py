@@ -1,4 +1,4 @@
-"""The folders of one tree, and the threads in which the event loop has work done on them."""
+"""The folders of one tree, as the event loop uses them: its work there is done in threads."""
 
 from __future__ import annotations
 
