@@ -12,6 +12,17 @@ from saltext_ha.minions.job_specs import plain
 NONSENSE = "answered nonsense"
 
 
+class Count(NamedTuple):
+    """
+    How far a job is: how many minions it is for (None: it is not published yet), how many have
+    returned, and how many of these have failed.
+    """
+
+    targeted: int | None
+    returned: int
+    failed: int
+
+
 @dataclass
 class Answers:
     """
@@ -29,16 +40,10 @@ class Answers:
     running: frozenset[str] = frozenset()
     unsure: bool = False
 
-
-class Count(NamedTuple):
-    """
-    How far a job is: how many minions it is for (None: it is not published yet), how many have
-    returned, and how many of these have failed.
-    """
-
-    targeted: int | None
-    returned: int
-    failed: int
+    @property
+    def count(self) -> Count:
+        """How far the job was then."""
+        return Count(len(self.targeted), len(self.returned), len(self.failed))
 
 
 @dataclass(frozen=True)

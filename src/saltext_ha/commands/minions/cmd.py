@@ -14,7 +14,7 @@ from saltext_ha.commands.arguments import timeout_of
 from saltext_ha.commands.minions.cmd_batches import TIMEOUT
 from saltext_ha.commands.minions.where import Where
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.minions.job_answers import Answers, Count
+from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import CommandSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.publishing import new_jids
@@ -29,13 +29,12 @@ OPERATION = re.compile(r"[0-9a-f]{32}")
 @dataclass
 class UnderWay:
     """
-    The parts of a job under way, by master. ``jids``: job ids of the running parts; ``done``:
-    counts of the ended parts; ``unknown``: why a part could not be published.
+    The parts of a job under way, by master. ``jids``: job ids of the running parts; ``ended``: what
+    came of the others.
     """
 
     jids: dict[str, str] = field(default_factory=dict)
-    done: dict[str, Count] = field(default_factory=dict)
-    unknown: dict[str, str] = field(default_factory=dict)
+    ended: dict[str, Answers] = field(default_factory=dict)
 
 
 class Commands:
@@ -104,12 +103,14 @@ class Commands:
         under_way = self._under_way.get(_operation(payload), UnderWay())
         counts, unknown = await self._jobs.counts(dict(under_way.jids))
         # A part may have ended meanwhile: then its result counts.
-        masters = {n: each for n, each in counts.items() if n not in under_way.unknown}
-        unknown = {n: why for n, why in unknown.items() if n not in under_way.done}
-        return {
-            "masters": {n: each._asdict() for n, each in {**masters, **under_way.done}.items()},
-            "unknown": {**unknown, **under_way.unknown},
-        }
+        for name, found in under_way.ended.items():
+            counts.pop(name, None)
+            unknown.pop(name, None)
+            if found.error:
+                unknown[name] = found.error
+            else:
+                counts[name] = found.count
+        return {"masters": {n: each._asdict() for n, each in counts.items()}, "unknown": unknown}
 
     async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
         seconds, arg = timeout_of(payload, TIMEOUT), wire.field(payload, "arg", list, [])
@@ -129,40 +130,25 @@ class Commands:
             parts = divide(wanted.tgt, tgt_type, told["minions"], order)
         except TargetNotDivided as exc:
             raise InvalidRecord(str(exc)) from None
+
+        async def run(part: Part) -> None:
+            name = part.master
+            job = CommandSpec(part.tgt, part.tgt_type, wanted.fun, wanted.arg, wanted.kwarg)
+            jids = {name: under_way.jids[name]}
+            answers, _ = await self._jobs.run(job, seconds, [name], jids, told["unknown"])
+            under_way.ended[name] = answers[name]
+            del under_way.jids[name]
+
         plan = {part.master: part for part in parts}
         found: dict[str, Answers] = {}
         if not payload.get("test"):
             under_way.jids = dict(zip(plan, new_jids(len(plan)), strict=True))
-            done = await asyncio.gather(
-                *(self._part(part, wanted, seconds, under_way, told["unknown"]) for part in parts)
-            )
-            found = dict(zip(plan, done, strict=True))
+            await asyncio.gather(*map(run, parts))
+            found = {name: under_way.ended[name] for name in plan}
         elif tgt_type in LISTABLE and not told["count"] and not self._order_masters:
             plan = {}
         test, anyway = bool(payload.get("test")), own if self._order_masters else ""
         return answer(wanted, plan, found, told, test, anyway)
-
-    async def _part(
-        self,
-        part: Part,
-        wanted: CommandSpec,
-        seconds: float,
-        under_way: UnderWay,
-        unreached: Collection[str],
-    ) -> Answers:
-        name = part.master
-        job = CommandSpec(part.tgt, part.tgt_type, wanted.fun, wanted.arg, wanted.kwarg)
-        jids = {name: under_way.jids[name]}
-        answers, _ = await self._jobs.run(job, seconds, [name], jids, unreached)
-        found = answers[name]
-        if found.error:
-            under_way.unknown[name] = found.error
-        else:
-            under_way.done[name] = Count(
-                len(found.targeted), len(found.returned), len(found.failed)
-            )
-        del under_way.jids[name]
-        return found
 
 
 def _operation(payload: Mapping[str, Any]) -> str:
