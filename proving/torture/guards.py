@@ -27,7 +27,8 @@ from saltext_ha.reconciler.claims import Claims
 from saltext_ha.reconciler.merging import Merger
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.replica.replica import Replica
-from saltext_ha.replication import deployment, vouching
+from saltext_ha.replication import vouching
+from saltext_ha.replication.deployment import Register
 from saltext_ha.salt_bus import intake
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync import antientropy, outbox
@@ -143,7 +144,7 @@ def revocations_first() -> None:
 
 def deployments() -> None:
     """What a peer says is current of a tree counts whole, whatever it claims."""
-    vars(deployment)["sifted"] = lambda theirs, ours, highs, owners: (theirs, "")
+    vars_of(Register)("sifted", lambda self, known, highs, owners: (self, ""))
 
 
 def salts() -> None:

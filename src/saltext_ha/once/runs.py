@@ -256,11 +256,11 @@ class Runs:
         merged: dict[str, RunRegister] = {}
         async with self._writing:
             for name, theirs in read.items():
-                ours = runs.disclaimed(self.registers.get(name, RunRegister()), known.highs)
-                sound, reason = runs.sifted(theirs, ours, known.highs, known.owners)
+                ours = self.registers.get(name, RunRegister()).disclaimed(known.highs)
+                sound, reason = theirs.sifted(ours, known.highs, known.owners)
                 if reason:
                     self._vouching.note(sender, [f"once {name}: {reason}"])
-                merged[name] = runs.merge(ours, sound)
+                merged[name] = ours.merged(sound)
             await self._write({n: r for n, r in merged.items() if r != self.registers.get(n)})
 
     async def _next_dot(self) -> Dot:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from saltext_ha.replication import register
 from saltext_ha.replication.record import Dot
-from saltext_ha.replication.vouching import Highs, Owners
+from saltext_ha.replication.register import SharedRegister
 
 KEPT = 5
 """How many deployments can be gone back to, with the current one."""
@@ -57,16 +56,23 @@ class Deployment(NamedTuple):
         return self.kept[0].version
 
 
-class Register(NamedTuple):
+class Register(SharedRegister[Deployment]):
     """All that is known of the current version of one tree."""
 
-    values: tuple[Deployment, ...] = ()
-    context: tuple[tuple[str, int], ...] = ()
+    @staticmethod
+    def rank(value: Deployment) -> tuple[int, Dot]:
+        """The newest."""
+        return value.entry.number, value.dot
+
+    @staticmethod
+    def text(value: Deployment) -> str:
+        """Its version."""
+        return value.version.hex()
 
     @property
     def current(self) -> Deployment | None:
         """The version to serve; None: nothing was deployed, or there is a conflict."""
-        return None if self.conflict or not self.values else max(self.values, key=_newest)
+        return None if self.conflict or not self.values else max(self.values, key=self.rank)
 
     @property
     def conflict(self) -> bool:
@@ -81,33 +87,6 @@ class Register(NamedTuple):
         found = {entry for value in self.values for entry in value.kept}
         return sorted(found, reverse=True)
 
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that differ whenever two registers do."""
-        return register.digest(((v.dot, v.version.hex()) for v in self.values), self.context)
-
-
-def merge(ours: Register, theirs: Register) -> Register:
-    """The merge of both registers."""
-    return Register(
-        *register.merge(ours.values, ours.context, theirs.values, theirs.context, _newest)
-    )
-
-
-def sifted(theirs: Register, ours: Register, highs: Highs, owners: Owners) -> tuple[Register, str]:
-    """
-    The part of a peer's register that counts; and what is wrong with the rest, empty if nothing is.
-    """
-    values, seen, reason = register.sifted(
-        theirs.values, theirs.context, ours.context, highs, owners
-    )
-    return Register(values, seen), reason
-
-
-def disclaimed(known: Register, highs: Highs) -> Register:
-    """*known* without claims that newer vouches refute; its deployments stay."""
-    return known._replace(context=register.disclaimed(known.values, known.context, highs))
-
 
 def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) -> Register:
     """
@@ -120,8 +99,4 @@ def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) ->
     # A malicious member may have used up all numbers: then counting begins anew.
     number = 1 + max((old.number for old in before if old.number < MOST_NUMBER), default=0)
     kept = (entry._replace(number=number), *before[: KEPT - 1])
-    return Register((Deployment(dot, kept),), register.seen_with(known.context, dot))
-
-
-def _newest(value: Deployment) -> tuple[int, Dot]:
-    return value.entry.number, value.dot
+    return known.written(dot, [Deployment(dot, kept)])

@@ -3,14 +3,15 @@ A register that several masters write: what the registers of trees and of runs h
 
 It merges like a key's record (see :mod:`.record`): values that were written without knowing of each
 other stay side by side, and a write replaces what its writer knew. A peer's register is checked
-like a peer's record (:mod:`.vouching`). Its user says what a value means.
+like a peer's record (:mod:`.vouching`). Each kind of register says what a value means.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from saltext_ha.replication.record import Dot, join, surviving
 from saltext_ha.replication.vouching import Highs, Owners, sound
@@ -32,71 +33,80 @@ class Valued(Protocol):
 
 
 V = TypeVar("V", bound=Valued)
+R = TypeVar("R", bound="SharedRegister[Any]")
 
 
-def merge(
-    ours: Iterable[V],
-    our_seen: Seen,
-    theirs: Iterable[V],
-    their_seen: Seen,
-    rank: Callable[[V], Any],
-) -> tuple[tuple[V, ...], Seen]:
+@dataclass(frozen=True)
+class SharedRegister(Generic[V]):
     """
-    Values and context of the merge of both registers.
+    All that is known of one thing. A kind of register says how values rank, and what tells them
+    apart.
 
-    If each register claims to have replaced all values of the other, which honest masters never do,
-    all values stay side by side: otherwise none would be left.
-
-    :param rank: if there are more than :data:`MOST_VALUES`, the values of the highest rank count.
+    :ivar values: sorted.
     """
-    own, told = ({value.dot: value for value in values} for values in (ours, theirs))
-    our_context, their_context = dict(our_seen), dict(their_seen)
-    kept = set(surviving(own, our_context, told, their_context, lambda both: min(both)))
-    if not kept and own and told:
-        kept = {*own.values(), *told.values()}
-    most = sorted(kept, key=rank)[-MOST_VALUES:]
-    return in_order(most), _seen(join(our_context, their_context))
 
+    values: tuple[V, ...] = ()
+    context: Seen = ()
 
-def sifted(
-    theirs: Iterable[V], their_seen: Seen, our_seen: Seen, highs: Highs, owners: Owners
-) -> tuple[tuple[V, ...], Seen, str]:
-    """
-    Values and context of the part of a peer's register that counts; and what is wrong with the
-    rest, empty if nothing is. See :func:`.vouching.sound`.
-    """
-    values, context, reason = sound(theirs, dict(their_seen), dict(our_seen), highs, owners)
-    return in_order(values), _seen(context), reason
+    @staticmethod
+    def rank(value: V) -> Any:
+        """If there are more than :data:`MOST_VALUES`, the values of the highest rank count."""
+        raise NotImplementedError
 
+    @staticmethod
+    def text(value: V) -> str:
+        """A text that differs if another value has the same dot."""
+        raise NotImplementedError
 
-def disclaimed(values: Iterable[Valued], seen: Seen, highs: Highs) -> Seen:
-    """
-    The context without claims that newer vouches refute; the writes of *values* stay.
-    """
-    claims = {node: n for node, n in seen if n <= highs.get(node, n)}
-    return _seen(join(claims, *({value.dot.node: value.dot.counter} for value in values)))
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that differ whenever two registers do."""
+        lines = [f"{v.dot.node},{v.dot.counter},{self.text(v)}" for v in self.values]
+        lines.append("")
+        lines += [f"{node},{counter}" for node, counter in self.context]
+        return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
 
+    def written(self: R, dot: Dot, values: Iterable[Any]) -> R:
+        """This register after the write *dot*, which replaced all its values by *values*."""
+        seen = join(dict(self.context), {dot.node: dot.counter})
+        return replace(self, values=in_order(values), context=_seen(seen))
 
-def seen_with(seen: Seen, dot: Dot) -> Seen:
-    """The context after the write *dot*."""
-    return _seen(join(dict(seen), {dot.node: dot.counter}))
+    def merged(self: R, theirs: R) -> R:
+        """
+        The merge of both registers.
+
+        If each claims to have replaced all values of the other, which honest masters never do, all
+        values stay side by side: otherwise none would be left.
+        """
+        own, told = ({value.dot: value for value in each.values} for each in (self, theirs))
+        our_context, their_context = dict(self.context), dict(theirs.context)
+        kept = set(surviving(own, our_context, told, their_context, lambda both: min(both)))
+        if not kept and own and told:
+            kept = {*own.values(), *told.values()}
+        most = sorted(kept, key=self.rank)[-MOST_VALUES:]
+        seen = join(our_context, their_context)
+        return replace(self, values=in_order(most), context=_seen(seen))
+
+    def sifted(self: R, known: R, highs: Highs, owners: Owners) -> tuple[R, str]:
+        """
+        The part of this register, a peer's, that counts for a master that knows *known*; and what
+        is wrong with the rest, empty if nothing is. See :func:`.vouching.sound`.
+        """
+        values, context, reason = sound(
+            self.values, dict(self.context), dict(known.context), highs, owners
+        )
+        return replace(self, values=in_order(values), context=_seen(context)), reason
+
+    def disclaimed(self: R, highs: Highs) -> R:
+        """This register without claims that newer vouches refute; its values stay."""
+        claims = {node: n for node, n in self.context if n <= highs.get(node, n)}
+        own = ({value.dot.node: value.dot.counter} for value in self.values)
+        return replace(self, context=_seen(join(claims, *own)))
 
 
 def in_order(values: Iterable[V]) -> tuple[V, ...]:
     """*values* in a register's order."""
     return tuple(sorted(values))
-
-
-def digest(values: Iterable[tuple[Dot, str]], seen: Seen) -> bytes:
-    """
-    16 bytes that differ whenever two registers do.
-
-    :param values: the dot of each value, and a text that differs if another value has that dot.
-    """
-    lines = [f"{dot.node},{dot.counter},{what}" for dot, what in values]
-    lines.append("")
-    lines += [f"{node},{counter}" for node, counter in seen]
-    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).digest()
 
 
 def _seen(context: Mapping[str, int]) -> Seen:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from saltext_ha.replication import register
 from saltext_ha.replication.record import Dot
-from saltext_ha.replication.vouching import Highs, Owners
+from saltext_ha.replication.register import SharedRegister
 
 RUNNING, DONE, FAILED, UNFINISHED = "running", "done", "failed", "unfinished"
 STATES = (RUNNING, DONE, FAILED, UNFINISHED)
@@ -36,45 +35,23 @@ class Run(NamedTuple):
     start: Dot
 
 
-class RunRegister(NamedTuple):
+class RunRegister(SharedRegister[Run]):
     """All that is known of the last runs under a name."""
 
-    values: tuple[Run, ...] = ()
-    context: register.Seen = ()
+    @staticmethod
+    def rank(value: Run) -> tuple[float, Dot]:
+        """The one that began last."""
+        return value.began, value.dot
+
+    @staticmethod
+    def text(value: Run) -> str:
+        """Its state."""
+        return value.state
 
     @property
     def last(self) -> Run | None:
         """The run that began last."""
-        return max(self.values, key=_latest, default=None)
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that differ whenever two registers do."""
-        return register.digest(((run.dot, run.state) for run in self.values), self.context)
-
-
-def merge(ours: RunRegister, theirs: RunRegister) -> RunRegister:
-    """The merge of both registers."""
-    return RunRegister(
-        *register.merge(ours.values, ours.context, theirs.values, theirs.context, _latest)
-    )
-
-
-def sifted(
-    theirs: RunRegister, ours: RunRegister, highs: Highs, owners: Owners
-) -> tuple[RunRegister, str]:
-    """
-    The part of a peer's register that counts; and what is wrong with the rest, empty if nothing is.
-    """
-    values, seen, reason = register.sifted(
-        theirs.values, theirs.context, ours.context, highs, owners
-    )
-    return RunRegister(values, seen), reason
-
-
-def disclaimed(known: RunRegister, highs: Highs) -> RunRegister:
-    """*known* without claims that newer vouches refute; its runs stay."""
-    return known._replace(context=register.disclaimed(known.values, known.context, highs))
+        return max(self.values, key=self.rank, default=None)
 
 
 def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
@@ -84,7 +61,7 @@ def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
     :param dot: the name of this write.
     """
     named = run._replace(dot=dot, start=dot)
-    return RunRegister((named,), register.seen_with(known.context, dot)), named
+    return known.written(dot, [named]), named
 
 
 def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> RunRegister:
@@ -97,13 +74,13 @@ def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> Run
     others = [run for run in known.values if run.start != start]
     over = 0.0 if state == UNFINISHED else now
     new = ended[0]._replace(dot=dot, state=state, ended=over)
-    seen = register.seen_with(known.context, dot)
-    return RunRegister(register.in_order([*others, new]), seen)
+    return known.written(dot, [*others, new])
 
 
 def withdraw(known: RunRegister, start: Dot) -> RunRegister:
     """*known* without the run that began by *start*, which has done nothing yet."""
-    return known._replace(values=tuple(run for run in known.values if run.start != start))
+    left = tuple(run for run in known.values if run.start != start)
+    return RunRegister(left, known.context)
 
 
 def why_not(known: RunRegister, now: float, within: float, reached: Container[str]) -> str:
@@ -136,10 +113,6 @@ def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:
         if own and run.state == RUNNING and run.on in reached and run.on < own.on
     ]
     return min(others, default="")
-
-
-def _latest(run: Run) -> tuple[float, Dot]:
-    return run.began, run.dot
 
 
 def age(run: Run, now: float) -> str:

@@ -156,11 +156,11 @@ class TreeRegisters(Mapping[str, Register]):
         known = self._core.replica.vouched
         for name, theirs in told.items():
             async with self._writing:
-                ours = deployment.disclaimed(self._known[name], known.highs)
-                sound, reason = deployment.sifted(theirs, ours, known.highs, known.owners)
+                ours = self._known[name].disclaimed(known.highs)
+                sound, reason = theirs.sifted(ours, known.highs, known.owners)
                 if reason:
                     self._vouching.note(sender, [f"tree {name}: {reason}"])
-                merged = deployment.merge(ours, sound)
+                merged = ours.merged(sound)
                 if merged != self._known[name]:
                     await self._write(name, merged, Receipt(sender, time.time()))
                     self.changed.set()

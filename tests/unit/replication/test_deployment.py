@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from hypothesis import given
@@ -13,9 +14,6 @@ from saltext_ha.replication.deployment import (
     MOST_NUMBER,
     Entry,
     Register,
-    disclaimed,
-    merge,
-    sifted,
 )
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.register import MOST_VALUES
@@ -44,25 +42,25 @@ def groups(draw: st.DrawFn) -> list[Register]:
         if one == other:
             masters[one] = deploy(masters[one], NODES[one], entry(draw(st.integers(0, 4))))
         else:
-            masters[one] = merge(masters[one], masters[other])
+            masters[one] = masters[one].merged(masters[other])
     return masters
 
 
 @given(groups())
 def test_merge_is_commutative_associative_and_idempotent(masters: list[Register]) -> None:
     one, two, three = masters
-    assert merge(one, two) == merge(two, one)
-    assert merge(merge(one, two), three) == merge(one, merge(two, three))
-    assert merge(one, one) == one
-    assert merge(merge(one, two), two) == merge(one, two)
+    assert one.merged(two) == two.merged(one)
+    assert one.merged(two).merged(three) == one.merged(two.merged(three))
+    assert one.merged(one) == one
+    assert one.merged(two).merged(two) == one.merged(two)
 
 
 @given(groups(), st.integers(0, 4))
 def test_who_knows_all_ends_every_conflict(masters: list[Register], version: int) -> None:
-    whole = merge(merge(masters[0], masters[1]), masters[2])
+    whole = masters[0].merged(masters[1]).merged(masters[2])
     after = deploy(whole, NODES[0], entry(version))
     for master in masters:
-        assert merge(master, after) == after
+        assert master.merged(after) == after
     assert after.current is not None
     assert after.current.version == entry(version).version
     assert not after.conflict
@@ -81,7 +79,7 @@ def test_it_travels_as_it_is(masters: list[Register]) -> None:
 def test_different_versions_side_by_side_are_a_conflict() -> None:
     first = deploy(Register(), NODES[0], entry(1))
     one, two = deploy(first, NODES[1], entry(2)), deploy(first, NODES[2], entry(3))
-    both = merge(one, two)
+    both = one.merged(two)
     assert both.conflict
     assert both.current is None
     assert {kept.version[0] for kept in both.entries} == {1, 2, 3}
@@ -89,7 +87,7 @@ def test_different_versions_side_by_side_are_a_conflict() -> None:
 
 def test_the_same_version_side_by_side_is_none() -> None:
     one, two = deploy(Register(), NODES[1], entry(2)), deploy(Register(), NODES[2], entry(2))
-    both = merge(one, two)
+    both = one.merged(two)
     assert not both.conflict
     assert both.current is not None
 
@@ -97,23 +95,23 @@ def test_the_same_version_side_by_side_is_none() -> None:
 def test_a_forged_write_makes_nothing_vanish() -> None:
     one = deploy(Register(), NODES[0], entry(1))
     forged = Register((one.values[0]._replace(kept=(entry(2)._replace(number=1),)),), one.context)
-    assert merge(one, forged) == merge(forged, one)
-    assert deployment.merge(one, forged).current is not None
+    assert one.merged(forged) == forged.merged(one)
+    assert one.merged(forged).current is not None
 
 
 def test_what_a_master_has_yet_to_write_is_claimed_by_nobody() -> None:
     first = deploy(Register(), NODES[0], entry(1))
     high = first.values[0].dot.counter
     claimed = Register(first.values, ((NODES[0], 2**40),))
-    counts, reason = sifted(claimed, Register(), {NODES[0]: high}, {})
+    counts, reason = claimed.sifted(Register(), {NODES[0]: high}, {})
     assert str(2**40) in reason
     later = deploy(first, NODES[0], entry(2))
-    assert merge(counts, later).current == later.current
+    assert counts.merged(later).current == later.current
     # Of one that was not met yet it is believed, until it is met.
-    counts, reason = sifted(claimed, Register(), {}, {})
+    counts, reason = claimed.sifted(Register(), {}, {})
     assert not reason
-    assert merge(counts, later).conflict
-    assert merge(disclaimed(counts, {NODES[0]: high}), later).current == later.current
+    assert counts.merged(later).conflict
+    assert counts.disclaimed({NODES[0]: high}).merged(later).current == later.current
 
 
 def test_names_of_writers_are_bounded_and_no_deployment_is_lost_to_them() -> None:
@@ -121,27 +119,27 @@ def test_names_of_writers_are_bounded_and_no_deployment_is_lost_to_them() -> Non
     for part in range(3):
         names = tuple((f"{part:08x}{number:08x}", 1) for number in range(MOST_OF_ONE))
         crowded = Register(mine.values, tuple(sorted((*mine.context, *names))))
-        counts, reason = sifted(crowded, mine, {}, {NODES[0]: b"one"})
+        counts, reason = crowded.sifted(mine, {}, {NODES[0]: b"one"})
         assert reason
-        mine = merge(mine, counts)
+        mine = mine.merged(counts)
     assert len(mine.context) <= MOST_UNKNOWN
     after = deploy(mine, NODES[1], entry(2))
-    assert merge(Register(), sifted(after, Register(), {}, {})[0]).current == after.current
+    assert Register().merged(after.sifted(Register(), {}, {})[0]).current == after.current
 
 
 def test_two_that_claim_to_have_replaced_each_other_leave_both() -> None:
     one, two = deploy(Register(), NODES[0], entry(1)), deploy(Register(), NODES[1], entry(2))
     both = tuple(sorted((*one.context, *two.context)))
-    one, two = one._replace(context=both), two._replace(context=both)
-    assert merge(one, two) == merge(two, one)
-    assert merge(one, two).conflict
-    assert merge(one, two).values == (*one.values, *two.values)
+    one, two = replace(one, context=both), replace(two, context=both)
+    assert one.merged(two) == two.merged(one)
+    assert one.merged(two).conflict
+    assert one.merged(two).values == (*one.values, *two.values)
 
 
 def test_more_than_there_can_be_side_by_side() -> None:
     register = Register()
     for number in range(MOST_VALUES + 3):
-        register = merge(register, deploy(Register(), f"{number:016x}", entry(number)))
+        register = register.merged(deploy(Register(), f"{number:016x}", entry(number)))
     assert len(register.values) == MOST_VALUES
     assert register_rows.unpack(register_rows.pack(register)) == register
 
@@ -149,7 +147,7 @@ def test_more_than_there_can_be_side_by_side() -> None:
 def test_numbers_that_are_used_up_begin_anew() -> None:
     last = deploy(Register(), NODES[0], entry(1)._replace(number=MOST_NUMBER))
     (value,) = last.values
-    last = last._replace(values=(value._replace(kept=(entry(1)._replace(number=MOST_NUMBER),)),))
+    last = replace(last, values=(value._replace(kept=(entry(1)._replace(number=MOST_NUMBER),)),))
     after = deploy(last, NODES[1], entry(2))
     assert after.current is not None
     assert after.current.entry.number == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -68,38 +69,38 @@ def test_two_that_ran_in_two_halves_are_both_seen_until_the_next() -> None:
     one, first = begin(EMPTY, "m1", 100)
     two, _ = begin(EMPTY, "m2", 105)
     one = runs.end(one, dot(), first.start, DONE, 101)
-    both = runs.merge(one, two)
+    both = one.merged(two)
     assert {each.on for each in both.values} == {"m1", "m2"}
     after, _ = begin(both, "m3", 300)
-    assert [each.on for each in runs.merge(after, both).values] == ["m3"]
+    assert [each.on for each in after.merged(both).values] == ["m3"]
 
 
 def test_of_two_that_begin_at_once_the_first_by_name_goes_on() -> None:
     one, first = begin(EMPTY, "m1")
     two, second = begin(EMPTY, "m2")
-    both = runs.merge(one, two)
+    both = one.merged(two)
     assert runs.yields(both, first.start, {"m1", "m2"}) == ""
     assert runs.yields(both, second.start, {"m1", "m2"}) == "m1"
     assert runs.yields(both, second.start, {"m2"}) == "", "m1 is not reached"
     after = runs.withdraw(both, second.start)
-    assert runs.merge(both, after) == after
+    assert both.merged(after) == after
     assert [each.on for each in after.values] == ["m1"]
 
 
 def test_a_run_that_its_master_has_yet_to_begin_is_hidden_by_nobody() -> None:
     known, first = begin(EMPTY, "m1")
-    claimed = known._replace(context=((NODES["m1"], 2**40),))
-    counts, reason = runs.sifted(claimed, EMPTY, {NODES["m1"]: first.dot.counter}, {})
+    claimed = replace(known, context=((NODES["m1"], 2**40),))
+    counts, reason = claimed.sifted(EMPTY, {NODES["m1"]: first.dot.counter}, {})
     assert str(2**40) in reason
     later, second = begin(known, "m1", 300)
-    assert runs.merge(counts, later).last == second
+    assert counts.merged(later).last == second
 
 
 def test_two_that_claim_to_have_replaced_each_other_leave_both() -> None:
     one, two = begin(EMPTY, "m1")[0], begin(EMPTY, "m2")[0]
     seen = tuple(sorted((*one.context, *two.context)))
-    one, two = one._replace(context=seen), two._replace(context=seen)
-    assert {each.on for each in runs.merge(one, two).values} == {"m1", "m2"}
+    one, two = replace(one, context=seen), replace(two, context=seen)
+    assert {each.on for each in one.merged(two).values} == {"m1", "m2"}
 
 
 def test_the_end_of_a_run_that_was_replaced_changes_nothing() -> None:
@@ -125,10 +126,10 @@ def test_merging_is_the_same_in_any_order(one: list, two: list) -> None:  # type
         return known
 
     a, b = played(one, 1), played(two, 2)
-    both = runs.merge(a, b)
-    assert both == runs.merge(b, a)
-    assert runs.merge(both, a) == both
-    assert both.digest == runs.merge(b, a).digest
+    both = a.merged(b)
+    assert both == b.merged(a)
+    assert both.merged(a) == both
+    assert both.digest == b.merged(a).digest
     assert (a == b) == (a.digest == b.digest)
 
 
