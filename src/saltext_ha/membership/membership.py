@@ -152,17 +152,25 @@ class Membership:
         _check_list("members", members, MAX_TOLD)
         _check_list("removed", removed, MAX_REMOVED)
         problems: list[str] = []
-        ours = False
-        mine = self.identity.fingerprints
-        out: list[str] = []
-        barred = {note.fingerprint for note in self._trust.removals.notes()}
+        out, ours = self._keep_out(removed, problems)
+        problems += self._move(peer, payload.get("self"))
+        adopted = self._adopt(peer, members, problems)
+        learnt = Absorbed(tuple(adopted), tuple(out), tuple(problems), ours)
+        self._report(peer, learnt)
+        return learnt
+
+    def _keep_out(
+        self, removed: list[dict[str, Any]], problems: list[str]
+    ) -> tuple[list[str], bool]:
+        """Keep *removed* masters out; returns their names, and whether this one is among them."""
+        out, ours, barred = list[str](), False, self._barred()
         for entry in removed:
             note = Removed(
                 _text(entry.get("fingerprint"), 100),
                 _text(entry.get("name"), 64),
                 _text(entry.get("removed"), 40),
             )
-            if note.fingerprint in mine:
+            if note.fingerprint in self.identity.fingerprints:
                 ours = True
                 continue
             pinned = self._trust.by_fingerprint(note.fingerprint)
@@ -174,13 +182,18 @@ class Membership:
                     out.append(note.name)
             except TrustError as exc:
                 problems.append(str(exc))
-        problems += self._move(peer, payload.get("self"))
-        adopted: list[str] = []
-        barred = {note.fingerprint for note in self._trust.removals.notes()}
+        return out, ours
+
+    def _barred(self) -> set[str]:
+        return {note.fingerprint for note in self._trust.removals.notes()}
+
+    def _adopt(self, peer: Peer, members: list[Any], problems: list[str]) -> list[str]:
+        """Pin the *members* that *peer* introduces; returns their names."""
+        adopted, not_these = list[str](), self.identity.fingerprints | self._barred()
         for entry in members:
             try:
                 member = read_peer(entry)
-                if member.fingerprints & (mine | barred):
+                if member.fingerprints & not_these:
                     continue
                 if member.name == self.name:
                     raise TrustError(f"{member.name}: is this master's own name")
@@ -194,9 +207,7 @@ class Membership:
                     adopted.append(member.name)
             except TrustError as exc:
                 problems.append(str(exc))
-        learnt = Absorbed(tuple(adopted), tuple(out), tuple(problems), ours)
-        self._report(peer, learnt)
-        return learnt
+        return adopted
 
     def _may_introduce(self, peer: Peer, member: Peer) -> None:
         """
