@@ -86,22 +86,11 @@ def multi_master(
             - masters: [10.0.0.1, 10.0.0.2]
             - finger: "3a:9f:…"
     """
-    from saltext_ha.common.errors import HaError, reason_of
-    from saltext_ha.common.validators import is_number
-    from saltext_ha.minion import files, options
-    from saltext_ha.minion.restarting import restart
-    from saltext_ha.rollout import drop_in, plan, record, trial
+    from saltext_ha.common.errors import HaError
+    from saltext_ha.rollout import applied, drop_in
 
-    ret: dict[str, Any] = {"name": name, "changes": {}, "result": False, "comment": ""}
-    opts = __opts__
-    caller = bool(opts.get("caller"))
+    ret: dict[str, Any] = {"name": name, "changes": {}, "result": False}
     try:
-        if unkept := files.problem(str(opts["cachedir"])):
-            raise HaError(f"{unkept}; what became of a restart could not be noted there")
-        if not is_number(timeout) or timeout < 1:
-            raise HaError(f"timeout: {timeout!r}: takes seconds, at least 1")
-        if not isinstance(again, bool):
-            raise HaError(f"again: {again!r}: takes True or False")
         wish = drop_in.wanted(
             masters,
             type,
@@ -115,44 +104,6 @@ def multi_master(
             jitter,
             master_names,
         )
-        if not caller and not opts.get("multiprocessing", True):
-            raise HaError(
-                "multiprocessing is off: the process that restarts the minion would end with it"
-            )
-        minion = options.pid(opts, caller)
-        made = plan.make(opts, wish, minion, again)
-        needed = minion is not None and (made.changes or made.stale) and not made.trying
-        # Fail now, while it can still be reported.
-        way = restart.way(minion, opts) if minion is not None and needed else None
+        return ret | applied.apply(__opts__, wish, timeout, again)._asdict()
     except HaError as exc:
         return ret | {"comment": str(exc)}
-    if made.changes:
-        ret["changes"] = {"diff": made.diff}
-    if needed:
-        ret["changes"]["restart"] = "the minion, when this job has returned"
-    remarks = "".join(f"\n{remark}" for remark in made.remarks)
-    if opts.get("test"):
-        todo = f"{made.path} would be written" if made.changes else "the minion would be restarted"
-        if not ret["changes"]:
-            return ret | {"result": True, "comment": f"{made.path} is as it should be{remarks}"}
-        return ret | {"result": None, "comment": todo + remarks}
-    if made.trying:
-        return ret | {"result": True, "comment": f"{made.path} is just being tried{remarks}"}
-    if made.changes:
-        try:
-            made.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            record.replace(made.path, made.new)
-        except OSError as exc:
-            comment = f"{made.path}: cannot be written: {reason_of(exc)}"
-            return ret | {"changes": {}, "comment": comment}
-    if minion is None or way is None:
-        what = "was written; no minion runs" if made.changes else "is as it should be"
-        return ret | {"result": True, "comment": f"{made.path} {what}{remarks}"}
-    try:
-        trial.launch(made.order(opts, minion, way, float(timeout)))
-    except HaError as exc:
-        comment = f"{made.path} is as it was, and the minion not restarted: {exc}; run this again"
-        return ret | {"changes": {}, "comment": comment}
-    back = f"; the old file comes back unless it reaches a master within {timeout:g} s"
-    comment = f"the minion restarts when this job has returned{back if made.changes else ''}"
-    return ret | {"result": True, "comment": comment + remarks}
