@@ -56,7 +56,7 @@ def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterat
             db.close()  # otherwise the next try finds it locked
         if isinstance(exc, ReplicaError):
             raise
-        if "locked" in str(exc):
+        if _is_locked(exc):
             raise ReplicaError(
                 f"{path}: another ha engine uses it. Masters that share pki_dir need a state "
                 "folder each: set  ha: state_dir"
@@ -73,7 +73,12 @@ def in_use(path: Path) -> bool:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", timeout=0, uri=True)) as db:
             db.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as exc:
-        return "locked" in str(exc)
+        return _is_locked(exc)
     except sqlite3.Error:
         pass
     return False
+
+
+def _is_locked(exc: sqlite3.Error) -> bool:
+    """By SQLite's text: Python 3.10 does not tell its code."""
+    return "locked" in str(exc)
