@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.printable import is_printable
 
 MAX_ID_BYTES = 255  # the id is a file name
 MAX_LENGTH = 4096  # a 16 384-bit RSA key in PEM takes 2.9 KB
@@ -90,7 +91,7 @@ def _flaw(minion_id: str) -> str:
         return " starts with a dot"
     if "/" in minion_id or "\\" in minion_id:
         return " contains a path separator"
-    if not minion_id.isprintable():
+    if not is_printable(minion_id):
         return " contains an unprintable character"
     try:
         length = len(minion_id.encode())

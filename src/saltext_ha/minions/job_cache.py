@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.common.printable import is_printable
 from saltext_ha.minions.job_specs import LISTENING, plain
 
 JID = re.compile(r"[0-9]{20}(_[^/]{1,100})?")
@@ -95,7 +96,7 @@ class JobCache:
 
 
 def is_jid(jid: Any) -> bool:
-    return isinstance(jid, str) and jid.isprintable() and JID.fullmatch(jid) is not None
+    return isinstance(jid, str) and is_printable(jid) and JID.fullmatch(jid) is not None
 
 
 def check_jid(jid: Any) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
+from saltext_ha.common.printable import is_printable
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
@@ -48,7 +49,7 @@ class Wish:
 
     def __post_init__(self) -> None:
         check(self.name)
-        if not (0 < len(self.by) <= LONGEST and self.by.isprintable() and len(self.token) <= 64):
+        if not (0 < len(self.by) <= LONGEST and is_printable(self.by) and len(self.token) <= 64):
             raise InvalidRecord("malformed lock: it does not say who wants it")
 
 

@@ -18,6 +18,7 @@ import psutil
 
 from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.common.printable import is_printable
 from saltext_ha.once import run_rows
 from saltext_ha.once.leader import Leader
 from saltext_ha.reconciler.core import Core
@@ -298,7 +299,7 @@ def check(name: Any) -> str:
 
     :raises InvalidRecord: says what a name takes.
     """
-    good = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable()
+    good = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and is_printable(name)
     if not good:
         raise InvalidRecord(f"name: takes at most {LONGEST_NAME} printable characters")
     return str(name)

@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any
 
+from saltext_ha.common.printable import is_printable
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.replica.history import MAX_GLOB, MAX_STARS
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
@@ -151,7 +152,7 @@ class WheelCalls:
 def name(user: Any) -> str:
     """*user* as a name that may be shown and sent to peers; empty when it is no name."""
     text = user if isinstance(user, str) else ""
-    return "".join(char if char.isprintable() else "?" for char in text)[:LONGEST_NAME].strip()
+    return "".join(char if is_printable(char) else "?" for char in text)[:LONGEST_NAME].strip()
 
 
 def _is_cheap(glob: str) -> bool:

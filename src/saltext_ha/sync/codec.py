@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.printable import is_printable
 from saltext_ha.common.validators import is_number
 from saltext_ha.keystore import minion_key
 from saltext_ha.replication.record import STATES, Dot, Record, Value, covers
@@ -99,6 +100,6 @@ def _counter(counter: Any) -> int:
 
 
 def _text(text: Any) -> str:
-    if not isinstance(text, str) or len(text) > MAX_TEXT or not (text.isprintable() or not text):
+    if not isinstance(text, str) or len(text) > MAX_TEXT or not is_printable(text):
         raise InvalidRecord(f"{text!r:.40} is not a short text")
     return text

@@ -18,6 +18,8 @@ from tests.keys import LOOK_ALIKES, public_key
 
 pytestmark = pytest.mark.core
 
+# No Python has such a character yet.
+NEWER = "web\U00040000"
 EC = ec.generate_private_key(ec.SECP256R1()).public_key()
 ED = ed25519.Ed25519PrivateKey.generate().public_key()
 
@@ -43,7 +45,9 @@ def test_line_ends_and_space_around_change_nothing() -> None:
     assert minion_key.fingerprint(public_key(1)) != minion_key.fingerprint(text)
 
 
-@pytest.mark.parametrize("minion_id", ["web1", "web1.example.com", "büro-7", "a b", "x" * 255])
+@pytest.mark.parametrize(
+    "minion_id", ["web1", "web1.example.com", "büro-7", "a b", "x" * 255, NEWER]
+)
 def test_ids_that_salt_takes_are_taken(minion_id: str) -> None:
     assert minion_key.check_id(minion_id) == minion_id
 

@@ -54,6 +54,13 @@ def test_what_is_sent_comes_back_the_same(
     assert from_wire(msgpack.unpackb(msgpack.packb(to_wire(record)))) == record
 
 
+def test_a_name_is_taken_in_whichever_unicode_it_is_written() -> None:
+    """A master on a newer Python sends what this Python does not know yet."""
+    raw = wire()
+    raw[0], raw[2][0][4] = "web\U00040000", "bob\U00040000"
+    assert from_wire(raw).values[0].by == "bob\U00040000"
+
+
 def test_fields_that_a_later_release_adds_are_ignored() -> None:
     raw = wire()
     raw[2][0].append("new")
