@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common import cluster
+from saltext_ha.common import cluster, key_driver
 
 # The pair by which minions know a master, and the pair that vouches for it.
 MASTER, SIGN = ROLES = ("master", "sign")
@@ -68,7 +68,7 @@ def name_of(opts: Mapping[str, Any], role: str = MASTER) -> str:
         return str(opts.get("master_sign_key_name") or "master_sign")
     if cluster.of(opts):
         return "cluster"
-    if "keys.cache_driver" in opts:  # 3008 and later
+    if key_driver.of(opts):  # 3008 and later
         own = str(opts.get("id", "")).removesuffix("_master")
         if own and read(opts, f"{own}.pem"):
             return own
@@ -81,12 +81,12 @@ def read(opts: Mapping[str, Any], name: str) -> bytes | None:
         clustered = name.startswith("cluster.")
         folder = Path(opts["cluster_pki_dir"] if clustered else opts["pki_dir"])
         path = folder / name
-        if path.is_symlink() and "keys.cache_driver" in opts:
+        if path.is_symlink() and key_driver.of(opts):
             return None  # 3008 leaves links for a downgrade to 3007, and reads none itself
         return path.read_bytes() if path.is_file() else None
     import salt.cache
 
-    text = salt.cache.Cache(opts, driver=opts["keys.cache_driver"]).fetch("master_keys", name)
+    text = salt.cache.Cache(opts, driver=key_driver.of(opts)).fetch("master_keys", name)
     if not text:
         return None
     return text if isinstance(text, bytes) else str(text).encode()
@@ -94,7 +94,7 @@ def read(opts: Mapping[str, Any], name: str) -> bytes | None:
 
 def in_files(opts: Mapping[str, Any]) -> bool:
     """Whether this master keeps its own keys as files."""
-    return bool(opts.get("keys.cache_driver", "localfs_key") == "localfs_key")
+    return key_driver.of(opts) in ("", key_driver.FILES)
 
 
 def passphrase(opts: Mapping[str, Any], role: str = MASTER) -> bytes | None:

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from saltext_ha.common import cluster, master_key
+from saltext_ha.common import cluster, key_driver, master_key
 from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import sync_dir, write_whole
@@ -246,7 +246,7 @@ def _where(opts: Mapping[str, Any], role: str) -> str:
     name = f"{master_key.name_of(opts, role)}.pem"
     if master_key.in_files(opts):
         return str(Path(opts["pki_dir"]) / name)
-    return f"{name} in {opts['keys.cache_driver']}"
+    return f"{name} in {key_driver.of(opts)}"
 
 
 def _read(opts: Mapping[str, Any], role: str) -> tuple[bytes | None, bytes | None]:
@@ -310,14 +310,14 @@ def _behind(opts: Mapping[str, Any], path: Path) -> Path:
     The file to write for *path*, which may be a link. Salt before 3008 reads through a link, as it
     must after a downgrade (3008 leaves ``master.pem`` as a link); 3008 does not.
     """
-    through = path.is_symlink() and "keys.cache_driver" not in opts
+    through = path.is_symlink() and not key_driver.of(opts)
     return path.resolve() if through else path
 
 
 def _write_cache(opts: Mapping[str, Any], pair: _Pair) -> None:
     import salt.cache
 
-    cache = salt.cache.Cache(opts, driver=opts["keys.cache_driver"])
+    cache = salt.cache.Cache(opts, driver=key_driver.of(opts))
     stamp = time.strftime("%Y%m%dT%H%M%S")
     base = master_key.name_of(opts, pair.role)
     for end, text in (("pem", pair.private), ("pub", pair.public)):

@@ -83,6 +83,12 @@ def test_a_cluster_has_its_keys_in_its_own_folder(tmp_path: Path) -> None:
     assert set(open_store(opts).changed()) == {"web1"}
 
 
+def test_a_release_without_drivers_keeps_files_whatever_the_option_says(tmp_path: Path) -> None:
+    """As salt-master does, where one configuration file is for masters of 3008, too."""
+    store = open_store(master_opts(tmp_path, **{"keys.cache_driver": "mmap_key"}))
+    assert isinstance(store, CacheStore if HAS_DRIVERS else FileStore)
+
+
 @drivers
 class TestDrivers:
     def test_the_driver_is_the_one_that_is_configured(self, store: KeyStore) -> None:
