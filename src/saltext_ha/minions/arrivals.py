@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import salt.cache
 
+from saltext_ha.common import version
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, StoreError
@@ -42,6 +43,11 @@ class _Asked(NamedTuple):
 
 
 Written = Callable[[Iterable[str]], dict[str, float]]
+
+RELEASE = version.salt_release()[0]
+"""Of the Salt that runs this code."""
+BY_KIND = 3008
+"""Since this release a bank has one kind of data of all minions; before, all data of one minion."""
 
 
 class Arrivals:
@@ -176,23 +182,29 @@ def arrived(tag: str, data: Any) -> str:
     return parts[2] if genuine else ""
 
 
-def grains_cache(opts: Mapping[str, Any]) -> Written:
-    """When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`."""
-    return _Cached(opts, "data", "grains").updated_or_never
+def grains_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
+    """
+    When the grains of minions were cached on the master with *opts*: see :class:`Arrivals`.
+
+    :param release: of its Salt.
+    """
+    return _Cached(opts, "data", "grains", release).updated_or_never
 
 
-def mine_cache(opts: Mapping[str, Any]) -> Written:
+def mine_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
     """
     The same for their mines.
 
     :raises StoreError: raised by the returned function if the cache cannot be read.
     """
-    return _Cached(opts, "mine", "mine").updated
+    return _Cached(opts, "mine", "mine", release).updated
 
 
 class _Cached:
     """
     The age of one kind of data in a master's cache of minions; any thread may use it.
+
+    Salt does not read what another release has left in the same cache, so that does not count.
 
     :param key: its key in the bank of the minion, before 3008. :param bank: its bank, in 3008.
     """
@@ -200,17 +212,15 @@ class _Cached:
     # Two loaders of Salt execute a module's file twice, in the same module: never do so at once.
     _loading = threading.Lock()
 
-    def __init__(self, opts: Mapping[str, Any], key: str, bank: str) -> None:
+    def __init__(self, opts: Mapping[str, Any], key: str, bank: str, release: int) -> None:
         self._cache = salt.cache.factory(dict(opts))
-        self._key, self._bank = key, bank
+        self._key, self._bank, self._by_kind = key, bank, release >= BY_KIND
 
     def updated(self, ids: Iterable[str]) -> dict[str, float]:
         """Id → when it was written (Unix time; 0: never). :raises StoreError: it cannot be read."""
         try:
             self._load()
-            return {
-                minion_id: max(map(self._written, self._places(minion_id))) for minion_id in ids
-            }
+            return {minion_id: self._written(*self._place(minion_id)) for minion_id in ids}
         except Exception as exc:  # a cache driver may raise anything
             raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 
@@ -227,10 +237,10 @@ class _Cached:
             for name in ("contains", "updated"):
                 self._cache.modules[f"{self._cache.driver}.{name}"]
 
-    def _places(self, minion_id: str) -> tuple[tuple[str, str], ...]:
-        return (f"minions/{minion_id}", self._key), (self._bank, minion_id)
+    def _place(self, minion_id: str) -> tuple[str, str]:
+        return (self._bank, minion_id) if self._by_kind else (f"minions/{minion_id}", self._key)
 
-    def _written(self, place: tuple[str, str]) -> float:
+    def _written(self, bank: str, key: str) -> float:
         # contains() first: Salt logs a warning about an entry that is not there.
-        there = self._cache.contains(*place)
-        return float(self._cache.updated(*place) or 0.0) if there else 0.0
+        there = self._cache.contains(bank, key)
+        return float(self._cache.updated(bank, key) or 0.0) if there else 0.0

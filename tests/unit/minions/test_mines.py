@@ -38,8 +38,8 @@ PEER = Peer("m1", "https://x:1", "", "")
 class Master:
     """A master with its cache, its engine's part, and its own idea of the time."""
 
-    def __init__(self, site: Site, name: str) -> None:
-        self.site, self.name = site, name
+    def __init__(self, site: Site, name: str, release: int) -> None:
+        self.site, self.name, self.release = site, name, release
         self.asked: list[tuple[str, ...]] = []
         self.questions: list[list[str]] = []
         self.busy: set[str] = set()
@@ -60,7 +60,7 @@ class Master:
     def start(self, lines: Mapping[str, Any]) -> None:
         self.mines = Mines(
             lines,
-            mine_cache(self._opts),
+            mine_cache(self._opts, self.release),
             busy=self.busy.__contains__,
             publish=self._publish,
             clock=FileClock(self.clock, lambda: self.site.now),
@@ -76,9 +76,10 @@ class Master:
         for minion_id in ids if self.refreshes else ():
             self.mined(minion_id)
 
-    def mined(self, minion_id: str, ago: float = 0.0, of_3008: bool = True) -> None:
+    def mined(self, minion_id: str, ago: float = 0.0) -> None:
         """Salt writes the mine of that minion, so many seconds ago."""
-        bank, key = ("mine", minion_id) if of_3008 else (f"minions/{minion_id}", "mine")
+        by_kind = self.release >= 3008
+        bank, key = ("mine", minion_id) if by_kind else (f"minions/{minion_id}", "mine")
         self._cache.store(bank, key, {"test.arg": 1})
         at = self.clock() - ago
         os.utime(self._folder / bank / f"{key}.p", (at, at))
@@ -117,9 +118,12 @@ class Master:
 
 
 class Site:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *releases: int) -> None:
         self.root, self.now = root, NOW
-        self.m1, self.m2, self.m3 = self.masters = [Master(self, f"m{n}") for n in (1, 2, 3)]
+        self.m1, self.m2, self.m3 = self.masters = [
+            Master(self, f"m{n}", release)
+            for n, release in enumerate(releases or (3008, 3008, 3008), 1)
+        ]
         for master in self.masters:
             master.start({other.name: other for other in self.masters if other is not master})
 
@@ -129,14 +133,16 @@ class Site:
             await master.mines.step()
 
 
-@pytest.mark.parametrize("of_3008", [True, False], ids=["3008", "3006"])
+@pytest.mark.parametrize(
+    "releases", [(3008, 3008, 3008), (3006, 3006, 3006), (3006, 3008, 3007), (3008, 3007, 3006)]
+)
 @in_a_loop
 async def test_one_whose_mine_is_older_here_is_named_until_it_is_refreshed(
-    tmp_path: Path, of_3008: bool
+    tmp_path: Path, releases: tuple[int, ...]
 ) -> None:
-    site = Site(tmp_path)
-    site.m1.mined("web1", ago=3600, of_3008=of_3008)
-    site.m2.mined("web1", ago=20, of_3008=of_3008)
+    site = Site(tmp_path, *releases)
+    site.m1.mined("web1", ago=3600)
+    site.m2.mined("web1", ago=20)
     await site.m1.comes("web1")
     assert site.m1.counts() == (0, 1)
     await site.later()
@@ -145,9 +151,25 @@ async def test_one_whose_mine_is_older_here_is_named_until_it_is_refreshed(
         "1 minion came here and its mine is older here than on the master that it left: "
         "web1 (m2: 30 s old, here: 3610 s)"
     ]
-    site.m1.mined("web1", of_3008=of_3008)
+    site.m1.mined("web1")
     await site.later(EVERY)
     assert (site.m1.counts(), site.m1.notes()) == ((0, 0), [])
+
+
+@pytest.mark.parametrize(("before", "now"), [(3006, 3008), (3008, 3007)])
+@in_a_loop
+async def test_what_another_release_of_salt_left_here_is_no_mine(
+    tmp_path: Path, before: int, now: int
+) -> None:
+    """This one does not read it: after an upgrade, or back, the mine is missing."""
+    site = Site(tmp_path, now, 3008, 3008)
+    site.m1.release = before
+    site.m1.mined("web1")
+    site.m2.mined("web1", ago=20)
+    await site.m1.comes("web1")
+    await site.later()
+    assert site.m1.counts() == (1, 0)
+    assert "here: none" in site.m1.notes()[0]
 
 
 @in_a_loop
