@@ -32,6 +32,7 @@ def take(mine: Mine) -> Facts:
     except ConfigError as exc:
         # No differences: what mends them is a restart.
         return Facts({}, {"": f"{exc}; mend it first: the engine does not start with it"})
+    files = as_started(files)
     leaves: dict[str, Any] = {}
     rules = [*master_key.CONFIG, *access.CONFIG, *options.compared(mine.opts, files)]
     for rule in [*rules, *SOURCES]:
@@ -42,6 +43,16 @@ def take(mine: Mine) -> Facts:
             if pair["file"] != pair["running"]:
                 leaves[path] = pair
     return Facts(leaves)
+
+
+def as_started(files: Mapping[str, Any]) -> Mapping[str, Any]:
+    """*files* as salt-master has them once it runs: it adds the engine ``reactor`` if need be."""
+    engines = files.get("engines") or []
+    if not files.get("reactor") or any("reactor" in each for each in engines):
+        return files
+    reactor: Mapping[str, Any] = {"reactor": {}}
+    whole = {**engines, **reactor} if isinstance(engines, Mapping) else [*engines, reactor]
+    return {**files, "engines": whole}
 
 
 def compare(parts: Mapping[str, Facts]) -> list[Difference]:

@@ -338,6 +338,21 @@ def test_files_that_changed_under_a_running_master(master):
     assert {tuple(d["values"]) for d in result["sections"]["running"]["differences"]} == {("m2",)}
 
 
+@pytest.mark.parametrize("engines", [[{"ha": {}}], ["ha"], {"ha": {}}])
+def test_the_engine_that_salt_adds_for_a_reactor_is_no_difference(master, engines):
+    """salt-master adds it to its running configuration (``Master.start``)."""
+    react = [{"site/*": ["/srv/react.sls"]}]
+    master.write(engines=engines, reactor=react)
+    added = {"reactor": {}}
+    whole = {**engines, **added} if isinstance(engines, dict) else [*engines, added]
+    running = {**master.opts(), "engines": whole}
+    assert take(running)["running"].leaves == {}
+    master.write(engines=["ha", {"libvirt_events": {}}], reactor=react)
+    assert "engines" in take(running)["running"].leaves
+    master.write(engines=whole, reactor=react)
+    assert take(running)["running"].leaves == {}
+
+
 @pytest.mark.parametrize("option", roots.LOADED)
 def test_a_folder_of_modules_that_was_added_under_a_running_master(master, option):
     running = master.opts()
