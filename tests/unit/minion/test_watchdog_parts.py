@@ -165,10 +165,9 @@ def test_changes_by_others_are_noted_and_told(
     told: list[tuple[Any, ...]] = []
     monkeypatch.setattr(run, "tell", lambda *what: told.append(what[1:]))
     watch = run.Watch(place(), watchdog.WatchdogSettings(), Journal(tmp_path), {"id": "web1"})
-    tidied: list[str | None] = []
-    tidy = lambda master: tidied.append(master.configured)  # noqa: E731
-    monkeypatch.setattr(watch.place.mover, "tidy", tidy)
     seen: list[str | None] = []
+    tidied: list[str | None] = []
+    monkeypatch.setattr(watch.place.mover, "tidy", lambda masters: tidied.append(seen[-1]))
     monkeypatch.setattr(
         watch.place.looker,
         "look",

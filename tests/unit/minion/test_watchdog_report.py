@@ -79,7 +79,7 @@ def test_the_watch_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     place = site(opts, lambda: TcpLinks(links), 1)
     watch = Watch(place, WatchdogSettings(jitter=0), Journal(tmp_path), opts)
     fired: list[tuple[str, object]] = []
-    monkeypatch.setattr(place.mover, "tidy", lambda reached: None)
+    monkeypatch.setattr(place.mover, "tidy", lambda masters: None)
     monkeypatch.setattr(place.mover, "tell", lambda tag, data: fired.append((tag, data)))
     looks = [
         WatchdogLook(0, M1, True, {M1: False}),

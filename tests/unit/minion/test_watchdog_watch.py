@@ -70,12 +70,26 @@ def test_who_cannot_be_reached_is_not_looked_for_in_circles(
 
 def test_salts_own_check_is_taken_away_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     salt = Salt(monkeypatch)
-    salt.site.mover.tidy(salt.site.master(M2))
+    salt.site.mover.tidy(map(salt.site.master, (M2, M3)))
     deleted = [data["name"] for tag, data in salt.fired if tag == "manage_schedule"]
-    assert deleted == [f"__master_alive_{M2}", FAILBACK]
+    assert deleted == [f"__master_alive_{M2}", f"__master_alive_{M3}", FAILBACK]
     wanted = Salt(monkeypatch, master_alive_interval=30)
-    wanted.site.mover.tidy(wanted.site.master(M2))
+    wanted.site.mover.tidy([wanted.site.master(M2)])
     assert wanted.fired == []
+
+
+def test_also_those_that_salt_brings_back_from_an_earlier_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or of masters that the minion was moved past: whichever were there, none is left."""
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    turns(watch)
+    salt.up = {M3}
+    salt.fired.clear()
+    assert turns(watch)[-1] == M3
+    deleted = {data["name"] for tag, data in salt.fired if tag == "manage_schedule"}
+    assert {f"__master_alive_{each}" for each in (M1, M2, M3)} <= deleted
 
 
 def test_a_master_whose_publisher_says_nothing_is_left_and_is_no_refuge(

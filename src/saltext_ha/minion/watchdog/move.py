@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.minion.binding import SeenMaster
@@ -94,13 +94,18 @@ class Mover:
             time.sleep(POLL)
         return None
 
-    def tidy(self, reached: SeenMaster) -> None:
+    def tidy(self, masters: Iterable[SeenMaster]) -> None:
         """
-        Remove the check of the master that 3006 and 3007 schedule at the end of a move, even if it
-        is switched off, and then without a pause.
+        Remove the checks of *masters* that 3006 and 3007 schedule at the end of a move, even if
+        they are switched off, and then without a pause.
+
+        All that the minion knows, not only the one that it reached: a move may lead past others,
+        and at each move Salt takes its schedule from a copy that modules were loaded with, in which
+        a check is still there that was removed since.
         """
         if not self.opts.get("master_alive_interval"):
-            for name in (f"__master_alive_{reached.host}", FAILBACK):
+            checks = dict.fromkeys(f"__master_alive_{each.host}" for each in masters)
+            for name in (*checks, FAILBACK):
                 self.fire("manage_schedule", {"func": "delete", "name": name, "persist": True})
 
     def tell(self, tag: str, data: Mapping[str, Any]) -> None:

@@ -197,7 +197,7 @@ def execute(place: Site, opts: Mapping[str, Any], target: str) -> None:
     place.looker.last = reached.configured
     tell(place, str(opts["id"]), str(source.configured), str(reached.configured), ASKED, took)
     time.sleep(LINGER)
-    place.mover.tidy(reached)
+    place.mover.tidy(map(place.master, place.masters))
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ class Watch:
         self.ask = next_.ask
         self._say(look, next_)
         if look.good and time.monotonic() < self._tidy_until:
-            self.place.mover.tidy(self.place.master(look.current))
+            self.place.mover.tidy(map(self.place.master, self.place.masters))
         if next_.move:
             self._do(next_.move)
         elif self.reports.due(time.monotonic(), look.current, look.good):
