@@ -42,6 +42,7 @@ demo: $(STAMP)  ## two real masters, three real minions, the main job shown and 
 SUITE = $(MAKE) --no-print-directory --keep-going --jobs 2 daemons
 
 test: programs lint  ## lint, the whole test suite, and a core of it on the other Pythons that are installed
+	$(BIN)/python -m lab.pythons --install
 	+$(SUITE) pythons others
 
 .PHONY: suite daemons others pythons

@@ -4,7 +4,7 @@
 Looks on PATH and among pyenv's versions, makes a venv ``.venv-3.x`` for each, with a Salt that
 installs there, and says which Pythons were not tried. Without ``--all`` it takes the oldest and the
 newest, and the tests that meet most of what Pythons differ in; with it, all of them, and the whole
-unit and functional suite.
+unit and functional suite. With ``--install`` it only makes the venvs: other tests use their Salt.
 """
 
 from __future__ import annotations
@@ -60,13 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try the Pythons side by side; 1 if anything failed on one of them."""
     parser = argparse.ArgumentParser(prog="python -m lab.pythons", description=__doc__)
     parser.add_argument("--all", action="store_true", help="each Python, and the whole suite")
-    whole = parser.parse_args(arguments).all
+    parser.add_argument("--install", action="store_true", help="make the venvs, and try nothing")
+    options = parser.parse_args(arguments)
     own = sys.version_info[:2]
     others = {version: path for version, path in installed().items() if version != own}
-    tried = others if whole else ends(others)
+    tried = others if options.all else ends(others)
+    if options.install:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            return 0 if all(list(threads.map(install, tried.keys(), tried.values()))) else 1
     # Two at a time, as they mostly wait.
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        passed = threads.map(attempt, tried.keys(), tried.values(), [whole] * len(tried))
+        passed = threads.map(attempt, tried.keys(), tried.values(), [options.all] * len(tried))
         failed = [version for version, fine in zip(tried, passed, strict=True) if not fine]
     print(f"pythons: {text(own)}: the one of this venv")
     for version in tried:
@@ -141,26 +145,43 @@ def missing(found: set[Version]) -> list[Version]:
     return [version for version in every if version not in found]
 
 
+def install(version: Version, python: Path) -> bool:
+    """Whether the venv of *python* could be made, or was there."""
+    return _make(version, python, f"{venv(version)}/.installed").returncode == 0
+
+
 def attempt(version: Version, python: Path, whole: bool) -> bool:
     """Whether the tests pass on *python*, and, unless *whole*, the demo; prints all at the end."""
-    salt = SALT.get(version, LAST_SALT)
-    print(f"pythons: {text(version)} ({python}) with {salt}", flush=True)
-    options = {
-        "VENV": f".venv-{text(version)}",
-        "PYTHON": str(python),
-        "SALT": salt,
-        "EXTRAS": "test",
-        "TESTS": " ".join(ALL if whole else CORE),
-        "DEMO": "" if whole else "yes",
-    }
-    settings = [f"{name}={value}" for name, value in options.items()]
-    command = ["make", "--no-print-directory", "on-python", *settings]
-    done = subprocess.run(  # nosec B603
-        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    print(f"pythons: {text(version)} ({python}) with {_salt(version)}", flush=True)
+    tests, demo = " ".join(ALL if whole else CORE), "" if whole else "yes"
+    done = _make(
+        version, python, "on-python", f"TESTS={tests}", f"DEMO={demo}", stdout=subprocess.PIPE
     )
     with _printing:
         print(f"pythons: what {text(version)} says", done.stdout, sep="\n", flush=True)
     return done.returncode == 0
+
+
+def _make(
+    version: Version, python: Path, *words: str, stdout: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``make`` *words* with the venv of *python*."""
+    venv_words = (
+        f"VENV={venv(version)}", f"PYTHON={python}", f"SALT={_salt(version)}", "EXTRAS=test",
+    )  # fmt: skip
+    return subprocess.run(  # nosec B603 B607
+        ["make", "--no-print-directory", *words, *venv_words],
+        check=False, stdout=stdout, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def venv(version: Version) -> str:
+    """The folder of its venv, in the checkout."""
+    return f".venv-{text(version)}"
+
+
+def _salt(version: Version) -> str:
+    return SALT.get(version, LAST_SALT)
 
 
 def text(version: Version) -> str:

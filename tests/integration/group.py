@@ -244,3 +244,37 @@ def configure(master: Master, *, ha: Mapping[str, Any] | None = None, **settings
     now = yaml.safe_load(master.config_file.read_text())
     now = {**now, **settings, "ha": {**now["ha"], **(ha or {})}}
     master.config_file.write_text(yaml.safe_dump(now))
+
+
+def write_sources(lab: Lab, files: Mapping[str, str]) -> None:
+    """Write *files*, by their paths in the folder that trees are deployed from."""
+    for path, text in files.items():
+        file = lab.root / "git" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def add_master_with_trees(
+    lab: Lab, name: str, config: Mapping[str, Any] | None = None, **options: Any
+) -> Master:
+    """
+    A master that serves two trees, ``states`` and the secret ``pillar``, from folders of its own.
+
+    :param options: as for :meth:`.Lab.add_master`.
+    """
+    own = lab.root / "srv" / name
+    own.mkdir(parents=True)
+    trees = {
+        tree: {
+            "source": str(lab.root / "git" / tree),
+            "live": str(own / tree),
+            "secret": tree == "pillar",
+        }
+        for tree in ("states", "pillar")
+    }
+    roots = {
+        f"{option}_roots": {"base": [trees[tree]["live"]]}
+        for option, tree in (("file", "states"), ("pillar", "pillar"))
+    }
+    whole = {**roots, **(config or {})}
+    return lab.add_master(name, ha={**QUICK, "trees": trees}, config=whole, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,14 @@ from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
 from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import PATIENT, QUICK, SOON, answers, level
+from tests.integration.group import (
+    PATIENT,
+    SOON,
+    add_master_with_trees,
+    answers,
+    level,
+    write_sources,
+)
 
 pytestmark = pytest.mark.core
 
@@ -23,35 +29,12 @@ pytestmark = pytest.mark.core
 LINES = 50_000
 
 
-def places(master: str, root: Path) -> dict[str, dict[str, Any]]:
-    """Where a master has its two trees."""
-    return {
-        name: {
-            "source": str(root / "git" / name),
-            "live": str(root / "srv" / master / name),
-            "secret": name == "pillar",
-        }
-        for name in ("states", "pillar")
-    }
-
-
 @pytest.fixture(scope="module")
 def lab(make_lab: MakeLab) -> Iterator[Lab]:
     """Two masters, each with folders of its own, and a minion on each."""
     with make_lab() as lab:
-        for name in ("m1", "m2"):
-            trees = places(name, lab.root)
-            (lab.root / "srv" / name).mkdir(parents=True)
-            lab.add_master(
-                name,
-                ha={**QUICK, "trees": trees},
-                config={
-                    "file_roots": {"base": [trees["states"]["live"]]},
-                    "pillar_roots": {"base": [trees["pillar"]["live"]]},
-                    "file_buffer_size": 1048576,  # Salt's default; the lab's is 8192
-                },
-            )
-        m1, m2 = lab.masters.values()
+        size = {"file_buffer_size": 1048576}  # Salt's default; the lab's is 8192
+        m1, m2 = (add_master_with_trees(lab, name, size) for name in ("m1", "m2"))
         m1.share_master_key(m2)
         minions = [lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])]
         for minion in minions:
@@ -78,10 +61,7 @@ def change(lab: Lab, number: str) -> None:
         "pillar/top.sls": "base: {'*': [who]}\n",
         "pillar/who.sls": f"number: 'pillar {number}'\n",
     }
-    for path, text in files.items():
-        file = lab.root / "git" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    write_sources(lab, files)
     for old in (lab.root / "git" / "states" / "mark").iterdir():
         if old.name != number:
             old.unlink()

@@ -189,6 +189,30 @@ async def test_another_endpoint_is_asked_where_one_is_no_etcd() -> None:
             await until(lambda: found.standing.leads, "it leads")
 
 
+@pytest.mark.parametrize("access", [{}, {"username": "salt", "password": "hunter2"}])
+@in_a_loop
+async def test_that_the_gateway_is_off_is_told(access: dict[str, str]) -> None:
+    async with serving() as etcd:
+        etcd.says[RANGE] = etcd.says["auth/authenticate"] = 404, "404 page not found\n"
+        client = EtcdClient(LeaderSettings(ETCD, endpoints=(etcd.url,), **access), 2)
+        with pytest.raises(EtcdError, match="enable-grpc-gateway: true"):
+            await client.get("/k")
+        await client.close()
+
+
+@in_a_loop
+async def test_a_refusal_in_plain_text_is_told_once_for_all_endpoints() -> None:
+    """As etcd with users refuses each certificate that has a CommonName."""
+    said = "CommonName of client sending a request against gateway will be ignored"
+    async with serving() as first, serving() as second:
+        first.says[RANGE] = second.says[RANGE] = 400, f"{said}\n"
+        settings = LeaderSettings(ETCD, endpoints=(first.url, second.url))
+        client = EtcdClient(settings, 2)
+        with pytest.raises(EtcdError, match=f"^{first.url}, {second.url}: {said}$"):
+            await client.get("/k")
+        await client.close()
+
+
 @in_a_loop
 async def test_a_password_is_in_no_message_and_goes_nowhere_else() -> None:
     settings = LeaderSettings(ETCD, username="salt", password="hunter2")

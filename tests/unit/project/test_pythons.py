@@ -75,6 +75,21 @@ def test_what_was_not_tried_is_said(
     assert sorted(tried) == [(3, 17), (3, 18), (3, 19)]
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_install_only_makes_venvs(made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: set[pythons.Version] = set()
+
+    def install(version: pythons.Version, python: Path) -> bool:
+        wanted.add(version)
+        return made or version != (3, 17)
+
+    found = {version: Path("p") for version in [(3, 17), (3, 18), (3, 19), OWN]}
+    monkeypatch.setattr(pythons, "installed", lambda: found)
+    monkeypatch.setattr(pythons, "install", install)
+    assert pythons.main(["--install"]) == (0 if made else 1)
+    assert wanted == {(3, 17), (3, 19)}
+
+
 def test_what_is_run_is_there() -> None:
     root = Path(__file__).parents[3]
     assert [name for name in (*pythons.CORE, *pythons.ALL) if not (root / name).exists()] == []
