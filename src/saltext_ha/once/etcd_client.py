@@ -145,18 +145,18 @@ class EtcdClient:
 
         :raises EtcdError: no endpoint has one, or the lease is gone.
         """
-        problems = []
+        problems: dict[str, list[str]] = {}
         for endpoint in list(self._endpoints):
             try:
                 return _made_out(read, await self._ask(endpoint, path, payload))
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as exc:
-                problems.append(f"{endpoint}: {_reason(exc)}")
+                problems.setdefault(_reason(exc), []).append(endpoint)
                 # From now on ask the others first.
                 self._endpoints.remove(endpoint)
                 self._endpoints.append(endpoint)
             except _Unusable as exc:
-                problems.append(f"{endpoint}: {exc}")
-        raise EtcdError("; ".join(problems))
+                problems.setdefault(str(exc), []).append(endpoint)
+        raise EtcdError("; ".join(f"{', '.join(each)}: {why}" for why, each in problems.items()))
 
     async def _ask(self, endpoint: str, path: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         if self._settings.username and not self._token:
@@ -170,7 +170,7 @@ class EtcdClient:
             return answer
         if _code(answer) == NOT_FOUND and path.startswith("lease/"):
             raise LeaseGone("the lease has ended")
-        raise _Unusable(NO_GATEWAY if status == 404 and not answer else self._said(status, answer))
+        raise _Unusable(self._said(status, answer))
 
     async def _log_in(self, endpoint: str) -> None:
         settings = self._settings
@@ -209,7 +209,9 @@ class EtcdClient:
             try:
                 answer = json.loads(body)
             except (ValueError, RecursionError):
-                answer = {}
+                # etcd refuses some requests in plain text.
+                plain = body.decode(errors="replace").strip() if response.status == 400 else ""
+                answer = {"message": plain}
             return response.status, answer if isinstance(answer, dict) else {}
 
     def _open(self) -> aiohttp.ClientSession:
@@ -315,7 +317,7 @@ def _no_token(answer: Mapping[str, Any]) -> bool:
 def _message(status: int, answer: Mapping[str, Any]) -> str:
     error = answer.get("error")
     said = error.get("message") if isinstance(error, Mapping) else error
-    return str(said or answer.get("message") or f"HTTP {status}")
+    return str(said or answer.get("message") or (NO_GATEWAY if status == 404 else f"HTTP {status}"))
 
 
 def _reason(exc: Exception) -> str:
