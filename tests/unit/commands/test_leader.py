@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from saltext_ha.commands.once.leader import LeaderCommand
-from saltext_ha.once.leadership import Leadership
+from saltext_ha.once.leadership import Apart, Leadership
 
 
-def leader(**answers: Any) -> dict[str, Any]:
+def leader(apart: Mapping[str, Apart] | None = None, **answers: Any) -> dict[str, Any]:
+    """:param apart: masters that do not answer, and why they do not elect."""
+    errors = dict.fromkeys(apart or {}, "refused")
+
     async def ask(method: str, payload: Any, timeout: float) -> tuple[Any, Any]:
-        return answers, {}
+        return answers, errors
 
-    group = SimpleNamespace(name="m1", others=sorted(answers), timeout=1.0, ask=ask)
-    own = SimpleNamespace(standing=Leadership("group", "m1", True))
+    others = sorted({*answers, *errors})
+    group = SimpleNamespace(name="m1", others=others, timeout=1.0, ask=ask)
+    own = SimpleNamespace(standing=Leadership("group", "m1", True, apart=apart or {}))
     runs = SimpleNamespace(table=list)
     return asyncio.run(LeaderCommand(group, own, runs, None).leader({}))  # type: ignore[arg-type]
+
+
+def test_one_that_takes_no_part_is_not_unknown_but_one_that_cannot_be_asked_is() -> None:
+    found = leader({"m2": Apart("ha: leader: false there", out=True), "m3": Apart("timed out")})
+    assert found["unknown"] == {"m3": "refused"}
+    assert [row["note"] for row in found["masters"]] == ["", "ha: leader: false there", "timed out"]
+    assert found["retcode"] == 2
+    assert leader({"m2": Apart("ha: leader: false there", out=True)})["retcode"] == 0
 
 
 def test_masters_that_agree() -> None:

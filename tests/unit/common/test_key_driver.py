@@ -22,3 +22,4 @@ def test_it_is_the_one_that_salt_takes() -> None:
     assert key_driver.of({"keys.cache_driver": "mmap_key"}, SALT_3008) == "mmap_key"
     by_cache = {"keys.cache_driver": None, "cache": "redis"}
     assert key_driver.of(by_cache, SALT_3008) == "redis"
+    assert key_driver.of({"keys.cache_driver": ""}, SALT_3008) == "localfs"

@@ -42,6 +42,10 @@ def test_it_does_not_matter_since_when_a_character_is_one(text: str) -> None:
     assert is_printable(text)
 
 
+def test_one_hidden_character_anywhere_is_enough() -> None:
+    assert not is_printable("wäb\N{ZERO WIDTH SPACE}1")
+
+
 def test_what_can_never_be_a_character_is_refused() -> None:
     ends = [chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF)]
     assert not any(map(is_printable, [*ends, *map(chr, range(0xFDD0, 0xFDF0))]))

@@ -92,6 +92,16 @@ def test_also_those_that_salt_brings_back_from_an_earlier_move(
     assert {f"__master_alive_{each}" for each in (M1, M2, M3)} <= deleted
 
 
+def test_none_is_left_after_a_move_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    salt = Salt(monkeypatch, cachedir=str(tmp_path))
+    request.execute(salt.site, salt.opts, M3)
+    assert salt.here == M3
+    deleted = {data["name"] for tag, data in salt.fired if tag == "manage_schedule"}
+    assert deleted == {*(f"__master_alive_{each}" for each in (M1, M2, M3)), FAILBACK}
+
+
 def test_a_master_whose_publisher_says_nothing_is_left_and_is_no_refuge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

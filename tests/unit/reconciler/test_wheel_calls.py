@@ -177,6 +177,7 @@ def test_what_is_no_wheel_event_is_ignored(bus: Bus, data: Any) -> None:
         ("alice", "alice"),
         ("DOMAIN\\alice smith", "DOMAIN\\alice smith"),
         ("al\nice\x1b[2J", "al?ice?[2J"),
+        ("al\U00040000ice", "al\U00040000ice"),  # in no Unicode yet
         ("x" * 500, "x" * wheel_calls.LONGEST_NAME),
         ("", ""),
         (None, ""),
