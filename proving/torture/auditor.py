@@ -56,10 +56,10 @@ class Auditor:
 
     def ask(self, member: Member, method: str, payload: dict[str, Any]) -> dict[str, Any]:
         """:raises PeerError: it gives no usable answer."""
-        peer: Peer = member.place.peer
 
         async def ask() -> dict[str, Any]:
             if member.name not in self._clients:
+                peer: Peer = member.place.peer
                 self._clients[member.name] = PeerClient(self._identity, peer, TIMEOUT)
             return await self._clients[member.name].call(method, payload)
 

@@ -7,10 +7,12 @@ grains of accepted minions.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from proving.torture.keys import ACCEPTED, Entry, Folders, slot_of
 from proving.torture.member import Member
@@ -35,6 +37,7 @@ class Change:
 class _Watched:
     member: Member
     folders: Folders
+    rotate: Path
     shown: dict[str, Entry]
     looked: float
 
@@ -51,7 +54,8 @@ class Watcher(threading.Thread):
         self._lock = threading.Lock()
 
     def add(self, member: Member) -> None:
-        watched = _Watched(member, Folders(member.place.pki_dir), {}, time.monotonic())
+        rotate = member.place.folder / "cache" / ROTATE
+        watched = _Watched(member, Folders(member.place.pki_dir), rotate, {}, time.monotonic())
         watched.shown = watched.folders.look()
         with self._lock:
             self.rotations[member.name] = []
@@ -72,9 +76,8 @@ class Watcher(threading.Thread):
 
     def look(self, watched: _Watched) -> None:
         member, begun = watched.member, time.monotonic()
-        rotate = member.place.folder / "cache" / ROTATE
-        if rotate.exists():
-            rotate.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            watched.rotate.unlink()
             self.rotations[member.name].append(begun)
         shown = watched.folders.look()
         if shown != watched.shown:
