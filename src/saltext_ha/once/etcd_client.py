@@ -206,12 +206,12 @@ class EtcdClient:
             # The answer to a keep-alive has no end: only its first line counts. A line of more than
             # 128 KB is a ValueError.
             body = await response.content.readline()
+            if response.status >= 400 and not body.strip():
+                body = await response.content.readline()
             try:
                 answer = json.loads(body)
             except (ValueError, RecursionError):
-                # etcd refuses some requests in plain text.
-                plain = body.decode(errors="replace").strip() if response.status == 400 else ""
-                answer = {"message": plain}
+                answer = {"message": _plain(body)} if response.status != 404 else {}
             return response.status, answer if isinstance(answer, dict) else {}
 
     def _open(self) -> aiohttp.ClientSession:
@@ -318,6 +318,12 @@ def _message(status: int, answer: Mapping[str, Any]) -> str:
     error = answer.get("error")
     said = error.get("message") if isinstance(error, Mapping) else error
     return str(said or answer.get("message") or (NO_GATEWAY if status == 404 else f"HTTP {status}"))
+
+
+def _plain(body: bytes) -> str:
+    """What etcd says where it refuses in plain text; empty of a page or broken JSON of others."""
+    text = body.decode(errors="replace").strip()
+    return "" if text.startswith(("<", "{", "[")) else text
 
 
 def _reason(exc: Exception) -> str:

@@ -213,6 +213,28 @@ async def test_a_refusal_in_plain_text_is_told_once_for_all_endpoints() -> None:
         await client.close()
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (400, "<html>\r\n<head><title>400 Bad Request</title></head>\r\n", "HTTP 400"),
+        (400, "{\n", "HTTP 400"),
+        (421, "\netcd received your request, but\n\nTo fix\n", "etcd received your request, but$"),
+        (503, "no healthy upstream", "no healthy upstream"),
+    ],
+)
+@in_a_loop
+async def test_of_other_refusals_plain_text_is_told_and_no_page(
+    status: int, body: str, told: str
+) -> None:
+    """A page is of a load balancer; with a host whitelist etcd says why below an empty line."""
+    async with serving() as etcd:
+        etcd.says[RANGE] = status, body
+        client = EtcdClient(LeaderSettings(ETCD, endpoints=(etcd.url,)), 2)
+        with pytest.raises(EtcdError, match=f"^{etcd.url}: {told}"):
+            await client.get("/k")
+        await client.close()
+
+
 @in_a_loop
 async def test_a_password_is_in_no_message_and_goes_nowhere_else() -> None:
     settings = LeaderSettings(ETCD, username="salt", password="hunter2")
