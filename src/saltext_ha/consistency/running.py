@@ -48,7 +48,9 @@ def take(mine: Mine) -> Facts:
 def as_started(files: Mapping[str, Any]) -> Mapping[str, Any]:
     """*files* as salt-master has them once it runs: it adds the engine ``reactor`` if need be."""
     engines = files.get("engines") or []
-    if not files.get("reactor") or any("reactor" in each for each in engines):
+    if not files.get("reactor") or not isinstance(engines, (list, Mapping)):
+        return files
+    if any("reactor" in each for each in engines if isinstance(each, (str, Mapping))):
         return files
     reactor: Mapping[str, Any] = {"reactor": {}}
     whole = {**engines, **reactor} if isinstance(engines, Mapping) else [*engines, reactor]

@@ -353,6 +353,14 @@ def test_the_engine_that_salt_adds_for_a_reactor_is_no_difference(master, engine
     assert take(running)["running"].leaves == {}
 
 
+@pytest.mark.parametrize("engines", [[{"ha": {}}, None], "ha", 5])
+def test_engines_with_which_salt_does_not_start_are_a_difference(master, engines):
+    """As of a dash too many. The section is not unknown, with a traceback in the log."""
+    running = {**master.opts(), "engines": [{"ha": {}}]}
+    master.write(engines=engines, reactor=[{"site/*": ["/srv/react.sls"]}])
+    assert "engines" in take(running)["running"].leaves
+
+
 @pytest.mark.parametrize("option", roots.LOADED)
 def test_a_folder_of_modules_that_was_added_under_a_running_master(master, option):
     running = master.opts()
