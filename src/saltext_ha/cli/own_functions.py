@@ -78,6 +78,7 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
     import salt.version
 
     from saltext_ha.cli import report as command
+    from saltext_ha.common.errors import reason_of
 
     plain = {**opts, "color": False}
     text = command.text(
@@ -97,6 +98,8 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
         except FileExistsError:
             then = "nothing was written; give another name, or remove it"
             raise FileExistsError(f"report: {path} exists already: {then}") from None
+        except OSError as exc:
+            raise OSError(f"report: {path} cannot be written: {reason_of(exc)}") from None
         print(f"salt-ha: written to {path}", file=sys.stderr)
     return 0
 

@@ -155,6 +155,10 @@ def test_what_is_shown_is_written_for_its_owner_alone(tmp_path: Path) -> None:
         f"salt-ha: report: {path} exists already: nothing was written; give another name, or "
         "remove it"
     )
+    lacking = tmp_path / "none" / "report.md"
+    assert report(folder, str(lacking))[1].splitlines()[-1] == (
+        f"salt-ha: report: {lacking} cannot be written: No such file or directory"
+    )
 
 
 @pytest.mark.parametrize(("key", "written"), [(b"\x04", 0), (b"\n", 0), (b"y\n", 1)])
