@@ -572,6 +572,21 @@ async def test_a_master_of_masters_does_not_know_who_is_below_its_syndics(tmp_pa
             assert (ran["returned"], ran["retcode"]) == ({}, 1)
 
 
+@pytest.mark.parametrize("test", [False, True])
+@in_a_loop
+async def test_a_batch_is_not_published_for_all_below_syndics_at_once(
+    tmp_path: Path, test: bool
+) -> None:
+    async with world(tmp_path, options={"order_masters": True}, web1=hot("m1", "m2")) as there:
+        for target in "below*", ["below1", "below2"]:
+            told = await run(m1(there), "cmd", target, "test.arg", batch=1, test=test)
+            assert "those below its syndics" in told["error"]
+            assert told["retcode"] == 2
+        assert [each for each in there.published if each[1] == "test.arg"] == []
+        ran = await run(m1(there), "cmd", "*", "test.arg", batch=1, test=test)
+        assert ran["targets"] == [{"m1": ["web1"]}]
+
+
 @in_a_loop
 async def test_a_job_is_published_as_long_as_somebody_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

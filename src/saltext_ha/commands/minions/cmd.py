@@ -23,6 +23,10 @@ from saltext_ha.transport.control_server import Command
 
 LISTABLE = ("glob", "list")
 """Targets whose minions ``ha.where`` can list; for other targets it tells of all minions."""
+BELOW = (
+    "batch: no minion with an accepted key matches, and those below its syndics, whom a master of "
+    "masters does not know, would all run it at once; run it on their masters, or without batch"
+)
 OPERATION = re.compile(r"[0-9a-f]{32}")
 
 
@@ -124,6 +128,8 @@ class Commands:
             {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
         )
         told = await self._where.where(question)
+        if payload.get("batch") is True and self._order_masters and not told["count"]:
+            raise InvalidRecord(BELOW)
         own = self._jobs.own
         order = [own, *(name for name in self._jobs.masters if name != own)]
         try:

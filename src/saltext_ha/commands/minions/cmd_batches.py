@@ -54,10 +54,11 @@ def run(
         tgt_type = "list"
     test, progress = switch("test", test), switch("progress", progress)
     job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": test}
-    targets: list[Target] = [(tgt, tgt_type)]
-    absent: list[str] = []
+    targets, absent = list[Target](), list[str]()
     if batch:
         targets, absent = _divided(ask, tgt, tgt_type, batch)
+        job["batch"] = True
+    targets = targets or [(tgt, tgt_type)]
     whole = _in_turn(ask, job, targets, bool(batch), progress)
     if absent:
         whole["unreachable"] = sorted({*whole["unreachable"], *absent})
@@ -69,7 +70,8 @@ def _divided(
     ask: Ask, tgt: str | list[str], tgt_type: str, batch: int | str
 ) -> tuple[list[Target], list[str]]:
     """
-    The target of each batch, and the listed ids without an accepted key, which are in none of them.
+    The target of each batch, none if nobody matches, and the listed ids without an accepted key,
+    which are in none of them.
 
     :raises HaError: *tgt_type* is neither a glob nor a list, or *batch* is wrong.
     """
@@ -82,7 +84,7 @@ def _divided(
     found = told["ids"]
     size = batch_size(batch, len(found))
     targets: list[Target] = [(found[i : i + size], "list") for i in range(0, len(found), size)]
-    return targets or [(tgt, tgt_type)], told.get("absent", []) if listed else []
+    return targets, told.get("absent", []) if listed else []
 
 
 def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress: bool) -> Answer:
