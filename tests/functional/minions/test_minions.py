@@ -956,12 +956,11 @@ async def test_a_master_that_is_down_is_not_tried_every_second(
 ) -> None:
     """Each failure would have its link wait longer before it tries again."""
     async with world(tmp_path, fo1=failover("m1")) as there:
-        line, (jid,) = there.engines["m1"].link(there.engines["m2"]).line, new_jids(1)
+        link, (jid,) = there.engines["m1"].link(there.engines["m2"]), new_jids(1)
+        line = link.line
         ours = there.engines["m1"].made.jobs
         known, unknown = await ours.counts({"m2": jid, "m1": jid})
         assert (known.keys(), unknown) == ({"m1", "m2"}, {})
-        monkeypatch.setattr(line, "works", lambda: None)  # a round that is under way
-        line.up, line.error = False, "refused the connection"
         asked: list[str] = []
         real = line.call
 
@@ -970,7 +969,9 @@ async def test_a_master_that_is_down_is_not_tried_every_second(
             return await real(method, *more)
 
         monkeypatch.setattr(line, "call", call)
-        assert await ours.counts({"m2": jid}) == ({}, {"m2": "refused the connection"})
+        async with link._round:  # nor does the link try it meanwhile
+            line.up, line.error = False, "refused the connection"
+            assert await ours.counts({"m2": jid}) == ({}, {"m2": "refused the connection"})
         assert "job_strays" not in asked
 
 
