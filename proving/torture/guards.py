@@ -39,7 +39,7 @@ from saltext_ha.sync.sending import Sender
 
 def sizes() -> None:
     """A field of an event may hold any amount."""
-    vars(intake)["fits"] = lambda value, size, depth=0: True
+    vars(intake)["fits"] = lambda value, size, dates=False: True
 
 
 def fields() -> None:

@@ -90,16 +90,16 @@ def take(tag: Any, data: Any) -> dict[str, Any] | None:
     return taken
 
 
-def fits(value: Any, size: Size, depth: int = DEEPEST, dates: bool = False) -> bool:
+def fits(value: Any, size: Size, dates: bool = False) -> bool:
     """
-    Whether *value* is plain data within *size*, nested at most *depth* deep.
+    Whether *value* is plain data within *size*, nested at most ``DEEPEST`` deep.
 
     :param dates: whether dates and times, which Salt carries too, are plain.
     """
     values, characters = size
     level: list[Any] = [value]
     # Level by level: however deep it is nested, nothing here calls itself.
-    for _ in range(depth):
+    for _ in range(DEEPEST):
         below: list[Any] = []
         for each in level:
             if isinstance(each, (str, bytes)):

@@ -78,14 +78,12 @@ class ControlServer:
             fix = f" ({LONGEST_PATH} bytes at most): set sock_dir to a shorter one" if long else ""
             raise HaError(f"{self._path}: control socket cannot be made: {exc}{fix}") from None
 
-    async def stop(self, grace: float = 1.0) -> None:
+    async def stop(self) -> None:
         """
-        Stop listening and remove the socket.
-
-        :param grace: seconds that a command may still take; a command that does not end must not
-            hold up the master's stop.
+        Stop listening and remove the socket. A command may still take a second: one that does not
+        end must not hold up the master's stop.
         """
-        await self._http.stop(grace)
+        await self._http.stop(1.0)
 
     def _refuse(self, reason: str, host: str) -> None:
         self._refusals.add(reason, "the control socket")

@@ -120,9 +120,9 @@ class PeerListener:
             ) from None
         log.info("listening host=%s port=%d", self._host, self._port)
 
-    async def stop(self, grace: float = 1.0) -> None:
-        """Stop listening; requests being answered get *grace* seconds to finish."""
-        await self._http.stop(grace)
+    async def stop(self) -> None:
+        """Stop listening; requests being answered get a second to finish."""
+        await self._http.stop(1.0)
 
     def show(self, identity: Identity) -> None:
         """Show another certificate to new connections from now on."""

@@ -118,9 +118,9 @@ class StatusListener:
                 problem = str(exc)
             complaint.note(problem)
 
-    async def stop(self, grace: float = 0.5) -> None:
-        """Stop listening, and end requests under way."""
-        await self._http.stop(grace)
+    async def stop(self) -> None:
+        """Stop listening, and end requests that take half a second more."""
+        await self._http.stop(0.5)
 
     async def _respond(
         self, request: web.BaseRequest, connection: Connection
