@@ -68,6 +68,11 @@ class ForkedEngine(EngineProcess):
         if child.exitcode is not None:
             raise RuntimeError(f"{self.place.name} ended with {child.exitcode} while starting")
 
+    def leader(self) -> str | None:
+        """The name of the master that leads, as far as this one knows."""
+        found: str | None = self.control("leader")["leader"]
+        return found
+
     def wait_ended(self, timeout: float = START) -> int:
         """
         Wait until it has ended by itself; returns its exit status, or the negated signal number.

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine
-from saltext_ha.commands.minions import drain, drain_runner
+from saltext_ha.commands.minions import drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from tests.engines import run
 from tests.functional.minions.test_minions import (
-    SECONDS,
     World,
     does_not_serve,
+    drains_quickly,
     failover,
     m1,
     world,
@@ -31,9 +31,7 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "POLL", 0.05)
-    monkeypatch.setattr(drain, "ASKING", SECONDS)
-    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+    drains_quickly(monkeypatch)
 
 
 def is_drained(there: World) -> set[str]:

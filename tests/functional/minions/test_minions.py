@@ -1231,13 +1231,17 @@ async def test_an_id_that_salt_has_made_a_number_of_is_refused(tmp_path: Path) -
                 assert (refused["kind"], refused["retcode"]) == ("error", 2), wrong
 
 
+def drains_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(drain, "ASKING", SECONDS)
+    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+
+
 @in_a_loop
 async def test_a_master_is_drained_and_filled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "POLL", 0.05)
-    monkeypatch.setattr(drain, "ASKING", SECONDS)
-    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+    drains_quickly(monkeypatch)
     minions = {f"web{n}": failover("m1") for n in range(4)}
     others = {
         "hot": hot("m1", "m2"), "stock": Minion("", {"m1"}, installed=False),
@@ -1395,9 +1399,7 @@ def does_not_serve(engine: Engine) -> None:
 async def test_nobody_is_moved_to_a_master_that_does_not_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "POLL", 0.05)
-    monkeypatch.setattr(drain, "ASKING", SECONDS)
-    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+    drains_quickly(monkeypatch)
     minions = {f"web{n}": failover("m1") for n in range(4)}
     async with world(tmp_path, 3, **minions, hot=hot("m1", "m3"), db=failover("m2")) as there:
         does_not_serve(there.engines["m3"])
@@ -1429,9 +1431,7 @@ async def test_who_is_refused_by_the_emptiest_master_goes_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: bool
 ) -> None:
     """As where its key is not accepted yet."""
-    monkeypatch.setattr(drain, "POLL", 0.05)
-    monkeypatch.setattr(drain, "ASKING", SECONDS)
-    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+    drains_quickly(monkeypatch)
 
     minions = {f"web{n}": failover("m1") for n in range(2)}
     others = {f"db{n}": failover("m2") for n in range(3)}

@@ -35,16 +35,11 @@ def processes(root: Path, *names: str, **ha: Any) -> Iterator[dict[str, ForkedEn
         yield engines
 
 
-def leader_of(engine: ForkedEngine) -> str | None:
-    found: str | None = engine.control("leader")["leader"]
-    return found
-
-
 def agreed(engines: dict[str, ForkedEngine], name: str, *but: str) -> float:
     """Wait until all know that *name* leads; the seconds it took."""
     began = time.monotonic()
     asked = [engine for each, engine in engines.items() if each not in but]
-    wait_for(lambda: {leader_of(each) for each in asked} == {name}, 60, f"{name} leads")
+    wait_for(lambda: {each.leader() for each in asked} == {name}, 60, f"{name} leads")
     return time.monotonic() - began
 
 
@@ -79,8 +74,8 @@ def test_with_etcd_a_stopped_leader_leads_no_more_and_a_killed_one_is_followed(
     with etcd.cluster(tmp_path / "etcd", 3) as members:
         store = {"store": "etcd", "endpoints": [m.endpoint for m in members], "ttl": 15}
         with processes(tmp_path, "m1", "m2", leader=store) as engines:
-            wait_for(lambda: leader_of(engines["m1"]), 60, "one leads")
-            first = str(leader_of(engines["m1"]))
+            wait_for(lambda: engines["m1"].leader(), 60, "one leads")
+            first = str(engines["m1"].leader())
             other = "m2" if first == "m1" else "m1"
             agreed(engines, first)
             fence = engines[first].control("leader")["fence"]
@@ -97,7 +92,7 @@ def test_with_etcd_a_stopped_leader_leads_no_more_and_a_killed_one_is_followed(
             agreed(engines, first, other)
             for member in members[:2]:
                 member.kill()
-            wait_for(lambda: leader_of(engines[first]) is None, 60, "nobody leads")
+            wait_for(lambda: engines[first].leader() is None, 60, "nobody leads")
             status = engines[first].control("status")
             assert members[0].endpoint in status["leader"]["why"]
             wait_for(

@@ -39,13 +39,8 @@ def masters(root: Path, **ha: Any) -> Iterator[dict[str, ForkedEngine]]:
             keys = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
             given = {key: place.opts[key] for key in keys}
             (place.folder / "master").write_text(yaml.safe_dump(given))
-        wait_for(lambda: len({leader(e) for e in engines.values()} - {None}) == 1, SOON, "one")
+        wait_for(lambda: len({e.leader() for e in engines.values()} - {None}) == 1, SOON, "one")
         yield engines
-
-
-def leader(engine: ForkedEngine) -> str | None:
-    found: str | None = engine.control("leader")["leader"]
-    return found
 
 
 def words(engine: ForkedEngine, *arguments: str) -> list[str]:
@@ -106,10 +101,10 @@ def test_one_has_it_and_the_others_wait_and_say_for_whom(tmp_path: Path) -> None
 
 def test_it_is_held_by_a_new_leader_as_well(tmp_path: Path) -> None:
     with masters(tmp_path) as engines:
-        assert leader(engines["m1"]) == "m1"
+        assert engines["m1"].leader() == "m1"
         first, over = held(engines["m2"], tmp_path, "x")
         engines["m1"].kill()
-        wait_for(lambda: leader(engines["m2"]) == "m2", SOON, "m2 leads")
+        wait_for(lambda: engines["m2"].leader() == "m2", SOON, "m2 leads")
         other = lock(engines["m2"], "--wait", str(TTL + 3), "x", "--", "true")
         assert ended(other)[0] == NOT_GIVEN
         assert first.poll() is None, "its holder still has it"

@@ -774,9 +774,8 @@ def test_a_file_that_was_spoilt_was_not_deleted(
     assert m2.file(state, "web1").read_text() == KEYS[0]
 
 
-def test_junk_that_cannot_be_removed_rotates_nothing(
-    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def rejected_where_junk_stays(m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+    """m1 rejects web1; m2 has junk among the accepted keys under that id, and cannot remove it."""
     m2.file(ACCEPTED, "web1").write_text("junk")
     long_ago(m2.file(ACCEPTED, "web1"))
     m2.scan()
@@ -790,6 +789,12 @@ def test_junk_that_cannot_be_removed_rotates_nothing(
         unlink(path)
 
     monkeypatch.setattr(os, "unlink", refuse)
+
+
+def test_junk_that_cannot_be_removed_rotates_nothing(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rejected_where_junk_stays(m1, m2, monkeypatch)
     m2.keeper.learn(m1.records())
     for _ in range(3):
         m2.keeper.apply()
@@ -804,19 +809,7 @@ def test_junk_that_cannot_be_removed_rotates_nothing(
 def test_junk_that_cannot_be_removed_puts_off_no_rotation_that_is_due(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    m2.file(ACCEPTED, "web1").write_text("junk")
-    long_ago(m2.file(ACCEPTED, "web1"))
-    m2.scan()
-    m1.knock("web1", 0, REJECTED)
-    m1.scan()
-    unlink = os.unlink
-
-    def refuse(path: str) -> None:
-        if path.endswith("minions/web1"):
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-        unlink(path)
-
-    monkeypatch.setattr(os, "unlink", refuse)
+    rejected_where_junk_stays(m1, m2, monkeypatch)
     with m2.replica.transaction():  # of another key; it was killed before the rotation
         m2.replica.meta.revocation_due = True
     m2.keeper.learn(m1.records())

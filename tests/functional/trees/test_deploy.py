@@ -741,14 +741,18 @@ async def test_what_no_tree_may_hold(tmp_path: Path, make: Any, words: str) -> N
     assert not live(place).exists()
 
 
+def put_under_git(folder: Path) -> None:
+    """Commit all that is in *folder*, with the user's own configuration of git."""
+    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
+    for words in (["init", "-q", "-b", "production"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+
+
 @in_a_loop
 async def test_git_stays_out_and_is_named(tmp_path: Path) -> None:
     (place,) = places(tmp_path, "m1", ignore=["*.swp", "notes/*"])
     put(source(place), {**STATES, ".x.swp": "", "notes/a": ""})
-    git = ["git", "-C", str(source(place)), "-c", "user.name=x", "-c", "user.email=x@y"]
-    subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
-    subprocess.run([*git, "add", "-A"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    put_under_git(source(place))
     async with running(place):
         clean = await deployed(place)
         assert "production" in clean["trees"][0]["source"]
@@ -762,13 +766,10 @@ async def test_git_stays_out_and_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x", "a=b", "A.b", "\udcff"])
 def test_no_program_that_a_checkout_names_is_run(tmp_path: Path, name: str, key: str) -> None:
     checkout, ran = tmp_path / "checkout", tmp_path / "ran"
-    git = ["git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@y"]
     put(checkout, STATES)
     attributes = f"*.sls filter={name}\n".encode(errors="surrogateescape")
     (checkout / ".gitattributes").write_bytes(attributes)
-    subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
-    subprocess.run([*git, "add", "-A"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    put_under_git(checkout)
     program = f"touch {ran}; cat"
     with open(checkout / ".git" / "config", "a", errors="surrogateescape") as config:
         config.write(f'[filter "{name}"]\n\t{key} = "{program}"\n\trequired\n')
@@ -783,10 +784,7 @@ def test_filters_of_the_user_are_used(tmp_path: Path, monkeypatch: pytest.Monkey
     put(home, {".gitconfig": '[filter "x"]\n\tclean = "tr a b"\n'})
     monkeypatch.setenv("HOME", str(home))
     put(checkout, {"top.sls": "a\n", ".gitattributes": "*.sls filter=x\n"})
-    git = ["git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@y"]
-    subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
-    subprocess.run([*git, "add", "-A"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+    put_under_git(checkout)
     os.utime(checkout / "top.sls", (1, 1))  # git looks into it
     assert commit(checkout).endswith(" production)")
     with open(checkout / ".git" / "config", "a") as config:
@@ -801,10 +799,7 @@ def test_no_program_that_a_submodule_names_is_run(tmp_path: Path) -> None:
     inner = checkout / "inner"
     put(inner, {"a.sls": "a\n", ".gitattributes": "*.sls filter=x\n"})
     for folder in (inner, checkout):
-        git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@y"]
-        subprocess.run([*git, "init", "-q", "-b", "production"], check=True)
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-q", "-m", "one"], check=True)
+        put_under_git(folder)
     with open(inner / ".git" / "config", "a") as config:
         config.write(f'[filter "x"]\n\tclean = "touch {ran}; cat"\n')
     put(inner, {"a.sls": "b\n"})

@@ -23,6 +23,13 @@ from saltext_ha.trees.store import TreeStore
 FILES = {f"{folder}/{name}": f"{folder}{name}\n" for folder in "abc" for name in range(10)}
 
 
+def copy_all(staging: Staging, found: Source) -> None:
+    """Bring all contents that *staging* lacks from the folder of *found*."""
+    for digest, paths in staging.missing.items():
+        staging.copy(digest, found.folder / paths[0])
+        assert staging.settle(digest)
+
+
 class Master:
     """One that deploys what *files* its source has."""
 
@@ -51,9 +58,7 @@ class Master:
 
     def deploy(self, files: dict[str, str], keep: int = 5) -> Staging:
         staging, found, version = self.begun(files)
-        for digest, paths in staging.missing.items():
-            staging.copy(digest, found.folder / paths[0])
-            assert staging.settle(digest)
+        copy_all(staging, found)
         self.store.finish(version, staging)
         self.store.switch(version)
         self.kept = [*self.kept, version][-keep:]
@@ -273,9 +278,7 @@ def test_an_undeployed_version_gives_way_before_the_copies(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staging, found, undeployed = master.begun({"large": "large"})
-    for digest, paths in staging.missing.items():
-        staging.copy(digest, found.folder / paths[0])
-        assert staging.settle(digest)
+    copy_all(staging, found)
     master.store.finish(undeployed, staging)
     there, statvfs = master.store.path_of(undeployed), os.statvfs
 
@@ -437,9 +440,7 @@ def test_a_version_that_was_never_deployed_gives_way(
     staged = []
     for files in ({"large": "large"}, {"edited": "x"}):
         staging, found, version = master.begun(files)
-        for digest, paths in staging.missing.items():
-            staging.copy(digest, found.folder / paths[0])
-            assert staging.settle(digest)
+        copy_all(staging, found)
         master.store.finish(version, staging)
         staged.append(version)
     large, edited = staged
@@ -570,9 +571,7 @@ def test_a_master_that_runs_as_another_user() -> None:
             store = TreeStore(Tree("states", root / "srv" / "live"))
             version = manifests.version_of(found.manifest)
             staging = store.begin(version, found.manifest)
-            for digest, paths in staging.missing.items():
-                staging.copy(digest, found.folder / paths[0])
-                assert staging.settle(digest)
+            copy_all(staging, found)
             store.finish(version, staging)
             store.switch(version)
             store.keep(set())
@@ -601,9 +600,7 @@ def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> N
                 found = take(root / "source", (), True, root / "srv" / "digests")
                 versions.append(manifests.version_of(found.manifest))
                 staging = store.begin(versions[-1], found.manifest)
-                for digest, paths in staging.missing.items():
-                    staging.copy(digest, found.folder / paths[0])
-                    assert staging.settle(digest)
+                copy_all(staging, found)
                 store.finish(versions[-1], staging)
                 store.switch(versions[-1])
                 store.keep({versions[-1]})
