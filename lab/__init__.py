@@ -42,7 +42,7 @@ from lab.keys import KeyPairs
 from lab.master import Master
 from lab.minion import Minion
 from lab.network import Network
-from lab.node import START_TIMEOUT, interpreter
+from lab.node import interpreter
 from lab.settings import master_settings, minion_settings
 from lab.wait import wait_for
 
@@ -165,9 +165,7 @@ class Lab:
         """``(private PEM, public PEM)``: RSA 2048, another pair on every call."""
         return self._pairs.next()
 
-    def start_all(
-        self, nodes: Iterable[Master | Minion] | None = None, timeout: float = START_TIMEOUT
-    ) -> None:
+    def start_all(self, nodes: Iterable[Master | Minion] | None = None) -> None:
         """
         Start *nodes* (default: all): the masters at the same time and, when they are ready, the
         minions. Do not wait for the minions: nobody may have accepted them yet.
@@ -177,7 +175,7 @@ class Lab:
         for master in masters:
             master.launch()
         for master in masters:
-            master.wait_ready(timeout)
+            master.wait_ready()
         for node in chosen:
             node.launch()  # does nothing to the masters, which run already
 

@@ -19,8 +19,6 @@ def api_settings(
     address: str,
     port: int,
     certificate: tuple[Path, Path] | None = None,
-    permissions: tuple[str, ...] = (".*", "@runner", "@wheel", "@jobs"),
-    **more: Any,
 ) -> dict[str, Any]:
     """
     Settings of a master with which salt-api serves it on loopback, and lets in :data:`USER` with
@@ -28,7 +26,6 @@ def api_settings(
 
     :param folder: where the file of passwords is put.
     :param certificate: certificate and key for TLS; None: plain HTTP.
-    :param more: more keys for ``rest_cherrypy``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     users = folder / "api-users"
@@ -40,8 +37,10 @@ def api_settings(
         "api_logfile": str(folder / "api.log"),
         "api_pidfile": str(folder / "api.pid"),
         "netapi_enable_clients": ["local", "local_async", "runner", "wheel"],
-        "external_auth": {"file": {"^filename": str(users), USER: list(permissions)}},
-        "rest_cherrypy": {**cherrypy, **more},
+        "external_auth": {
+            "file": {"^filename": str(users), USER: [".*", "@runner", "@wheel", "@jobs"]}
+        },
+        "rest_cherrypy": cherrypy,
     }
 
 
@@ -71,12 +70,12 @@ class SaltApi:
     def __exit__(self, *args: object) -> None:
         self.kill()
 
-    def start(self, timeout: float = START_TIMEOUT) -> SaltApi:
+    def start(self) -> SaltApi:
         """Start it and wait until it accepts connections."""
         self.daemon.spawn()
         wait_for(
             lambda: listens((self.address, self.port)),
-            timeout,
+            START_TIMEOUT,
             f"salt-api of {self.master.name} listens",
         )
         return self

@@ -62,10 +62,9 @@ def add_cluster(
     return masters
 
 
-def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> None:
+def start_cluster(masters: Iterable[Master]) -> None:
     """
-    Start *masters* and wait until all serve. The first one founds the cluster; *timeout* is for
-    their starts.
+    Start *masters* and wait until all serve. The first one founds the cluster.
 
     Salt 3008 opens a master to minions when it has become a voter. A new member asks only once to
     be taken in, so the founder must run by then. But the founder must not be alone for long: for
@@ -81,11 +80,11 @@ def start_cluster(masters: Iterable[Master], timeout: float = START_TIMEOUT) -> 
     first, *others = masters
     first.launch()
     pool = (first.address, int(first.opts["cluster_pool_port"]))
-    wait_for(lambda: listens(pool), timeout, f"{first.name} listens to other members")
+    wait_for(lambda: listens(pool), START_TIMEOUT, f"{first.name} listens to other members")
     for master in others:
         master.launch()
     for master in (first, *others):
-        master.wait_ready(timeout)
+        master.wait_ready()
     take_in(first, others)
     ours = cluster_key(first)
     deadline = time.monotonic() + HANDED

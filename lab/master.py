@@ -40,7 +40,7 @@ class Master(Node):
         self.engine = any("ha" in engine for engine in opts.get("engines") or [])
         self._pairs = pairs
 
-    def start(self, timeout: float = START_TIMEOUT, wait_engine: bool | None = None) -> Master:
+    def start(self, wait_engine: bool | None = None) -> Master:
         """
         Start the master and wait until it serves minions and the command line, and until its ha
         engine, if it has one, listens.
@@ -50,7 +50,7 @@ class Master(Node):
         :raises TimeoutError: says what did not come up, and what the logs say.
         """
         self.launch()
-        self.wait_ready(timeout, wait_engine)
+        self.wait_ready(wait_engine=wait_engine)
         return self
 
     def wait_ready(self, timeout: float = START_TIMEOUT, wait_engine: bool | None = None) -> None:
@@ -98,11 +98,9 @@ class Master(Node):
         """
         return self.cli("salt-run", function, *args, timeout=timeout, **kwargs)
 
-    def salt_run_text(
-        self, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any
-    ) -> Result:
+    def salt_run_text(self, function: str, *args: Any, **kwargs: Any) -> Result:
         """``salt-run function …`` as people see it: without ``--out``; ``data`` is None."""
-        return self.cli("salt-run", function, *args, out=None, timeout=timeout, **kwargs)
+        return self.cli("salt-run", function, *args, out=None, **kwargs)
 
     def salt_ha(self, function: str, *args: Any, timeout: float = LIMIT, **kwargs: Any) -> Result:
         """``salt-ha function …`` with its data; works also before the master's first start."""
@@ -117,10 +115,10 @@ class Master(Node):
         token: str = self.salt_ha("invite", **options).check().data["token"]
         return token
 
-    def join(self, token: str, timeout: float = LIMIT, **options: Any) -> Result:
+    def join(self, token: str, **options: Any) -> Result:
         """``salt-ha join``, with *token* on its standard input, where no other process sees it."""
         words = ("--token-file", "-")
-        return self.salt_ha("join", *words, stdin=token, timeout=timeout, **options)
+        return self.salt_ha("join", *words, stdin=token, **options)
 
     def salt_key(self, *args: str, timeout: float = LIMIT) -> Result:
         """``salt-key …``, for example ``m1.salt_key("-a", "web1", "-y")``."""

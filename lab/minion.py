@@ -42,7 +42,7 @@ class Minion(Node):
         """The text of its public key."""
         return (self.pki_dir / "minion.pub").read_text(encoding="utf-8")
 
-    def start(self, wait_accepted: bool = False, timeout: float = START_TIMEOUT) -> Minion:
+    def start(self, wait_accepted: bool = False) -> Minion:
         """
         Start the minion.
 
@@ -51,7 +51,7 @@ class Minion(Node):
         """
         self.launch()
         if wait_accepted:
-            self.wait_ready(timeout)
+            self.wait_ready()
         return self
 
     def wait_ready(self, timeout: float = START_TIMEOUT) -> None:

@@ -18,6 +18,8 @@ from lab.process import Daemon
 START_TIMEOUT = 180.0
 # So long may a program run, which takes one second or two there.
 LIMIT = 120.0
+# So many lines of a log say what went wrong.
+TROUBLES = 40
 
 LOG_LINE = re.compile(r"\[\d{4}-[^\]]*\]\[[^\]]*\]\[(?P<level>[A-Z]+)")
 
@@ -139,18 +141,18 @@ class Node:
             server=self.server,
         )
 
-    def troubles(self, lines: int = 40) -> str:
+    def troubles(self) -> str:
         """
-        What went wrong: the last *lines* of the log that are warnings, errors or tracebacks; and
+        What went wrong: the last lines of the log that are warnings, errors or tracebacks; and
         the daemon's output, if it is dead or printed a traceback.
         """
         parts = []
         logged = _troubles(_read(self.log_file))
         if logged:
-            parts += [f"--- {self.name}: {self.log_file}", *logged[-lines:]]
+            parts += [f"--- {self.name}: {self.log_file}", *logged[-TROUBLES:]]
         printed = _read(self.daemon.output)
         if printed and (not self.running or "Traceback" in printed):
-            parts += [f"--- {self.name}: {self.daemon.output}", *printed.splitlines()[-lines:]]
+            parts += [f"--- {self.name}: {self.daemon.output}", *printed.splitlines()[-TROUBLES:]]
         return "\n".join(parts) or f"--- {self.name}: nothing logged at WARNING or above"
 
 

@@ -61,7 +61,7 @@ def signal_session(session: int, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def kill_session(session: int, timeout: float = GONE) -> None:
+def kill_session(session: int) -> None:
     """
     SIGKILL every process of *session*, again and again until none is left: one may be forking.
 
@@ -72,7 +72,7 @@ def kill_session(session: int, timeout: float = GONE) -> None:
         signal_session(session, signal.SIGKILL)
         return not session_pids(session)
 
-    wait_for(none_left, timeout, f"no process left in session {session}")
+    wait_for(none_left, GONE, f"no process left in session {session}")
 
 
 class Daemon:

@@ -102,8 +102,8 @@ class Master:
             await listener.stop()
 
     @contextlib.asynccontextmanager
-    async def calling(self, other: Master, timeout: float = 20.0) -> AsyncIterator[PeerClient]:
-        client = PeerClient(self.identity, other.peer, timeout)
+    async def calling(self, other: Master) -> AsyncIterator[PeerClient]:
+        client = PeerClient(self.identity, other.peer, 20.0)
         try:
             yield client
         finally:

@@ -19,26 +19,18 @@ PAUSE = 0.0002  # between two looks; the error of a sample is about that
 PATIENCE = 30.0
 
 
-def measure(samples: int, others: int = 0) -> Row:
-    """
-    Two salt-masters in one group, *samples* keys accepted one after the other on the first.
-
-    :param others: how many other accepted keys there are.
-    """
+def measure(samples: int) -> Row:
+    """Two salt-masters in one group, *samples* keys accepted one after the other on the first."""
     pending = key_folders.ids(samples + 1, "new")
     with Lab() as lab:
         m1, m2 = lab.add_master("m1"), lab.add_master("m2")
         m1.share_master_key(m2)
-        key_folders.plant(m1.pki_dir, key_folders.ids(others), seed=2)
         key_folders.plant(m1.pki_dir, pending, key_folders.PENDING, seed=3)
         lab.start_all()
         lab.form_group()
         wait_for(
-            lambda: (
-                (key_folders.count(m2.pki_dir), key_folders.count(m2.pki_dir, key_folders.PENDING))
-                == (others, len(pending))
-            ),
-            120 + others / 20,
+            lambda: key_folders.count(m2.pki_dir, key_folders.PENDING) == len(pending),
+            120,
             "all keys on both masters",
         )
         with _accepter(m1) as process:
@@ -50,7 +42,7 @@ def measure(samples: int, others: int = 0) -> Row:
         compared = rivals.measure(m1.pki_dir, lab.root / "rivals", 5)
     return Row(
         "accept on m1 → in m2's store",
-        len(pending) + others,
+        len(pending),
         times,
         rivals=compared.accept,
         budget=BUDGET,

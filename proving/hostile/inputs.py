@@ -190,14 +190,14 @@ def calls(samples: Mapping[str, Sample], names: list[str]) -> Source:
     return source
 
 
-def records(known: Known, at_once: int = 100) -> Source:
+def records(known: Known) -> Source:
     """Pushes of records that are wrong somewhere, and of some that are right."""
 
     def source(rng: Random) -> Iterator[Input]:
         while True:
-            some = [payloads.record(rng, known) for _ in range(at_once)]
+            some = [payloads.record(rng, known) for _ in range(100)]
             bent = [mutated(rng, one) if rng.random() < 0.95 else one for one in some]
-            yield Input(post("push", payloads.packed({"records": bent})), count=at_once)
+            yield Input(post("push", payloads.packed({"records": bent})), count=100)
 
     return source
 

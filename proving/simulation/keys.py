@@ -85,10 +85,6 @@ class Keys:
         """Up to *limit* keys that are pending at the start."""
         return list(range(0, self.count, EVERY_PENDING))[:limit]
 
-    def accepted(self, limit: int) -> list[int]:
-        """Up to *limit* keys that are accepted at the start."""
-        return [index for index in range(2 * limit) if index % EVERY_PENDING][:limit]
-
     def _record(self, index: int) -> Record:
         text = public_key(f"{self._seed}:{index}")
         minion_id = self.minion_id(index)

@@ -154,10 +154,10 @@ def _steady(parts: list[str], rows: Sequence[Mapping[str, Any]], top: float) -> 
     return top + 28 + high + 48
 
 
-def _wrapped(text: str, width: int = 42) -> list[str]:
+def _wrapped(text: str) -> list[str]:
     lines = [""]
     for word in text.split():
-        if len(lines[-1]) + len(word) >= width:
+        if len(lines[-1]) + len(word) >= 42:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return lines

@@ -70,7 +70,7 @@ def reasons(master: Master, *, but: str = "") -> list[str]:
     return [f"{each['about']}: {each['text']}" for each in found if each["kind"] != but]
 
 
-def well(*masters: Master, but: str = "", timeout: float = LONG) -> None:
+def well(*masters: Master, but: str = "") -> None:
     """Wait until none of *masters* has a reason not to call the group well; tells which it had."""
 
     def nothing_wrong() -> bool:
@@ -79,7 +79,7 @@ def well(*masters: Master, but: str = "", timeout: float = LONG) -> None:
             raise AssertionError(found)
         return True
 
-    wait_for(nothing_wrong, timeout, "the group is well", poll=0.2)
+    wait_for(nothing_wrong, LONG, "the group is well", poll=0.2)
 
 
 def three_level(lab: Lab) -> Three:
@@ -159,12 +159,12 @@ def logged(node: Master | Minion, *words: str, times: int = 1) -> None:
     )
 
 
-def answers(master: Master, *minions: Minion, timeout: float = LONG) -> None:
+def answers(master: Master, *minions: Minion) -> None:
     """Wait until *minions* take jobs of *master*: they are connected a little earlier."""
     wanted = {minion.name: True for minion in minions}
     wait_for(
         lambda: master.salt(",".join(wanted), "test.ping", "-L").data == wanted,
-        timeout,
+        LONG,
         f"{sorted(wanted)} answer {master.name}",
     )
 
@@ -232,10 +232,10 @@ def unseen(*masters: Master) -> Iterator[None]:
         yield
 
 
-def rm(master: Master, folder: str = "minions") -> None:
+def rm(master: Master) -> None:
     """``rm minions/*``: the folder stays what it was, and empty."""
     with unseen(master):
-        for path in (master.pki_dir / folder).glob("[!.]*"):
+        for path in (master.pki_dir / "minions").glob("[!.]*"):
             path.unlink()
 
 

@@ -23,7 +23,7 @@ import pytest
 import requests
 import salt.payload
 
-from lab import Lab, Master, Minion, wait_for
+from lab import Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from lab.master import listens
 from saltext_ha.api import (
@@ -55,7 +55,6 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "api-pool.md"
 class Site:
     """m1 is asked over HTTP, so that a forwarder can read along; m2 over TLS."""
 
-    lab: Lab
     m1: Master
     m2: Master
     api1: SaltApi
@@ -142,7 +141,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
                 MasterApi(Endpoint(api1.url, **user), Rules()),
                 MasterApi(Endpoint(api2.url, verify=str(ca), **user), Rules()),
             ]
-            yield Site(lab, m1, m2, api1, api2, web, ca, lab.root / "ran", barriers)
+            yield Site(m1, m2, api1, api2, web, ca, lab.root / "ran", barriers)
 
 
 def healthy(pool: SaltApiPool) -> dict[str, bool | None]:

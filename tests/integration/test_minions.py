@@ -36,9 +36,7 @@ class Site:
     m1: Master
     m2: Master
     failover: list[Minion]
-    hot: Minion
     publisher: Forwarder
-    stock: Minion
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         lab.form_group()
         for minion in minions:
             minion.launch()
-        yield Site(m1, m2, failover, hot, publisher, stock)
+        yield Site(m1, m2, failover, publisher)
 
 
 @pytest.fixture(autouse=True)

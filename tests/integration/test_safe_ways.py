@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab import Master, Minion, wait_for
+from lab import Master, wait_for
 from lab.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, SOON, level
@@ -27,10 +27,8 @@ class Site:
     """
 
     m1: Master
-    m2: Master
     request: Forwarder
     publisher: Forwarder
-    web1: Minion
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +61,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             minion.start()
             minion.type = "failover"  # the lab does not see m2 behind the map
             minion.wait_ready()
-        yield Site(m1, m2, request, publisher, web1)
+        yield Site(m1, request, publisher)
 
 
 def told(master: Master, kind: str = "failover", *other: str) -> dict[str, Any]:

@@ -243,8 +243,8 @@ class Site:
                 session.mount(scheme, From(source))
             yield session
 
-    def login(self, session: requests.Session, timeout: float = SOON) -> str:
-        answer = session.post(f"{self.balancer.url}/login", json={}, timeout=timeout)
+    def login(self, session: requests.Session) -> str:
+        answer = session.post(f"{self.balancer.url}/login", json={}, timeout=SOON)
         answer.raise_for_status()
         return answer.headers["X-Auth-Token"]
 

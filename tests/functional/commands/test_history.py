@@ -504,10 +504,10 @@ def test_a_step_that_fails_leaves_the_old_file_whole(
 # -- what came from others, and what they say of it
 
 
-def claimed(minion_id: str, at: float, key: bytes = A, counter: int = 1) -> Record:
+def claimed(minion_id: str, at: float, counter: int = 1) -> Record:
     """An acceptance as another master sends it: it says that alice made it, on m1."""
     value = Value(Dot("e" * 16, counter), ACCEPTED, at, "alice", "m1")
-    return decide(Record(minion_id, key, public_key(0)), {}, value)
+    return decide(Record(minion_id, A, public_key(0)), {}, value)
 
 
 def test_what_is_dated_back_is_found_by_when_and_from_whom_it_came(m1: Master) -> None:

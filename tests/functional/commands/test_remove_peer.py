@@ -36,9 +36,9 @@ PRINTS = [minion_key.fingerprint(key) for key in KEYS]
 RECORD = Record("web1", PRINTS[0], KEYS[0])
 
 
-def plant(place: Place, folder: str, minion_id: str, key: int = 0) -> None:
+def plant(place: Place, folder: str, minion_id: str) -> None:
     (place.pki_dir / folder).mkdir(exist_ok=True)
-    (place.pki_dir / folder / minion_id).write_text(KEYS[key])
+    (place.pki_dir / folder / minion_id).write_text(KEYS[0])
 
 
 def there(place: Place) -> dict[str, str]:

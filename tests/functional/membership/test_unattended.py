@@ -250,10 +250,10 @@ async def test_an_answer_that_was_good_once_is_not_believed_again(m1: Master, m2
     assert nobody_is_pinned(m2)
 
 
-def request_of(master: Master, server: Master, wants_key: bool = False) -> dict[str, Any]:
+def request_of(master: Master, server: Master) -> dict[str, Any]:
     nonce = b"n" * group_secret.NONCE
     proof = group_secret.request_mac(
-        mac_key(SECRET), server.identity.fingerprint, master.peer, "prod", nonce, wants_key
+        mac_key(SECRET), server.identity.fingerprint, master.peer, "prod", nonce, False
     )
     return {
         "invite": group_secret.STANDING,
@@ -262,7 +262,7 @@ def request_of(master: Master, server: Master, wants_key: bool = False) -> dict[
         "group": "prod",
         "certificate": master.identity.certificate,
         "nonce": nonce,
-        "wants_key": wants_key,
+        "wants_key": False,
         "mac": proof,
     }
 

@@ -496,9 +496,9 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
 # -- a copy without its signature, over the folder that is there
 
 
-def restore_over(master: Master, ids: list[str], key: int = 0) -> None:
+def restore_over(master: Master, ids: list[str]) -> None:
     for minion_id in ids:
-        master.knock(minion_id, key, ACCEPTED)
+        master.knock(minion_id, 0, ACCEPTED)
 
 
 def test_what_is_adopted_on_a_full_disk_is_adopted_when_there_is_room(

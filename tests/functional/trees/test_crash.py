@@ -156,9 +156,9 @@ def test_a_master_that_cannot_switch_says_so_and_follows(pair: tuple[Master, Mas
     heals(m1, m2)
 
 
-def refused(master: Master, **options: Any) -> str:
+def refused(master: Master) -> str:
     """Why ``ha.deploy`` fails."""
-    job = master.engine.control("deploy", {"by": "root", **options})["job"]
+    job = master.engine.control("deploy", {"by": "root"})["job"]
     try:
         while True:
             found = master.engine.control("deploy_progress", {"job": job})

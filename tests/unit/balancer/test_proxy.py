@@ -39,12 +39,12 @@ def opts(**rest: Any) -> dict[str, Any]:
     return {"rest_cherrypy": {"port": 8000, "ssl_crt": "/crt", **rest}}
 
 
-def config(status: Any = None, address: str = "10.0.0.1") -> Any:
-    return SimpleNamespace(name="m1", address=address, status=status)
+def config(status: Any = None) -> Any:
+    return SimpleNamespace(name="m1", address="10.0.0.1", status=status)
 
 
-def status(host: str, certificate: str | None = None) -> Any:
-    return SimpleNamespace(host=host, port=4531, certificate=certificate)
+def status(host: str) -> Any:
+    return SimpleNamespace(host=host, port=4531, certificate=None)
 
 
 @pytest.mark.parametrize(

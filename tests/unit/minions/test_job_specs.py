@@ -358,9 +358,9 @@ def test_whether_a_minion_hears_whom_it_has_to(
 WEB = frozenset({"web1"})
 
 
-def table(*answers: Answers, strays: Any = (), kind: str = "list") -> dict[str, Any]:
+def table(*answers: Answers, strays: Any = ()) -> dict[str, Any]:
     named = {f"m{number}": each for number, each in enumerate(answers, 1)}
-    return matrix(["web1"], named, strays, {"web1": (kind, len(answers))}, 5)
+    return matrix(["web1"], named, strays, {"web1": ("list", len(answers))}, 5)
 
 
 HEARD = Answers(WEB, {"web1": (0.02, True)})

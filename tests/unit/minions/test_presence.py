@@ -245,8 +245,8 @@ def at(age: float, by: str = "job", **more: Any) -> Sight:
     return Sight(sure=age, sure_by=by, **more)
 
 
-def likely(age: float, **more: Any) -> Sight:
-    return Sight(likely=age, likely_by="auth", **more)
+def likely(age: float) -> Sight:
+    return Sight(likely=age, likely_by="auth")
 
 
 @pytest.mark.parametrize(

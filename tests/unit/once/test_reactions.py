@@ -102,8 +102,8 @@ class Master:
         assert data[HEARD]["by"]
         self.reacted.append(data["data"])
 
-    def hears(self, what: Any, minion: str = "web1", tag: str = "x") -> None:
-        data = {"id": minion, "cmd": "_minion_event", "data": what, "_stamp": f"of {self.name}"}
+    def hears(self, what: Any, tag: str = "x") -> None:
+        data = {"id": "web1", "cmd": "_minion_event", "data": what, "_stamp": f"of {self.name}"}
         on = bool(self.switch.reacts)
         if on:
             self.reacted.append(what)

@@ -43,8 +43,8 @@ def book() -> Book:
     return Book()
 
 
-def shows(slot: Slot | None, *names: str) -> dict[str, dict[str, Slot]]:
-    return {name: {PAIR[0]: slot} if slot else {} for name in names or BOTH}
+def shows(slot: Slot | None) -> dict[str, dict[str, Slot]]:
+    return {name: {PAIR[0]: slot} if slot else {} for name in BOTH}
 
 
 def kinds(flaws: list[str]) -> set[str]:

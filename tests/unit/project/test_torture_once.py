@@ -27,8 +27,8 @@ def book(halves: Iterable[Half], heard: Iterable[str], **more: Any) -> OnceBook:
     return made
 
 
-def reacted(*on: str, at: float = 11.0) -> list[Reaction]:
-    return [Reaction(1, name, at) for name in on]
+def reacted(*on: str) -> list[Reaction]:
+    return [Reaction(1, name, 11.0) for name in on]
 
 
 def test_one_leads_and_all_name_it() -> None:

@@ -26,11 +26,11 @@ A, B, C = (bytes([number]) * 32 for number in (0xAA, 0xBB, 0xCC))
 _counter = iter(range(1, 1000))
 
 
-def write(record: Record, state: str, by: str, on: str, known: Record | None = None) -> Record:
-    """*record* after *by* wrote *state* on *on*, having seen *known* (default: all of it)."""
+def write(record: Record, state: str, by: str, on: str) -> Record:
+    """*record* after *by* wrote *state* on *on*, having seen all of it."""
     value = Value(Dot(on, next(_counter)), state, float(next(_counter)), by, on)
     act = observe if state in OBSERVATIONS else decide
-    return act(record, dict((known or record).context), value)
+    return act(record, dict(record.context), value)
 
 
 def knocked(key: bytes = A) -> Record:

@@ -25,9 +25,9 @@ def side(node: str, shown: Stored, **states: str) -> dict[str, SideKnowledge]:
     return {"web": SideKnowledge(records, shown)}
 
 
-def rows(*sides: dict[str, SideKnowledge], one_denied: bool = True) -> list[tuple[str, str, str]]:
+def rows(*sides: dict[str, SideKnowledge]) -> list[tuple[str, str, str]]:
     named = {f"m{number}": known for number, known in enumerate(sides, 1)}
-    changes, _ = meeting(named, dict.fromkeys(named, one_denied))
+    changes, _ = meeting(named, dict.fromkeys(named, True))
     made = [moved_row(c.side, c.minion_id, c.before, c.after) for c in changes]
     words = [
         (

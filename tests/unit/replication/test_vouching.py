@@ -117,8 +117,8 @@ def crowded(nodes: list[str], *written: tuple[str, str]) -> Record:
     return Record("web1", b"", "", values, tuple((node, 1) for node in sorted(names)))
 
 
-def names(count: int, start: int = 0) -> list[str]:
-    return [f"{number:016x}" for number in range(start, start + count)]
+def names(count: int) -> list[str]:
+    return [f"{number:016x}" for number in range(count)]
 
 
 def test_writers_that_nobody_vouches_for_are_few() -> None:

@@ -31,8 +31,8 @@ class Bus:
     def tells(self, tag: str, **data: Any) -> None:
         self.reactor.take(tag, data)
 
-    def switches(self, on: bool, **other: Any) -> None:
-        self.tells(SET, **{"id": "m1_master", "key": "secret", "value": on, **other})
+    def switches(self, on: bool) -> None:
+        self.tells(SET, id="m1_master", key="secret", value=on)
         self.tells(VALUE, result=on)
 
 

@@ -40,9 +40,9 @@ LINT = {
 }
 
 
-def page(counter: Any = 1, after: Any = None) -> bytes:
+def page(counter: Any = 1) -> bytes:
     row = ["web1", KEY, [["0" * 16, 1, "accepted"]], [["0" * 16, counter]], "accepted"]
-    packed: bytes = msgpack.packb({"rows": [row], "next": after})
+    packed: bytes = msgpack.packb({"rows": [row], "next": None})
     return packed
 
 

@@ -27,8 +27,8 @@ def question(*branches: int, shared: bool = True) -> dict[str, Any]:
     return {"buckets": [[branch * FANOUT, []] for branch in branches], SHARED: shared}
 
 
-def asked(leases: RepairLeases, peer: str, *branches: int, now: float = 0.0) -> list[int]:
-    admitted, _ = leases.admit(question(*branches), peer, now)
+def asked(leases: RepairLeases, peer: str, *branches: int) -> list[int]:
+    admitted, _ = leases.admit(question(*branches), peer, 0.0)
     return [bucket // FANOUT for bucket, _ in admitted["buckets"]]
 
 
