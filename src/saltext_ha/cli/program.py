@@ -66,7 +66,9 @@ def _guarded(work: Callable[[], int]) -> int:
 
         if not isinstance(exc, (salt.exceptions.SaltException, OSError)):
             raise
-        print(f"salt-ha: {exc}", file=sys.stderr)
+        from saltext_ha.output import _explained
+
+        print(f"salt-ha: {exc}", *_explained.links(str(exc)), sep="\n", file=sys.stderr)
         return UNUSABLE
 
 

@@ -292,6 +292,7 @@ def test_a_token_as_an_argument_is_refused_before_anything_is_done(
     out, err = capsys.readouterr()
     assert "others may know that token" in err
     assert "ha.withdraw" in err
+    assert err.endswith("troubleshooting.html#hajoin-takes-no-token-as-an-argument\n")
     assert token[:40] not in out + err
     assert not (folder.parent / "m2").exists()
 
