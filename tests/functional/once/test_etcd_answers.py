@@ -17,12 +17,13 @@ import pytest
 from aiohttp import web
 
 from lab.engines import free_port
-from saltext_ha.common.errors import EtcdError
+from saltext_ha.common.errors import EtcdError, HaError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import etcd_leader
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
+from saltext_ha.once.locks import EtcdLocks, Wish
 from tests.loop import in_a_loop, until
 
 HEADER = {"header": {"revision": "7"}}
@@ -233,6 +234,16 @@ async def test_of_other_refusals_plain_text_is_told_and_no_page(
         with pytest.raises(EtcdError, match=f"^{etcd.url}: {told}"):
             await client.get("/k")
         await client.close()
+
+
+@in_a_loop
+async def test_who_asks_for_a_lock_is_told_that_it_is_etcd_that_does_not_answer() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    settings = LeaderSettings(ETCD, endpoints=(url,))
+    client = EtcdClient(settings, 2)
+    with pytest.raises(HaError, match=f"^etcd cannot be asked: {url}: refused the connection$"):
+        await EtcdLocks("default", settings, client).hold(Wish("backup", "alice"))
+    await client.close()
 
 
 @in_a_loop
