@@ -99,7 +99,7 @@ def _report(opts: Mapping[str, Any], file: str = "") -> int:
             then = "nothing was written; give another name, or remove it"
             raise FileExistsError(f"report: {path} exists already: {then}") from None
         except OSError as exc:
-            raise OSError(f"report: {path} cannot be written: {reason_of(exc)}") from None
+            raise OSError(f"report: {path} was not written: {reason_of(exc)}") from None
         print(f"salt-ha: written to {path}", file=sys.stderr)
     return 0
 

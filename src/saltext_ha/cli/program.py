@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from saltext_ha.cli import folders, own_functions, tokens
+from saltext_ha.common import version
 
 UNUSABLE = 2
 INTERRUPTED = 130
@@ -83,10 +84,21 @@ class _Parser(argparse.ArgumentParser):
         return "\n".join([super().format_help(), head, *rows, ""])
 
 
+class _Version(argparse.Action):
+    """Prints which saltext-ha this is, and which Salt runs it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
+        print(f"{parser.prog} {version.ours()} (Salt {version.salt()})")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="salt-ha",
         description="Call a function of the ha runner, also before the first start of salt-master.",
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="say which saltext-ha this is, and end"
     )
     parser.add_argument(
         "-c",

@@ -24,6 +24,7 @@ import yaml
 
 from saltext_ha import cli
 from saltext_ha.cli import folders, program
+from saltext_ha.common import version
 from saltext_ha.membership.invites import make_token, name_of
 from saltext_ha.membership.token import decode
 from saltext_ha.runners import ha as runner
@@ -123,6 +124,13 @@ def test_the_help_lists_every_function(capsys: pytest.CaptureFixture[str]) -> No
     assert "  status             How the group is: every master" in text
     assert "  watch              How the group is, redrawn until Ctrl-C" in text
     assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_its_version_needs_no_function(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"salt-ha {version.ours()} (Salt {version.salt()})\n"
 
 
 def test_the_reason_with_which_it_is_ended_is_said(capsys: pytest.CaptureFixture[str]) -> None:

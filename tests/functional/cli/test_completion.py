@@ -98,7 +98,9 @@ def test_no_token_is_an_argument(script: Path) -> None:
 
 
 def test_options_and_their_values(script: Path, tmp_path: Path) -> None:
-    assert completed(script, "--") == ["--help", "--config-dir", "--out", "--token-file", "--wait"]
+    assert completed(script, "--") == [
+        "--help", "--version", "--config-dir", "--out", "--token-file", "--wait",
+    ]  # fmt: skip
     assert completed(script, "status", "--ou") == ["--out"]
     assert completed(script, "--out", "j") == ["json"]
     assert completed(script, "lock", "--wait", "1") == []

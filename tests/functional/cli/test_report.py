@@ -157,7 +157,7 @@ def test_what_is_shown_is_written_for_its_owner_alone(tmp_path: Path) -> None:
     )
     lacking = tmp_path / "none" / "report.md"
     assert report(folder, str(lacking))[1].splitlines()[-1] == (
-        f"salt-ha: report: {lacking} cannot be written: No such file or directory"
+        f"salt-ha: report: {lacking} was not written: No such file or directory"
     )
 
 
