@@ -10,10 +10,7 @@ from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.pins import Pins
-
-FRESH = 0.2
-"""Seconds that a look at the pinned peers may be old; they are looked at once a second anyway."""
+from saltext_ha.transport.pins import RECENT, Pins
 
 
 class Links(Mapping[str, Link]):
@@ -61,7 +58,7 @@ class Links(Mapping[str, Link]):
     async def follow(self) -> None:
         """Give every pinned peer one link, under its present address and certificate."""
         identity = self._identity()
-        seen = self._pins.generation(FRESH), identity
+        seen = self._pins.generation(RECENT), identity
         if seen == self._seen:
             return
         peers = dict(self._pins.peers())

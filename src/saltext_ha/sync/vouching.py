@@ -25,7 +25,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.identity import Identity
-from saltext_ha.transport.pins import Pins
+from saltext_ha.transport.pins import RECENT, Pins
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Vouching:
     def _follow(self) -> None:
         """Update the certificates of all members."""
         pins, own = self._pins, self._identity()
-        seen = pins.generation(), own
+        seen = pins.generation(RECENT), own
         if seen == self._seen:
             return
         masters = [own.chain, *((*p.former, p.certificate) for p in pins.pinned().values())]

@@ -24,7 +24,7 @@ from saltext_ha.transport.connection import Connection, Limits
 from saltext_ha.transport.http_server import HttpServer
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
-from saltext_ha.transport.pins import Pins
+from saltext_ha.transport.pins import RECENT, Pins
 
 log = logging.getLogger(__name__)
 
@@ -200,10 +200,10 @@ class PeerListener:
             ) from None
 
     def _admit(self, request: web.BaseRequest, connection: Connection) -> tuple[str, Peer | None]:
-        """Check that the caller may call the method; the pins are looked up for every request."""
+        """Check that the caller may call the method, and, for every request, that it is pinned."""
         peer = None
         if connection.fingerprint is not None:
-            peer = self._pins.by_fingerprint(connection.fingerprint)
+            peer = self._pins.by_fingerprint(connection.fingerprint, RECENT)
             if peer is None:
                 raise _Refused(403, "not_pinned", "your certificate is not pinned here any more")
         version = request.headers.get(wire.PROTOCOL_HEADER, "")

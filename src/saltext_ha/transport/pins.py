@@ -27,6 +27,13 @@ from saltext_ha.transport.removals import Removals
 
 log = logging.getLogger(__name__)
 
+RECENT = 0.25
+"""
+Seconds for which a look at the folder will do for the many requests of known peers: a look changes
+threads twice, which takes as long as half of all other work on a small request. What this process
+pins and unpins counts at once.
+"""
+
 
 class Pins:
     """
@@ -74,9 +81,15 @@ class Pins:
         """The URL at which to call *peer*, pinned or not (overrides applied)."""
         return self._urls.get(peer.name, peer.url)
 
-    def by_fingerprint(self, fingerprint: str) -> Peer | None:
-        """The pinned peer with this certificate, or None."""
-        self._refresh()
+    def by_fingerprint(self, fingerprint: str, within: float = 0.0) -> Peer | None:
+        """
+        The pinned peer with this certificate, or None.
+
+        :param within: as for :meth:`generation`. For a certificate that was not there, the folder
+            is looked at now.
+        """
+        if not self._looked_within(within) or fingerprint not in self._by_fingerprint:
+            self._refresh()
         return self._by_fingerprint.get(fingerprint)
 
     def is_former(self, fingerprint: str | None) -> bool:
@@ -113,7 +126,7 @@ class Pins:
 
         :param within: what was read no more than so many seconds ago will do.
         """
-        if not 0 <= boot_clock() - self._looked < within:
+        if not self._looked_within(within):
             self._refresh()
         return self._generation
 
@@ -124,6 +137,9 @@ class Pins:
     def look(self) -> None:
         """Look now, as part of another look of *looks*."""
         self._look(self._follow)
+
+    def _looked_within(self, seconds: float) -> bool:
+        return 0 <= boot_clock() - self._looked < seconds
 
     def _refresh(self) -> None:
         self._look(lambda: self._looks(self._follow))

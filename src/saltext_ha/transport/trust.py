@@ -81,7 +81,9 @@ class Trust(Pins):
             folder cannot be written.
         """
         with self._looks.writing_into(self._peers_dir), self._pinning:
-            return self._pin(peer)
+            news = self._pin(peer)
+            self._refresh()
+        return news
 
     def _pin(self, peer: Peer) -> bool:
         self.check(peer)
@@ -139,6 +141,7 @@ class Trust(Pins):
                 return False
             self.check(renewed)
             write_whole(self._file(name), peer_files.encode(renewed))
+            self._refresh()
         log.info("peer renewed name=%s fingerprint=%s", name, pinning.short(renewed))
         return True
 
@@ -152,9 +155,11 @@ class Trust(Pins):
         with self._looks.writing_into(self._peers_dir), self._pinning:
             try:
                 path.unlink()
+                sync_dir(self._peers_dir)
             except FileNotFoundError:
                 return False
-            sync_dir(self._peers_dir)
+            finally:
+                self._refresh()
         log.info("peer unpinned name=%s", name)
         return True
 

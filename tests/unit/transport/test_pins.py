@@ -12,7 +12,9 @@ import pytest
 from saltext_ha.common import files
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.file_looks import Looks
+from saltext_ha.transport import pins
 from saltext_ha.transport.peer_files import encode
+from saltext_ha.transport.pins import RECENT
 from saltext_ha.transport.trust import Trust
 from tests.peers import some_peer
 
@@ -31,6 +33,28 @@ def test_another_process_pins_and_unpins(state: Path, tmp_path: Path) -> None:
         assert set(ours.peers()) == {"m2"}
         theirs.unpin("m2")
         assert set(ours.peers()) == set()
+
+
+def test_known_callers_are_let_in_by_a_look_a_moment_ago(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(pins, "boot_clock", lambda: now)
+    ours, theirs = Trust(state), Trust(state)
+    m2, m3 = some_peer(tmp_path), some_peer(tmp_path, "m3")
+    theirs.pin(m2)
+    assert ours.by_fingerprint(m2.fingerprint, RECENT), "new ones are looked for"
+    theirs.unpin("m2")
+    theirs.pin(m3)
+    assert ours.by_fingerprint(m2.fingerprint, RECENT)
+    now += RECENT
+    assert ours.by_fingerprint(m2.fingerprint, RECENT) is None
+    assert ours.by_fingerprint(m3.fingerprint, RECENT)
+    ours.unpin("m3")
+    assert ours.by_fingerprint(m3.fingerprint, RECENT) is None, "what we do counts at once"
+    before = ours.generation(RECENT)
+    ours.pin(m2)
+    assert ours.generation(RECENT) != before
 
 
 def test_configuration_overrides_the_address_here_only(state: Path, tmp_path: Path) -> None:
