@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 RECENT = 0.25
 """
 Seconds for which a look at the folder will do for the many requests of known peers: a look changes
-threads twice, which takes as long as half of all other work on a small request. What this process
-pins and unpins counts at once.
+threads twice, which takes up to half of the time of a small request. What this process pins and
+unpins counts at once.
 """
 
 

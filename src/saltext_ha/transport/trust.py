@@ -7,10 +7,11 @@ What may be pinned is said in :mod:`.pinning`, what is pinned in :mod:`.pins`, a
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,10 +81,8 @@ class Trust(Pins):
             another name; the certificate was removed from the group; the group is full; or the
             folder cannot be written.
         """
-        with self._looks.writing_into(self._peers_dir), self._pinning:
-            news = self._pin(peer)
-            self._refresh()
-        return news
+        with self._changing():
+            return self._pin(peer)
 
     def _pin(self, peer: Peer) -> bool:
         self.check(peer)
@@ -132,7 +131,7 @@ class Trust(Pins):
         :raises TrustError: no such peer, or its new certificate does not follow from the pinned,
             or cannot be written down.
         """
-        with self._looks.writing_into(self._peers_dir), self._pinning:
+        with self._changing():
             peer = self.pinned().get(peer_files.checked_name(name))
             if peer is None:
                 raise TrustError(f"{name}: no such peer")
@@ -141,7 +140,6 @@ class Trust(Pins):
                 return False
             self.check(renewed)
             write_whole(self._file(name), peer_files.encode(renewed))
-            self._refresh()
         log.info("peer renewed name=%s fingerprint=%s", name, pinning.short(renewed))
         return True
 
@@ -152,14 +150,12 @@ class Trust(Pins):
         :raises TrustError: the folder cannot be written.
         """
         path = self._file(peer_files.checked_name(name))
-        with self._looks.writing_into(self._peers_dir), self._pinning:
+        with self._changing():
             try:
                 path.unlink()
-                sync_dir(self._peers_dir)
             except FileNotFoundError:
                 return False
-            finally:
-                self._refresh()
+            sync_dir(self._peers_dir)
         log.info("peer unpinned name=%s", name)
         return True
 
@@ -195,6 +191,15 @@ class Trust(Pins):
                 point("remove.unpin")
                 self.unpin(peer.name)
         return news
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Work that changes the folder; what it changed counts at once."""
+        with self._looks.writing_into(self._peers_dir), self._pinning:
+            try:
+                yield
+            finally:
+                self._refresh()
 
     def _file(self, name: str) -> Path:
         return self._peers_dir / f"{name}.json"
