@@ -2,8 +2,9 @@
 Which peers are pinned now: follows the folder with their certificates.
 
 The folder is the truth, and another process may change it at any time (``ha.join`` runs in the
-runner while the engine listens), so every answer follows from its present content. If it cannot be
-read, or hangs, what was read last counts until it can, and is among the problems.
+runner while the engine listens), so every answer follows from its present content, or from that of
+a moment ago where the caller says so. If it cannot be read, or hangs, what was read last counts
+until it can, and is among the problems.
 """
 
 from __future__ import annotations
