@@ -102,7 +102,8 @@ class DigestTree:
 
 
 def _short(nodes: Iterable[int]) -> bytes:
-    return b"".join(node.to_bytes(16, "big")[:SHORT] for node in nodes)
+    highest = [node >> 64 for node in nodes]
+    return struct.pack(f">{len(highest)}Q", *highest)
 
 
 def differing(ours: bytes, theirs: bytes) -> list[int]:

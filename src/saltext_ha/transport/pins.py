@@ -3,8 +3,9 @@ Which peers are pinned now: follows the folder with their certificates.
 
 The folder is the truth, and another process may change it at any time (``ha.join`` runs in the
 runner while the engine listens), so every answer follows from its present content, or from that of
-a moment ago where the caller says so. If it cannot be read, or hangs, what was read last counts
-until it can, and is among the problems.
+a moment ago where the caller says so. The same holds for the notes of removals: these bar peers
+whose files are there still. If a folder cannot be read, or hangs, what was read last counts until
+it can, and is among the problems.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Pins:
         self._urls, self._removals, self._looks = dict(urls), removals, looks
         self._files: dict[Entry, Peer] = {}
         """Files as they were last read → the peer in each."""
-        self._entries: tuple[Entry, ...] | None = None
+        self._seen: tuple[tuple[Entry, ...], frozenset[str]] | None = None
+        """The files of peers, and those of removals, as they were last read."""
         self._pinned: dict[str, Peer] = {}
         self._reachable: dict[str, Peer] = {}
         self._by_fingerprint: dict[str, Peer] = {}
@@ -149,19 +151,21 @@ class Pins:
         try:
             follow()
         except OSError as exc:
+            folder = exc.filename or self._peers_dir
             self._unread = (
-                f"{self._peers_dir}: {reason_of(exc)}; until it can be read, the masters that were "
-                "pinned before count"
+                f"{folder}: {reason_of(exc)}; until it can be read, the masters that were pinned "
+                "before count"
             )
         else:
             self._unread = ""
 
     def _follow(self) -> None:
-        """Read the folder if it has changed."""
+        """Read the folder if it has changed, or other certificates are barred."""
         began = boot_clock()
-        entries = peer_files.entries(self._peers_dir)
-        if entries != self._entries:
-            self._read(entries)
+        seen = peer_files.entries(self._peers_dir), self._removals.files()
+        if seen != self._seen:
+            self._read(seen[0])
+            self._seen = seen
         self._looked = began
 
     def _read(self, entries: tuple[Entry, ...]) -> None:
@@ -175,7 +179,6 @@ class Pins:
         self._problems, self._misnamed, self._in_folder = problems, misnamed, found
         self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
         self._pinned, self._reachable = pinned, reachable
-        self._entries = entries
         self._generation, self._changed = self._generation + 1, time.monotonic()
 
     def _read_all(

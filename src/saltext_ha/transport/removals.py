@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,18 @@ class Removals:
         with contextlib.suppress(OSError):
             self._looks(self._follow)
         return list(self._notes)
+
+    def files(self) -> frozenset[str]:
+        """
+        The files of notes: others where another certificate is barred.
+
+        :raises OSError: the folder cannot be read.
+        """
+        try:
+            with os.scandir(self._folder) as scan:
+                return frozenset(entry.name for entry in scan)
+        except FileNotFoundError:
+            return frozenset()
 
     def barred(self, peer: Peer) -> bool:
         """Whether a certificate of *peer*, present or former, was removed from the group."""

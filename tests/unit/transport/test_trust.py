@@ -10,7 +10,9 @@ import pytest
 
 from saltext_ha.common import file_looks
 from saltext_ha.common.errors import TrustError
+from saltext_ha.common.file_looks import Looks
 from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.removals import Removals, Removed
 from saltext_ha.transport.trust import Trust
 from tests.peers import some_peer
 from tests.threads import race
@@ -87,6 +89,23 @@ def test_removed_for_good(state: Path, tmp_path: Path) -> None:
     assert [note.name for note in trust.removals.notes()] == ["m2"]
     # The name is free for the machine that takes its place.
     assert trust.pin(some_peer(tmp_path / "new"))
+
+
+def test_a_removal_bars_also_while_the_file_of_the_peer_is_there(
+    state: Path, tmp_path: Path
+) -> None:
+    """As it stays if it cannot be deleted, or if the process that removes the peer is killed."""
+    trust, peer = Trust(state), some_peer(tmp_path)
+    trust.pin(peer)
+    generation = trust.generation()
+    Removals(state, Looks()).note(Removed(peer.fingerprint, peer.name))
+    assert (state / "peers" / "m2.json").exists()
+    assert trust.by_fingerprint(peer.fingerprint) is None
+    assert trust.peers() == trust.pinned() == {}
+    assert trust.generation() > generation  # so its connections end
+    # Again, now that the folder can be written.
+    trust.bar(Removed(peer.fingerprint, peer.name))
+    assert not (state / "peers" / "m2.json").exists()
 
 
 def test_removing_nobody(state: Path) -> None:
