@@ -207,8 +207,19 @@ class Core:
             await self.work(self.keeper.dropped_elsewhere, told)
 
     async def apply(self) -> None:
-        """Bring the store in line with the records."""
-        await self.work(list)
+        """
+        Bring the store in line with the records. If that fails, the error is noted for the status,
+        and the work tried again.
+        """
+        left: Sequence[str] | None = None
+        try:
+            while left is None or left:
+                changed, left = await self.run(self._apply_some, left)
+                self._follow(changed)
+        except HaError as exc:
+            self._note(exc)
+        else:
+            self._note(None)
 
     async def order(self, look: Callable[..., list[Record]], *arguments: Any) -> list[Record]:
         """
@@ -228,10 +239,11 @@ class Core:
         self, look: Callable[..., list[Record]], *arguments: Any, asked: bool = False
     ) -> list[Record]:
         """
-        Call *look*, a method of the keeper, in its thread; publish what it found, then apply.
+        Call *look*, a method of the keeper, in its thread; publish what it found; then
+        :meth:`apply`.
 
-        :param asked: raise the error of *look*. Otherwise, and always if what was found cannot be
-            applied, the error is noted for the status, and the work tried again.
+        :param asked: raise the error of *look*. Otherwise it is noted for the status, and the work
+            tried again.
         :return: the records that changed.
         """
         try:
@@ -242,15 +254,7 @@ class Core:
                 raise
             return []
         self._follow(found)
-        left: Sequence[str] | None = None
-        try:
-            while left is None or left:
-                changed, left = await self.run(self._apply_some, left)
-                self._follow(changed)
-        except HaError as exc:
-            self._note(exc)
-        else:
-            self._note(None)
+        await self.apply()
         return found
 
     def _apply_some(self, left: Sequence[str] | None) -> tuple[list[Record], Sequence[str]]:

@@ -167,7 +167,7 @@ class Rounds:
                 rows = messages.rows_of_dropped(merged.dropped)
                 await self._line.call("dropped", {"dropped": rows})
         self._vouching.note(self._name, reasons)
-        mine = await core.run(antientropy.wanted, core.replica, want)
+        mine = [] if want == [] else await core.run(antientropy.wanted, core.replica, want)
         await self._sender.send(mine)
         done.received += len(records)
         done.sent += len(mine)
