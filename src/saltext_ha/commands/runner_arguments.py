@@ -21,13 +21,17 @@ SWITCHES = frozenset(
 
 def checked(payload: dict[str, Any]) -> dict[str, Any]:
     """
-    *payload* with each of :data:`SWITCHES` as a bool.
+    *payload* with each of :data:`SWITCHES` as a bool, and ``since`` as a text.
 
-    :raises HaError: one is neither on nor off, or one of :data:`TEXTS` is not what was typed.
+    :raises HaError: one is neither on nor off, ``since`` is a number, or one of :data:`TEXTS` is
+        not what was typed.
     """
     for name in TEXTS.keys() & payload.keys():
         check_text(payload[name], TEXTS[name])
-    return payload | {name: switch(name, payload[name]) for name in SWITCHES & payload.keys()}
+        if isinstance(payload[name], list) and name != "ids":
+            raise HaError(f"takes {TEXTS[name]}, not a list: {payload[name]!r:.80}")
+    found = payload | {name: switch(name, payload[name]) for name in SWITCHES & payload.keys()}
+    return found | ({"since": _since(payload["since"])} if "since" in payload else {})
 
 
 def check_text(value: Any, what: str = "a minion id") -> None:
@@ -38,6 +42,23 @@ def check_text(value: Any, what: str = "a minion id") -> None:
     for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, str):
             raise HaError(f"Salt has made {each!r:.80} of {what}: quote it twice, '\"0123\"'")
+
+
+def _since(value: Any) -> str:
+    """
+    How far back, as it was typed; empty: not given. Salt reads the time of day 14:00 as 840, which
+    would be so many seconds: no number is taken.
+
+    :raises HaError: it is no text.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise HaError(
+            f"since={value!r:.80}: takes a span of time with its unit, such as 90s, 30m, 2h or "
+            "1d; Salt makes a number of a time of day, too"
+        )
+    return value
 
 
 def switch(name: str, value: Any) -> bool:

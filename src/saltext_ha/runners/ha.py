@@ -347,7 +347,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
         LONG,
         minion=minion,
         fingerprint=fingerprint,
-        since=str(since),
+        since=since,
         test=test,
     )
 
@@ -421,7 +421,7 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
         salt-run ha.history web07
         salt-run ha.history since=2h by=alice
     """
-    return _ask("history", glob=match, limit=limit, since=str(since or ""), by_whom=str(by or ""))
+    return _ask("history", glob=match, limit=limit, since=since, by_whom=str(by or ""))
 
 
 def pause(all: bool = False) -> Answer:
@@ -544,7 +544,7 @@ def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = Fal
         "remove_peer",
         LONG,
         name=str(name),
-        since=str(since or ""),
+        since=since,
         undo=undo,
         test=test,
     )

@@ -195,6 +195,20 @@ def test_what_an_engine_may_have_begun_may_have_run(error: HaError, test: bool, 
     assert ("the job may have run" in str(raised.value)) is may
 
 
+@pytest.mark.parametrize("batch", ["", " ", []])
+def test_an_empty_size_of_batches_is_not_all_at_once(batch: Any) -> None:
+    """As of ``batch=$SIZE``, where the shell knows no SIZE."""
+    asked: list[str] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append(name)
+        return {"ids": ["a", "b"]} if name == "where" else dict(ANSWER)
+
+    with pytest.raises(HaError, match="takes a number from 1, or a share such as 10%"):
+        cmd_batches.run(ask, "*", "state.apply", [], {}, batch=batch)
+    assert asked == ["where"]
+
+
 def test_an_error_in_the_first_batch_is_the_callers() -> None:
     def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
         if name == "where":

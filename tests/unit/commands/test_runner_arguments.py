@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from salt.utils.args import yamlify_arg
 
 from saltext_ha.commands import runner_arguments
 from saltext_ha.runners import ha
@@ -77,6 +78,40 @@ def test_a_fingerprint_that_is_no_text_any_more_is_refused(wrong: object) -> Non
     for answer in (ha.resolve("web1", wrong), ha.restore("web1", wrong)):  # type: ignore[arg-type]
         assert (answer["kind"], answer["retcode"]) == ("error", 2)
         assert f"Salt has made {wrong} of a fingerprint" in answer["error"]
+
+
+def test_one_id_is_no_list() -> None:
+    """Its text is a glob that matches nothing, and nothing is no trouble."""
+    wrong: Any = ["web1", "web2"]
+    for answer in (
+        ha.keys_(wrong), ha.history(wrong), ha.rewrite(wrong), ha.resolve(wrong, "61"),
+        ha.restore(wrong, since="1h"), ha.minions(wrong), ha.failover_safe("m1", wrong),
+    ):  # fmt: skip
+        assert (answer["kind"], answer["retcode"]) == ("error", 2)
+        assert answer["error"] == "takes a minion id, not a list: ['web1', 'web2']"
+    refused = ha.resolve("web1", wrong)
+    assert refused["error"] == "takes a fingerprint, not a list: ['web1', 'web2']"
+    # Where a list is meant, the engine is asked.
+    assert "is not running" in ha.where(wrong)["error"]
+
+
+@pytest.mark.parametrize("typed", ["14:00", "14:00:30", "2", "1.5", "no"])
+def test_how_far_back_is_no_number(typed: str) -> None:
+    """A time of day would count as seconds: 14:00 is 840, and so little would be undone."""
+    since = yamlify_arg(typed)
+    assert not isinstance(since, str)
+    for answer in (
+        ha.history(since=since), ha.restore("web*", since=since),
+        ha.remove_peer("m3", since=since, undo=True),
+    ):  # fmt: skip
+        assert (answer["kind"], answer["retcode"]) == ("error", 2)
+        assert f"since={since}: takes a span of time with its unit" in answer["error"]
+
+
+def test_how_far_back_may_be_left_out() -> None:
+    for since in ("", None, "2h"):
+        answer = ha.history(since=since)  # type: ignore[arg-type]
+        assert "is not running" in answer["error"]
 
 
 @pytest.mark.parametrize("wrong", ["5m", 0, True])

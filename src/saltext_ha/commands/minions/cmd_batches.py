@@ -55,7 +55,7 @@ def run(
     test, progress = switch("test", test), switch("progress", progress)
     job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": test}
     targets, absent = list[Target](), list[str]()
-    if batch:
+    if batch not in (0, None):  # an empty text is no number: not all at once
         targets, absent = _divided(ask, tgt, tgt_type, batch)
         job["batch"] = True
     targets = targets or [(tgt, tgt_type)]
