@@ -291,6 +291,13 @@ async def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_sam
         (entry,) = answer["sections"]["keys"]["differences"]
         assert (entry["path"], entry["conflict"]) == ("db1", True)
         assert entry["values"]["m1"] == entry["values"]["m3"]
+        assert (await run(places[0], "keys_"))["retcode"] == 2
+        # Its key is still accepted for all who know of it.
+        await run(places[0], "remove_peer", "m2")
+        await until(lambda: engines[0].parts.group.lines.keys() == {"m3"}, "m2 is removed")
+        told = await run(places[0], "keys_")
+        assert [(row["same"], row["conflict"]) for row in told["keys"]] == [(True, True)] * 2
+        assert (told["unknown"], told["retcode"]) == ({}, 1)
 
 
 @in_a_loop

@@ -31,7 +31,7 @@ class Keys:
             conflicts |= await self._core.run(self._accepted, some)
         masters = [self._group.name, *sorted({*everywhere, *errors} - {self._group.name})]
         rows = await asyncio.to_thread(_rows, sorted(ids), everywhere, conflicts, masters)
-        differ = any(not row["same"] for row in rows)
+        differ = any(row["conflict"] or not row["same"] for row in rows)
         return {
             "kind": "keys",
             "masters": masters,
