@@ -13,7 +13,7 @@ from typing import Any
 from saltext_ha.cli.descendants import Descendants, adopt
 from saltext_ha.commands.once.once_runner import FENCE
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, NotPermitted
 from saltext_ha.config.leader import GROUP
 
 NOT_GIVEN = 75
@@ -56,6 +56,7 @@ class Lock:
         Take it; returns whether that succeeded.
 
         :param wait: seconds; None: for as long as it takes.
+        :raises NotPermitted: this user may not ask the engine.
         :raises HaError: at the end of *wait* the engine does not answer, or refuses.
         """
         end = float("inf") if wait is None else boot_clock() + wait
@@ -63,6 +64,8 @@ class Lock:
         while True:
             try:
                 why = self._hold(5.0)
+            except NotPermitted:
+                raise  # no time changes that
             except HaError as exc:
                 if boot_clock() >= end:
                     raise

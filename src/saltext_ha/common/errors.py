@@ -26,7 +26,8 @@ The errors of this package, in one tree.
     ├── StillReading            all files could not be read in the time there was
     ├── DiskHangs               work on a disk was given up, as nothing moved there
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
-        └── EngineBrokeOff      it may have got the command, and carry it out
+        ├── EngineBrokeOff      it may have got the command, and carry it out
+        └── NotPermitted        this user may not ask it
 
 The errors of the salt-api pool are a tree of their own (``api/errors.py``): it works without Salt.
 """
@@ -208,3 +209,7 @@ class EngineUnavailable(HaError):
 
 class EngineBrokeOff(EngineUnavailable):
     """The engine may have got the command, and carried it out; no answer came."""
+
+
+class NotPermitted(EngineUnavailable):
+    """The socket of the engine is another user's: only its owner and root may ask it."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError, NotPermitted
 
 # Most answers come within so many seconds; then the engine is asked whether it responds at all.
 FIRST = 2.0
@@ -109,7 +109,7 @@ def request(
     :param meanwhile: called every :data:`AGAIN` seconds while the engine works on it.
     :return: the engine's answer, plain data.
     :raises EngineUnavailable: no engine answers there. It is :exc:`EngineBrokeOff` if one may have
-        got the command.
+        got the command, :exc:`NotPermitted` if this user may not ask it.
     :raises HaError: the engine refused or failed; the message is its reason.
     """
     connection = _UnixConnection(path, timeout)
@@ -123,7 +123,7 @@ def request(
             f"the ha engine of this master is not running: {_why_not(path) or NOT_STARTED}"
         ) from None
     except PermissionError:
-        raise EngineUnavailable(f"{path}: not permitted; run as the user of salt-master") from None
+        raise NotPermitted(f"{path}: not permitted; run as the user of salt-master") from None
     except _Silent:
         raise EngineBrokeOff(
             "the ha engine of this master does not respond: nothing came within "

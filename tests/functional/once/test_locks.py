@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -254,3 +256,27 @@ def test_with_etcd_it_is_never_held_twice(tmp_path: Path) -> None:
             last, _ = held(engines["m1"], tmp_path, "z")
             member.kill()
             assert ended(last)[0] == LOST
+
+
+TAKE = """
+import os, sys
+from pathlib import Path
+from saltext_ha.cli.lock_program import Lock
+from saltext_ha.transport import control_client
+if os.geteuid() == 0:
+    os.setuid(65534)
+Lock(lambda *asked: control_client.request(Path(sys.argv[1]), *asked), "x", "me", print).take(None)
+"""
+
+
+def test_who_may_not_ask_the_engine_does_not_wait_for_it() -> None:
+    """Whose command runs by cron as another user waited without end, every night one more."""
+    with tempfile.TemporaryDirectory(prefix="ha") as folder, socket.socket(socket.AF_UNIX) as sock:
+        path = Path(folder) / "ha_control.ipc"
+        sock.bind(str(path))
+        sock.listen()
+        path.chmod(0)
+        command = [sys.executable, "-c", TAKE, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == ""
+    assert "not permitted; run as the user of salt-master" in done.stderr
