@@ -1060,7 +1060,8 @@ def deploy(*trees: str, **options: Any) -> Answer:
     Make all masters serve what is in the ``source`` folders of this master.
 
     The new version is staged on every master and verified there, ``check:`` is run on it, and only
-    then all masters switch, each by one rename. If anything fails before that, none switches.
+    then all masters switch, each by one rename. If anything fails before that, none switches. The
+    engine carries it out, and goes on also if this function is interrupted.
 
     trees
         Names of ``ha: trees:``; without, all of them.

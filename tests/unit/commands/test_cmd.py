@@ -209,6 +209,21 @@ def test_an_empty_size_of_batches_is_not_all_at_once(batch: Any) -> None:
     assert asked == ["where"]
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit()])
+def test_who_interrupts_it_is_told_that_minions_go_on(
+    end: BaseException, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise end
+
+    with pytest.raises(type(end)):
+        cmd_batches.run(ask, "*", "state.apply", [], {})
+    assert "minions go on with what was published: salt-run ha.jobs" in capsys.readouterr().err
+    with pytest.raises(type(end)):
+        cmd_batches.run(ask, "*", "state.apply", [], {}, test=True)
+    assert capsys.readouterr().err == ""
+
+
 def test_an_error_in_the_first_batch_is_the_callers() -> None:
     def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
         if name == "where":

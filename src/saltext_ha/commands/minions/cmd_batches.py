@@ -27,6 +27,7 @@ AGAIN = 5.0
 BESIDE = 60.0
 """Seconds beside the timeout to find the minions, publish, and ask which still run the job."""
 MAY_HAVE_RUN = "the job may have run: salt-run ha.jobs shows it once the engine runs again"
+INTERRUPTED = "interrupted; minions go on with what was published: salt-run ha.jobs shows it"
 THIS = "this master"
 """The key in ``unknown`` when the engine of this master no longer answers."""
 
@@ -59,7 +60,12 @@ def run(
         targets, absent = _divided(ask, tgt, tgt_type, batch)
         job["batch"] = True
     targets = targets or [(tgt, tgt_type)]
-    whole = _in_turn(ask, job, targets, bool(batch), progress)
+    try:
+        whole = _in_turn(ask, job, targets, bool(batch), progress)
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C; SIGTERM, of which Salt makes an exit
+        if not test:
+            say(INTERRUPTED)
+        raise
     if absent:
         whole["unreachable"] = sorted({*whole["unreachable"], *absent})
         whole["retcode"] = whole["retcode"] or int(not test)

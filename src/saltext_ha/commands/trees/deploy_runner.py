@@ -8,13 +8,21 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, engine, say
 from saltext_ha.commands.runner_arguments import checked
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 
 SILENT = 2.0
 """Seconds before progress is printed."""
 TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "adopt": False}
 """What ``ha.deploy`` takes beside trees: Salt 3006 passes on no arguments by keyword only."""
+MAY_BE = (
+    "It may be deployed all the same: salt-run ha.deployments shows what each master serves, once "
+    "the engine answers"
+)
+GOES_ON = (
+    "interrupted; the engine of this master goes on, and all masters may switch: salt-run "
+    "ha.deployments shows what each serves, salt-run ha.rollback takes it back"
+)
 
 
 def deploy(settings: HaConfig, trees: Iterable[Any], options: Mapping[str, Any], by: str) -> Answer:
@@ -34,11 +42,27 @@ def deploy(settings: HaConfig, trees: Iterable[Any], options: Mapping[str, Any],
 
 def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     """
-    The result of a deployment. If it takes long, its progress is printed on standard error.
+    The result of a deployment. If it takes long, its progress is printed on standard error. If this
+    is interrupted, what the engine goes on doing is said there.
 
-    :raises HaError: it was refused, or failed; says why.
+    :raises HaError: it was refused, or failed; says why, and where all masters may have switched
+        nevertheless.
     """
-    job = engine(settings, command, payload)["job"]
+    job = ""
+    try:
+        job = engine(settings, command, payload)["job"]
+        return _followed(settings, job)
+    except EngineUnavailable as exc:
+        if payload["test"] or not (job or isinstance(exc, EngineBrokeOff)):
+            raise
+        raise EngineBrokeOff(f"{exc}. {MAY_BE}") from None
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C; SIGTERM, of which Salt makes an exit
+        if not payload["test"]:
+            say(GOES_ON)
+        raise
+
+
+def _followed(settings: HaConfig, job: str) -> Answer:
     began, said = time.monotonic(), ""
     # The engine delays each of these answers.
     while "answer" not in (found := engine(settings, "deploy_progress", {"job": job})):
