@@ -54,8 +54,10 @@ def engine(
 
 
 def say(text: str) -> None:
-    """Tell the user something while a function runs."""
-    print(text, file=sys.stderr, flush=True)
+    """Tell the user something while a function runs; if nobody can be told, it goes on."""
+    if sys.stderr:  # without one, print would write into the answer
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed file
+            print(text, file=sys.stderr, flush=True)
 
 
 def caller(user: Any) -> str:
