@@ -91,6 +91,14 @@ class SeenMaster:
     note: str | None = None
     ip: str | None = None
 
+    @property
+    def in_use(self) -> frozenset[str]:
+        """
+        The address that the minion uses, or all if that is unknown: another address of a name may
+        be another master's.
+        """
+        return frozenset({self.ip}) if self.ip else self.ips
+
     def is_asked(self, links: TcpLinks) -> bool:
         """Whether a connection leads to its request port: the minion authenticated there."""
         return any((ip, self.port) in (links.seen or ()) for ip in self.ips)

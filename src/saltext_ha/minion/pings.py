@@ -27,7 +27,7 @@ def ping(channel_opts: Mapping[str, Any], master: SeenMaster, timeout: float) ->
     started = time.monotonic()
     try:
         reply = cleartext_request.ask(
-            channel_opts, master.ips, master.port, {"cmd": "ping"}, timeout, source
+            channel_opts, master.in_use, master.port, {"cmd": "ping"}, timeout, source
         )
         if not isinstance(reply, Mapping) or reply.get("cmd") != "ping":
             raise ValueError("answered, but not to a ping")

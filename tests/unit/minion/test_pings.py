@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -33,3 +34,12 @@ def test_who_answers_something_else_is_no_master(
     answer = pings.ping({}, master, 1)
     assert (answer["answers"], answer["milliseconds"]) == (False, None)
     assert "not to a ping" in answer["note"]
+
+
+def test_of_a_name_with_several_addresses_the_one_in_use_is_asked() -> None:
+    """Behind the others there may be other masters, which work or do not."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        both = binding.SeenMaster("salt", "salt", port, frozenset({"127.0.0.1", "127.0.0.2"}))
+        answer = pings.ping({}, replace(both, ip="127.0.0.2"), 5)
+        assert (answer["answers"], "refused" in answer["note"]) == (False, True)

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import zmq
@@ -52,6 +53,15 @@ def test_who_can_be_reached(publisher: int, listener: socket.socket) -> None:
     ways = [master(port) for port in (publisher, port_of(listener), nobody, None)]
     assert reached("tcp", ways, 5) == [True, True, False, None]
     assert reached("zeromq", [], 5) == []
+
+
+def test_of_a_name_with_several_addresses_the_one_in_use_is_looked_at(publisher: int) -> None:
+    both = replace(master(publisher), ips=frozenset({HERE, "127.0.0.2"}))
+    assert problem(both, 5) is None
+    assert problem(replace(both, ip=HERE), 5) is None
+    gone = replace(both, ip="127.0.0.2")
+    assert "refused" in str(problem(gone, 5))
+    assert [reached(way, [gone], 5) for way in ("zeromq", "tcp")] == [[False], [False]]
 
 
 def test_one_that_hangs_accepts_and_says_nothing(listener: socket.socket) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import WatchdogSettings
-from saltext_ha.minion import binding
+from saltext_ha.minion import binding, pings
 from saltext_ha.minion.binding import Running, SeenMaster
 from saltext_ha.minion.restarting import detached, restart
 from saltext_ha.minion.tcp_links import Link, TcpLinks
@@ -334,6 +334,34 @@ def test_a_name_that_does_not_resolve_now_keeps_its_addresses(
     book.refresh()
     assert [each.ips for each in book.masters] == [{M1}, {M3}]
     assert [each.note for each in book.masters] == [None, None]
+
+
+def test_a_name_keeps_the_address_in_use_and_that_one_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some name services tell another address each time, of one master or of several."""
+    told = [frozenset({M3}), frozenset({M1, M3}), frozenset({M1})]
+    known = {"m.example": told[0], M2: frozenset({M2})}
+    monkeypatch.setattr(binding, "resolve", known.__getitem__)
+    salt = Salt(monkeypatch, master=["m.example", M2])
+    salt.here = M3
+    asked: list[frozenset[str]] = []
+
+    def ping_all(opts: Any, masters: list[SeenMaster], timeout: float) -> list[dict[str, Any]]:
+        asked.extend(each.in_use for each in masters if each.configured == "m.example")
+        return [{"answers": True} for _ in masters]
+
+    monkeypatch.setattr(pings, "ping_all", ping_all)
+    for addresses in told:
+        known["m.example"] = addresses
+        salt.site.book.refresh()
+        look = salt.site.looker.look(())
+        assert (look.current, look.subscribed) == ("m.example", True)
+    assert asked == [{M3}] * 3
+    salt.here = M1
+    salt.site.looker.look(())
+    salt.site.book.refresh()
+    assert salt.site.master("m.example").ips == {M1}
 
 
 def test_a_report_names_a_few_addresses_only() -> None:

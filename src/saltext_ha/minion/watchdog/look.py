@@ -36,17 +36,26 @@ class AddressBook:
     together with the master must not keep the watchdog from noticing.
     """
 
+    used: frozenset[str] = frozenset()
+    """The addresses that the minion is connected to."""
+
     def __init__(self, running: Running) -> None:
         self.running = running
         self.masters: tuple[SeenMaster, ...] = tuple(binding.locate(running))
 
     def refresh(self) -> None:
-        """Look up all masters again; one whose name does not resolve now keeps its addresses."""
+        """
+        Look up all masters again. One whose name does not resolve now keeps its addresses; an
+        address in use is kept in any case: some name services tell another one each time.
+        """
         found = binding.locate(self.running)
-        self.masters = tuple(
-            new if new.ips else replace(new, ips=old.ips, publish_port=old.publish_port, note=None)
-            for new, old in zip(found, self.masters, strict=True)
-        )
+        pairs = zip(found, self.masters, strict=True)
+        self.masters = tuple(self._renewed(new, old) for new, old in pairs)
+
+    def _renewed(self, new: SeenMaster, old: SeenMaster) -> SeenMaster:
+        if not new.ips:
+            return replace(new, ips=old.ips, publish_port=old.publish_port, note=None)
+        return replace(new, ips=new.ips | (old.ips & self.used))
 
     def keep_fresh(self) -> None:
         """Refresh every minute, in a thread that ends with the process."""
@@ -127,6 +136,7 @@ class Looker:
     def look(self, ask: Iterable[str]) -> WatchdogLook:
         """Ask the current master and those of *ask*, all at the same time."""
         links = self.links()
+        self.book.used = frozenset(ip for ip, _ in links.seen or ())
         current = where(self.book.masters, self.book.running, links, self.last)
         here = current.configured if current else None
         subscribed = current.connected if current and links.seen is not None else None

@@ -61,7 +61,7 @@ def reached(
         if transport == "zeromq":
             return problem(master, timeout, source) is None
         try:
-            cleartext_request.connect(master.ips, master.publish_port, timeout, source).close()
+            cleartext_request.connect(master.in_use, master.publish_port, timeout, source).close()
         except OSError:
             return False
         return True
@@ -74,7 +74,7 @@ def problem(master: SeenMaster, timeout: float, source: str | None = None) -> st
     """What is wrong with the publisher of *master*; None: it greets."""
     end, port = time.monotonic() + timeout, master.publish_port or 0
     try:
-        with cleartext_request.connect(master.ips, port, timeout, source) as sock:
+        with cleartext_request.connect(master.in_use, port, timeout, source) as sock:
             greeting = _read(sock, end)
     except TimeoutError:
         return f"its publisher (port {port}) says nothing"
