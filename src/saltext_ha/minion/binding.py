@@ -11,6 +11,7 @@ never a guess.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -114,7 +115,8 @@ def split_entry(entry: str, default_port: int) -> tuple[str, int]:
     """
     Split a ``master:`` entry into host and request port, as Salt reads it.
 
-    Accepts ``name``, ``name:port``, IPv4 and IPv6 addresses, ``[IPv6]:port``.
+    Accepts ``name``, ``name:port``, IPv4 and IPv6 addresses, ``[IPv6]:port``; an IPv6 address comes
+    out in its short form.
 
     :raises ValueError: the entry is invalid; the message says why.
     """
@@ -133,6 +135,9 @@ def split_entry(entry: str, default_port: int) -> tuple[str, int]:
         raise ValueError(wrong)
     if port and not (port.isdecimal() and 0 < int(port) < 65536):
         raise ValueError(f"{entry!r}: {port!r} is no port; write host:{DEFAULT_REQUEST_PORT}")
+    # Salt calls a master by the short form of its address, also in events (parse_host_port).
+    with contextlib.suppress(ValueError):
+        host = ipaddress.ip_address(host).compressed
     return host, int(port) if port else default_port
 
 

@@ -102,6 +102,19 @@ def test_it_is_as_salt_does_it(
             kept = turn
 
 
+WRITTEN = [
+    *("127.0.0.1", "127.0.0.1:4507", "m1.example", "M1.example:4507", "2001:db8::1", "2001:DB8::1"),
+    *("2001:db8:0:0::1", "[2001:DB8:0::1]:4507", "::FFFF:10.0.0.1", "FE80::1%eth0"),
+]
+
+
+@pytest.mark.parametrize("entry", WRITTEN)
+def test_a_master_is_called_as_salt_calls_it(entry: str) -> None:
+    """Under another name Salt does not take an event for its own."""
+    opts = salt.config.apply_minion_config({"master": entry})
+    assert host(entry) == salt.minion.prep_ip_port(opts)["master"]
+
+
 def test_who_was_passed_by_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     m1, m2, m3, m4 = BARE
     salt_ = Salt(monkeypatch, *BARE)

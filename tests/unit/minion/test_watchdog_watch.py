@@ -58,6 +58,20 @@ def test_on_the_way_to_a_master_others_are_passed_by(monkeypatch: pytest.MonkeyP
     assert salt.fired[2:] == [(FAILBACK, {"master": M1})]
 
 
+def test_salt_hears_of_its_master_by_the_short_form_of_the_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    masters = ("2001:DB8:0::1", M2)
+    salt = Salt(monkeypatch, master=list(masters))
+    salt.here, salt.up = "2001:db8::1", {M2}
+    reached = salt.site.mover.move(salt.site.master(masters[0]), None, 5)
+    assert reached is not None
+    assert reached.configured == M2
+    assert salt.fired == [(DISCONNECTED, {"master": "2001:db8::1"})]
+    # In its list Salt has it as it is written, and does not find it there.
+    assert salt.site.mover.order == masters
+
+
 def test_who_cannot_be_reached_is_not_looked_for_in_circles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -77,9 +77,9 @@ def plan(place: Site, to: str | None) -> MovePlan:
             )
         if look.answers.get(each) and not hold and _begins_anew(place, look.current):
             raise HaError(
-                f"{target} cannot be reached: as its masters are written with ports, Salt begins "
-                f"with the first one of the list each time, and takes {each}; write bare hosts, "
-                "and the port as master_port"
+                f"{target} cannot be reached: as its masters are written with ports, or with IPv6 "
+                "addresses not in their short form, Salt begins with the first one of the list "
+                f"each time, and takes {each}; write bare hosts, and the port as master_port"
             )
     return MovePlan(look.current, target)
 
