@@ -29,7 +29,7 @@ class WatchdogSettings:
         minions of a dead master arrive on the next one at once; [more for thousands of
         minions](minions.md#thousands-of-minions).
     :ivar failback: go back to the first master of the list when it has worked for ``stable``.
-        Not with ``random_master``, which leaves no master to prefer.
+        Not with ``random_master`` or ``master_shuffle``, which leave no master to prefer.
     :ivar stable: seconds for which the first master must have answered every look.
     :ivar restart: restart a minion that is stuck between two masters.
     :ivar report: seconds between two events by which the minion tells the master that it is bound
@@ -118,14 +118,23 @@ def read(opts: Mapping[str, Any]) -> WatchdogSettings:
             f"ha: watchdog: timeout: {settings.timeout:g} is longer than interval: "
             f"{settings.interval:g}; a look must be over before the next one"
         )
-    if settings.failback and opts.get("random_master"):
+    if settings.failback and (option := by_chance(opts)):
         raise ValueError(
-            "ha: watchdog: failback: true cannot be with random_master: true, which "
+            f"ha: watchdog: failback: true cannot be with {option}: true, which "
             "leaves no master to prefer; drop one of them"
         )
     for option in WAITS:
         patience(opts, option)
     return settings
+
+
+def by_chance(opts: Mapping[str, Any]) -> str:
+    """
+    The option because of which Salt takes the masters of a failover minion in a random order; empty
+    without one. Salt makes the old one the new one only when it looks for a master, which is after
+    it has started the engines.
+    """
+    return next((name for name in ("random_master", "master_shuffle") if opts.get(name)), "")
 
 
 def patience(opts: Mapping[str, Any], option: str) -> float:

@@ -64,9 +64,10 @@ def test_a_wait_of_salt_that_is_none_is_named(option: str) -> None:
         watchdog.parse({option: right})
 
 
-def test_nobody_is_preferred_by_chance() -> None:
-    opts = {"ha": {"watchdog": {"failback": True}}, "random_master": True}
-    with pytest.raises(ConfigError, match="random_master"):
+@pytest.mark.parametrize("option", ["random_master", "master_shuffle"])
+def test_nobody_is_preferred_by_chance(option: str) -> None:
+    opts = {"ha": {"watchdog": {"failback": True}}, option: True}
+    with pytest.raises(ConfigError, match=f"{option}: true, which leaves no master"):
         watchdog.parse(opts)
 
 

@@ -284,6 +284,7 @@ def test_what_is_preferred_and_how_long_a_subscription_may_be_missing(
     setup = Salt(monkeypatch, recon_max=1000).watch(tmp_path, back).setup
     assert (setup.preferred, setup.deaf_after) == (M1, 20.0)
     assert Salt(monkeypatch, random_master=True).site.first is None
+    assert Salt(monkeypatch, master_shuffle=True).site.first is None
 
 
 def test_a_hot_minion_has_a_watchdog_for_each_of_its_masters(

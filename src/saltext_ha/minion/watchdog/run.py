@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.config.watchdog import WatchdogSettings, patience
+from saltext_ha.config.watchdog import WatchdogSettings, by_chance, patience
 from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.binding import Running, SeenMaster
 from saltext_ha.minion.tcp_links import Link, TcpLinks
@@ -77,7 +77,7 @@ def site(
     if running.type == "list" and isinstance(opts.get("master"), str):
         running = replace(running, entries=(str(opts["master"]),))
     # master_type distributed crashes in Salt 3006 to 3008: it hashes text as if it were bytes.
-    settled = running.master_type == "failover" and not opts.get("random_master")
+    settled = running.master_type == "failover" and not by_chance(opts)
     first = running.entries[0] if settled and running.entries else None
     book = AddressBook(running)
     looker = Looker(book, opts, links, unanswered, timeout)
