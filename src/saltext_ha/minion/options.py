@@ -59,6 +59,22 @@ def names(opts: Mapping[str, Any]) -> dict[str, str]:
     return {name: entry for name, entry in texts.items() if isinstance(name, str)}
 
 
+def is_proxy(opts: Mapping[str, Any]) -> bool:
+    """Whether *opts* are those of a proxy minion: it has files and folders of its own."""
+    return bool(opts.get("proxyid"))
+
+
+def read_again(conf_file: str, minion_id: str, proxy: bool) -> Mapping[str, Any]:
+    """
+    The configuration of a minion, in a process that is not its own.
+
+    :param proxy: it is a proxy minion.
+    """
+    reader = salt.config.proxy_config if proxy else salt.config.minion_config
+    found: Mapping[str, Any] = reader(conf_file, minion_id=minion_id)
+    return found
+
+
 def bus(opts: Mapping[str, Any]) -> str | int:
     """
     Where a minion with *opts* serves its event bus: the path of a socket, as Salt 3006 to 3008 make
@@ -102,7 +118,7 @@ def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
         return now, port, None
     # A minion process has a Minion object for each master, and each knows its own master only.
     path = str(opts.get("conf_file") or "")
-    written = _read(path)
+    written = _read(path, opts)
     if written is None:
         note = f"cannot read {path or 'the configuration file'}; there may be more masters"
         return now, port, note
@@ -110,15 +126,24 @@ def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
     return masters if isinstance(masters, list) else now, _port(written.get("master_port")), None
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _read(path: str, opts: Mapping[str, Any]) -> dict[str, Any] | None:
     """The configuration file and its includes, without defaults; None when there is nothing."""
     written: dict[str, Any] = {}
     if Path(path).is_file():  # load_config would write one
         written = salt.config.load_config(path, "", "", exit_on_config_errors=False)
         if "conf_file" not in written:
             return None
-    for pattern in (written.get("default_include", "minion.d/*.conf"), written.get("include", [])):
+    patterns = [written.get("default_include", _usual_include(opts)), written.get("include", [])]
+    if is_proxy(opts):  # it has a folder of its own below that of all
+        patterns.append(opts.get("default_include", []))
+    for pattern in patterns:
         written.update(
             salt.config.include_config(pattern, path, verbose=False, exit_on_config_errors=False)
         )
     return written or None
+
+
+def _usual_include(opts: Mapping[str, Any]) -> str:
+    proxy = salt.config.DEFAULT_PROXY_MINION_OPTS
+    defaults = proxy if is_proxy(opts) else salt.config.DEFAULT_MINION_OPTS
+    return str(defaults["default_include"])

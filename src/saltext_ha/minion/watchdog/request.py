@@ -153,6 +153,7 @@ def launch(
     task = {
         "conf_file": opts["conf_file"],
         "id": opts["id"],
+        "proxy": options.is_proxy(opts),
         "target": target,
         "minion": minion,
         "job": job,
@@ -163,10 +164,8 @@ def launch(
 
 def main() -> None:
     """The process that makes the move."""
-    import salt.config
-
     task = detached.take()
-    opts = salt.config.minion_config(task["conf_file"], minion_id=task["id"])
+    opts = options.read_again(task["conf_file"], task["id"], task["proxy"])
     minion = int(task["minion"])
     place = site(opts, lambda: tcp_links.established(minion), TIMEOUT)
     place.mover.order = tuple(task["order"])
