@@ -137,9 +137,11 @@ def _read(path: str, opts: Mapping[str, Any]) -> dict[str, Any] | None:
     if is_proxy(opts):  # it has a folder of its own below that of all
         patterns.append(opts.get("default_include", []))
     for pattern in patterns:
-        written.update(
-            salt.config.include_config(pattern, path, verbose=False, exit_on_config_errors=False)
-        )
+        try:
+            found = salt.config.include_config(pattern, path, False, exit_on_config_errors=False)
+        except OSError:  # Salt itself read it as root, before it changed to its user:
+            return None
+        written.update(found)
     return written or None
 
 

@@ -50,7 +50,7 @@ def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> in
     except (OSError, ValueError):
         written = 0
     if not caller:
-        return _above(bus) or _near(written, forks)
+        return _above(bus, written) or _near(written, forks)
     with contextlib.suppress(psutil.Error, ValueError):
         process = psutil.Process(written)
         try:
@@ -62,12 +62,26 @@ def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> in
     return None
 
 
-def _above(bus: str | int) -> int | None:
-    """This process or one above it: the topmost that serves *bus*. Forks have its sockets, too."""
+def inherits(bus: str | int) -> bool:
+    """Whether this process, a fork of the minion that serves *bus*, has copies of its sockets."""
+    return _serves(psutil.Process(), bus)
+
+
+def _above(bus: str | int, written: int) -> int | None:
+    """
+    This process or one above it: the topmost that serves *bus*. Forks have its sockets, too.
+
+    The kernel shows a minion that Salt started as root, and that changed to its ``user:``, to root
+    alone, and not to its own jobs: then it is process *written*, if all below it are hidden, too.
+    """
     found = None
     for process in (own := psutil.Process(), *own.parents()):
         try:
             serves = _serves(process, bus)
+        except (psutil.AccessDenied, PermissionError):
+            if process.pid == written:
+                return written
+            continue
         except (psutil.Error, OSError):
             serves = False
         if found and not serves:
@@ -118,5 +132,6 @@ def established(pid: int) -> TcpLinks:
 
         return TcpLinks(ends(psutil.CONN_ESTABLISHED), sought=ends(psutil.CONN_SYN_SENT))
     except (psutil.Error, OSError) as exc:
-        root = "; run as root" if isinstance(exc, psutil.AccessDenied) else ""
+        denied = isinstance(exc, psutil.AccessDenied)
+        root = "; only root may see them (salt-call --priv=root)" if denied else ""
         return TcpLinks(None, f"cannot see the connections of the minion (pid {pid}): {exc}{root}")

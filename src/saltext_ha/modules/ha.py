@@ -393,7 +393,11 @@ def _links(running: binding.Running) -> tcp_links.TcpLinks:
     pid = options.pid(__opts__, running.caller)
     if pid is None:
         return tcp_links.TcpLinks(None, _no_minion())
-    return tcp_links.established(pid)
+    links = tcp_links.established(pid)
+    if links.seen is None and not running.caller and tcp_links.inherits(options.bus(__opts__)):
+        # A job has copies of the sockets that the minion had when it began.
+        return tcp_links.established(os.getpid())
+    return links
 
 
 def _no_minion() -> str:

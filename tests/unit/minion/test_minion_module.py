@@ -120,6 +120,15 @@ def test_an_unreadable_file_leaves_the_running_master(
     assert "read" in answer["note"]
 
 
+def test_an_included_file_that_cannot_be_read_leaves_the_running_master(
+    opts: dict[str, Any],
+) -> None:
+    (Path(opts["conf_file"]).parent / "minion.d" / "ha.conf").mkdir(parents=True)
+    answer = ha.current_master()
+    assert (answer["address"], answer["masters"]) == (M2, [M2])
+    assert "cannot read" in answer["note"]
+
+
 def test_a_failover_minion_needs_no_file(opts: dict[str, Any]) -> None:
     opts.update(master_type="failover", master_list=[M1, M2], conf_file="/nonexistent")
     answer = ha.current_master()

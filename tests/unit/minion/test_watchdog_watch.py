@@ -271,6 +271,22 @@ def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch
         request.plan(salt.site, M3)
 
 
+def test_where_the_connections_are_hidden_nothing_is_watched_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As those of a minion that changed its user are from its own engines."""
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    salt.steps = [TcpLinks(None, "may not look")] * 3
+    assert turns(watch) == []
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["ha_watchdog: nothing is watched: may not look"]
+    salt.steps = [TcpLinks(None, "may not look")]
+    with pytest.raises(HaError, match="may not look"):
+        request.plan(salt.site, None)
+    assert turns(watch) == [M1]
+
+
 # -- what it is set up with
 
 

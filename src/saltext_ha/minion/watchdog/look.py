@@ -126,6 +126,8 @@ class Looker:
         self.last: str | None = None
         self.notes: dict[str, str] = {}
         self.silent: frozenset[str] = frozenset()
+        self.unseen: str | None = None
+        """Why the connections of the minion could not be seen by the last look."""
         self._floor: tuple[str, int] | None = None
 
     def bound(self) -> SeenMaster | None:
@@ -137,6 +139,7 @@ class Looker:
         """Ask the current master and those of *ask*, all at the same time."""
         links = self.links()
         self.book.used = frozenset(ip for ip, _ in links.seen or ())
+        self.unseen = links.note if links.seen is None else None
         current = where(self.book.masters, self.book.running, links, self.last)
         here = current.configured if current else None
         subscribed = current.connected if current and links.seen is not None else None

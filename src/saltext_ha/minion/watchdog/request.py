@@ -53,7 +53,7 @@ def plan(place: Site, to: str | None) -> MovePlan:
         raise HaError(f"{what}; only one with master_type failover or distributed can be moved")
     look = place.looker.look(place.masters)
     if look.current is None:
-        raise HaError("the minion is connected to none of its masters")
+        raise HaError(place.looker.unseen or "the minion is connected to none of its masters")
     if to is None:
         turn = place.mover.turn(place.master(look.current))
         turn = tuple(each for each in turn if each != look.current)

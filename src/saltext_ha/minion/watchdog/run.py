@@ -271,10 +271,13 @@ class Watch:
 
     def _say(self, look: WatchdogLook, next_: Next) -> None:
         """Log one line whenever the trouble changes."""
-        if look.current is None:
+        unseen = self.place.looker.unseen
+        if look.current is None and unseen is None:
             return
         trouble = None
-        if not look.good:
+        if look.current is None:
+            trouble = f"nothing is watched: {unseen}"
+        elif not look.good:
             reason = "not subscribed" if look.alive else self.place.looker.notes.get(look.current)
             trouble = f"master={look.current} {reason or 'no answer'}"
             trouble += f"; {next_.note}" if next_.note else ""
