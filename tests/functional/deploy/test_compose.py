@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from saltext_ha.balancer.render import render, wishes
 from saltext_ha.balancer.servers import Address, Server
+from saltext_ha.config import trees as config_trees
 from saltext_ha.config.mapping import parse
 
 pytestmark = pytest.mark.core
@@ -98,6 +100,24 @@ def test_the_more_of_ha_is_what_the_engine_takes() -> None:
         }
     )
     assert config.name == "m1"
+
+
+def test_the_trees_that_may_be_uncommented_can_be_deployed(compose: dict[str, Any]) -> None:
+    lines = (DEPLOY / "ha.yaml").read_text().splitlines()
+    (start,) = (number for number, line in enumerate(lines) if line.startswith("# trees:"))
+    text = "\n".join(line.removeprefix("# ") for line in lines[start:])
+    trees = config_trees.parse(yaml.safe_load(text)["trees"])
+    assert trees
+    image = (DEPLOY / "Dockerfile").read_text()
+    of_salt = re.findall(r"install -d -o salt -g salt ([^&]+)", image)
+    for name in MASTERS:
+        mounted = {target: source for source, target, *_ in mounts(compose["services"][name])}
+        for tree in trees:
+            # There are the versions, too, and salt exchanges the live folder in it.
+            folder = str(tree.live.parent)
+            assert folder in " ".join(of_salt).split()
+            assert mounted.get(folder, ".")[0] != ".", f"{folder} goes with the container"
+            assert str(tree.source) in mounted
 
 
 def test_the_balancer_has_what_the_command_prints(compose: dict[str, Any]) -> None:
