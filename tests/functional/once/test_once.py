@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 import salt.minion
 import salt.runner
 
@@ -246,6 +247,44 @@ async def test_without_anybody_that_leads_nothing_runs(tmp_path: Path) -> None:
         assert (answer["skipped"], answer["retcode"], answer["leader"]) == (True, 1, None)
         assert "nobody leads" in answer["why"]
         assert not lines(file)
+
+
+@in_a_loop
+async def test_what_a_schedule_shows_nobody_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = str(tmp_path / "effect")
+    # With what Salt's schedule adds.
+    scheduled = {"wait": 0, "__pub_schedule": "nightly", "__pub_fun": "ha.once"}
+
+    def logged() -> list[tuple[str, str]]:
+        found = [
+            (record.levelname, record.getMessage().partition("schedule='nightly' ")[2])
+            for record in caplog.records
+            if record.name.endswith("once_runner")
+        ]
+        caplog.clear()
+        return found
+
+    async with met(*places(tmp_path, "m1", "m2", **options(tmp_path))) as (m1, m2):
+        await leads(m1, m2)
+        late = await on(m2.place, "effect.append", file, "x", name="n", **scheduled)
+        assert (late["skipped"], late["waited"], late["retcode"]) == (True, True, 0)
+        why = "was skipped here, and may run nowhere: 'm1 leads, and has not begun it'"
+        assert logged() == [("WARNING", why)]
+        await on(m1.place, "effect.append", file, "x", name="n", **scheduled)
+        in_time = await on(m2.place, "effect.append", file, "x", name="n", **scheduled)
+        assert (in_time["skipped"], in_time["waited"]) == (True, False)
+        assert logged() == []
+        await on(m1.place, "effect.append", file, "x", fail=True, **scheduled)
+        assert logged() == [("ERROR", "has failed: 'as it was told to'")]
+        await on(m1.place, "effect.echo", {"retcode": 5}, **scheduled)
+        assert logged() == [("ERROR", "has failed: 'exit code 5'")]
+        await on(m1.place, "effect.nothing")
+        assert logged() == [], "whoever called it has seen it"
+    await on(m1.place, "effect.append", file, "x", **scheduled)
+    ((level, why),) = logged()
+    assert (level, why.startswith("has failed: 'the ha engine of this master")) == ("ERROR", True)
 
 
 @in_a_loop

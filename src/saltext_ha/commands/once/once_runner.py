@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 from saltext_ha.commands.engine_client import Answer, Ask
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.common.validators import is_number
+
+log = logging.getLogger(__name__)
 
 OPTIONS = ("name", "within", "wait")
 """Arguments of ``ha.once`` itself, not of the function."""
@@ -21,6 +24,9 @@ TELLING = 60.0  # seconds to try to tell the engine how a run ended: it may be r
 FENCE = "SALT_HA_FENCE"
 """The environment variable that has the fencing number while a function or command runs."""
 WHEEL, LOCAL = "wheel.", "local."
+SCHEDULE = "__pub_schedule"
+"""The argument in which Salt's schedule has its name (``salt/utils/schedule.py``, 3006 to 3008)."""
+LONGEST = 500  # characters of a reason in the log
 
 
 def run(
@@ -61,6 +67,7 @@ def run(
         "leader": told["leader"],
         "fence": told["fence"],
         "skipped": told["do"] != "run",
+        "waited": told["do"] == "wait",
         "why": told["why"],
         "return": None,
         # Nobody leads: it runs on no master, which a schedule must not take for success.
@@ -77,6 +84,23 @@ def run(
             ended = {"name": name, "start": told["start"], "state": "done" if good else "failed"}
             answer["note"] = _tell_end(ask, ended)
     return answer
+
+
+def log_unseen(answer: Answer, arguments: Mapping[str, Any]) -> None:
+    """
+    Log what went wrong if a schedule of salt-master has called: it shows neither what comes back
+    nor the exit code to anybody.
+
+    :param arguments: of ``ha.once``, with those that Salt adds.
+    """
+    if not (schedule := arguments.get(SCHEDULE)):
+        return
+    why = answer.get("error") or answer.get("why") or f"exit code {answer['retcode']}"
+    shown = ascii(schedule), ascii(str(why)[:LONGEST])
+    if answer["retcode"]:
+        log.error("ha once: schedule=%s has failed: %s", *shown)
+    elif answer["waited"]:
+        log.warning("ha once: schedule=%s was skipped here, and may run nowhere: %s", *shown)
 
 
 def _tell_end(ask: Ask, ended: Answer) -> str:
