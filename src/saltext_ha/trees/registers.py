@@ -93,11 +93,15 @@ class TreeRegisters(Mapping[str, Register]):
 
     # -- what this master writes and tells
 
-    async def decide(self, name: str, entry: Entry, old: Entry | None = None) -> Register:
+    async def decide(
+        self, name: str, entry: Entry, known: Register, old: Entry | None = None
+    ) -> Register:
         """
         Make *entry* current, over all deployments known here; returns the register, for the peers.
 
+        :param known: the register that whoever deploys has looked at.
         :param old: as :func:`.deployment.deploy` takes it.
+        :raises HaError: the register is another one by now.
         """
         replica = self._core.replica
 
@@ -109,9 +113,20 @@ class TreeRegisters(Mapping[str, Register]):
             return register
 
         async with self._writing:
+            if why := self.moved(name, known):
+                raise HaError(why)
             self._known[name] = register = await self._core.run(write)
         point("tree.decided")
         return register
+
+    def moved(self, name: str, known: Register) -> str:
+        """Why the register of a tree is no longer as *known*, and what to do; empty: it is."""
+        if self._known[name] == known:
+            return ""
+        return (
+            f"tree {name} was deployed on another master meanwhile; look at it by test=True, and "
+            "deploy again"
+        )
 
     def told(self, name: str, register: Register, adopt: bool) -> dict[str, Any]:
         """The message that has a peer serve the current version."""

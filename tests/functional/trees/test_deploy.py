@@ -24,6 +24,7 @@ import pytest
 from salt.utils.args import parse_input
 
 from lab.engines import Engine, Place
+from saltext_ha.commands.trees.deploy_masters import Masters
 from saltext_ha.config import mapping
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import PeerClient
@@ -587,6 +588,42 @@ async def test_of_two_who_deploy_at_once_the_second_looks_again(tmp_path: Path) 
         assert refused["retcode"] == 2
         assert "deployed on another master meanwhile" in refused["error"]
         assert served(two[0]) == served(two[1]) == {"quick": "m2"}
+
+
+@in_a_loop
+async def test_what_another_deploys_between_two_trees_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two: list[Place] = []
+    for name in ("m1", "m2"):
+        top = tmp_path / "trees" / name
+        for tree in ("states", "pillar"):
+            put(top / tree, {"who": name})
+        trees = {
+            tree: {"source": f"{top / tree}", "live": f"{top}/live-{tree}"}
+            for tree in ("states", "pillar")
+        }
+        two.append(Place(tmp_path, name, {**QUICK, "trees": trees}, {}))
+    others: list[dict[str, Any]] = []
+    switch = Masters.switch
+
+    async def takes_time(self: Masters, name: str, *more: Any) -> dict[str, str]:
+        late = await switch(self, name, *more)
+        if name == "states":
+            others.append(await run(two[1], "deploy", "pillar"))
+        return late
+
+    async with met(*two):
+        monkeypatch.setattr(Masters, "switch", takes_time)
+        answer = await run(two[0], "deploy", "states", "pillar")
+        assert [other["retcode"] for other in others] == [0]
+        assert answer["retcode"] == 2
+        assert answer["problem"].startswith(
+            "deployed: states; not deployed: pillar: tree pillar was deployed on another master"
+        )
+        for name in ("m1", "m2"):
+            assert (tmp_path / "trees" / name / "live-states" / "who").read_text() == "m1"
+            assert (tmp_path / "trees" / name / "live-pillar" / "who").read_text() == "m2"
 
 
 @in_a_loop

@@ -246,7 +246,8 @@ class Deploy:
         for each in todo:
             name, entry = each.tree.name, self._entry_of(each, by, message)
             try:
-                register = await self._registers.decide(name, entry, adopted[name])
+                # Not over what came while the trees before this one were switched.
+                register = await self._registers.decide(name, entry, before[name], adopted[name])
             except HaError as exc:
                 if each is todo[0]:
                     raise

@@ -126,11 +126,8 @@ class Masters:
         if unasked := await self._registers.compare(set(masters) - {self._group.name}):
             raise HaError(f"nothing was switched: {_listed(unasked)}")
         for name, register in known.items():
-            if self._registers[name] != register:
-                raise HaError(
-                    f"nothing was switched: tree {name} was deployed on another master meanwhile; "
-                    "look at it by test=True, and deploy again"
-                )
+            if why := self._registers.moved(name, register):
+                raise HaError(f"nothing was switched: {why}")
 
     async def switch(
         self, name: str, register: Register, masters: Iterable[str], adopt: bool
