@@ -304,6 +304,24 @@ async def test_what_was_edited_by_hand_is_shown_and_kept(tmp_path: Path) -> None
 
 
 @in_a_loop
+async def test_a_look_at_a_rollback_changes_nothing_that_is_served(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        put(live(two[0]), {"top.sls": "by hand\n"})
+        planned = await run(two[0], "rollback", 1, test=True)
+        assert planned["retcode"] == 0, planned
+        assert served(two[0])["top.sls"] == "by hand\n"
+        assert planned["trees"][0]["edits"]["m1"]["paths"] == ["top.sls"]
+        back = await run(two[0], "rollback", 1)
+        assert back["retcode"] == 0, back
+        assert served(two[0]) == STATES
+        (kept,) = versions(two[0]).glob("versions/*.edited-*/top.sls")
+        assert kept.read_text() == "by hand\n"
+
+
+@in_a_loop
 async def test_a_real_folder_is_adopted_and_kept(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2")
     put(source(two[0]), STATES)

@@ -108,10 +108,14 @@ class Deploy:
         known = dict(self._registers)
         for tree in self._named(payload.get("trees")):
             entry = self._entry(tree.name, wanted)
-            job.text = f"fetching deployment {entry.number} of {tree.name}"
-            await self._stager.stage(tree.name, entry.version)
             disk = self._disks[tree.name]
-            manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
+            manifest = await disk.deploying(disk.store.manifest, entry.version)
+            served = (await disk.deploying(disk.store.live))[1]
+            # What is served is not mended yet where it was edited by hand: it may be a look only.
+            if manifest is None or served != entry.version:
+                job.text = f"fetching deployment {entry.number} of {tree.name}"
+                await self._stager.stage(tree.name, entry.version)
+                manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
         return await self._carry_out(planned, known, payload, job)

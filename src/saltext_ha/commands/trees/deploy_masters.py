@@ -79,6 +79,8 @@ class Masters:
             try:
                 if each.source is not None:
                     await self._stager.stage_from(name, each.version, each.source, own)
+                else:
+                    await self._stager.stage(name, each.version, progress=own)
                 await self._stager.check(name, each.version)
             except HaError as exc:
                 here = f"{self._group.name}: {name}"
