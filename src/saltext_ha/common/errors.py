@@ -24,6 +24,7 @@ The errors of this package, in one tree.
     │   └── LeaseGone           the lease there has ended
     ├── PublishingTimedOut      salt-master did not say in time whether it took a job
     ├── StillReading            all files could not be read in the time there was
+    ├── FolderChanged           somebody wrote into a folder while it was read
     ├── DiskHangs               work on a disk was given up, as nothing moved there
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
         ├── EngineBrokeOff      it may have got the command, and carry it out
@@ -197,6 +198,10 @@ class PublishingTimedOut(HaError):
 
 class StillReading(HaError):
     """The time was too short to read all files; the next attempt goes on from there."""
+
+
+class FolderChanged(HaError):
+    """Somebody wrote into a folder while it was read: what was read is of no one moment."""
 
 
 class DiskHangs(HaError):

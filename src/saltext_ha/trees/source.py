@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import FolderChanged, HaError
 from saltext_ha.common.files import as_text
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.tree import COMPILED, Seen
-from saltext_ha.trees.entries import entries
+from saltext_ha.trees.entries import Entries, entries
 from saltext_ha.trees.manifest import (
     FILE,
     FOLDER,
@@ -65,19 +65,15 @@ def take(
     :param stop: raises to end the reading.
     :raises HaError: it cannot be read, or holds an entry that no tree may hold: a link that leads
         out of it, a device, a name that is no UTF-8.
+    :raises FolderChanged: somebody wrote into it meanwhile.
     """
     if not folder.is_dir():
         raise HaError(f"{folder}: there is no such folder")
     top = folder.resolve()
-    try:
-        there = entries(top, _skipping(ignore, folder, stop))
-    except OSError as exc:
-        raise HaError(f"{as_text(exc.filename or str(folder))}: {exc.strerror or exc}") from None
+    there = _listed(top, folder, ignore, stop)
     files = {p: Seen(f"{top}/{p}", st) for p, st in there.items() if stat.S_ISREG(st.st_mode)}
     found, missed = Digests(digests, _NO_LIMIT, stop).of(files)
     wrong = [f"{as_text(path)}: {why}" for path, why in missed.items()]
-    gone = files.keys() - found - missed.keys()
-    wrong += [f"{as_text(path)}: gone while it was read" for path in gone]
     manifest: dict[str, Node] = {}
     # As rsync does for another user: the master that serves a file must be able to read it.
     mask, least = 0o700 if secret else 0o777, 0o400
@@ -98,15 +94,43 @@ def take(
     for path, node in manifest.items():
         if node.kind == LINK and not _leads_inside(path, node, manifest):
             wrong.append(f"{path}: a link that leads out of the tree")
+    # After all that was read: so the files are of one moment, and of the commit that is named.
+    words = " ".join(filter(None, (str(folder), commit(top))))
+    gone = files.keys() - found - missed.keys()
+    if changed := gone | _changed(there, _listed(top, folder, ignore, stop)):
+        first = as_text(f"{top}/{min(changed)}")
+        raise FolderChanged(f"{first}: changed while it was being read; deploy again")
     if wrong:
         more = f", and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
         raise HaError(
             f"{folder}: cannot be deployed: {'; '.join(sorted(wrong)[:LISTED])}{more}; mend it, or "
             "leave it out by ignore:"
         )
-    words = " ".join(filter(None, (str(folder), commit(top))))
     owners = {status.st_uid for status in there.values()} - {os.geteuid()}
     return Source(top, manifest, words, sorted(map(_user, owners)))
+
+
+def _listed(top: Path, folder: Path, ignore: Sequence[str], stop: Callable[[], None]) -> Entries:
+    """What lies in *top*, to which *folder* leads, without what is ignored."""
+    try:
+        return entries(top, _skipping(ignore, folder, stop))
+    except OSError as exc:
+        raise HaError(f"{as_text(exc.filename or str(folder))}: {exc.strerror or exc}") from None
+
+
+def _changed(before: Entries, after: Entries) -> set[str]:
+    """The paths that came, went, or may be other ones by now."""
+    paths = before.keys() | after.keys()
+    return {path for path in paths if _mark(before.get(path)) != _mark(after.get(path))}
+
+
+def _mark(status: os.stat_result | None) -> tuple[int, ...]:
+    if status is None:
+        return ()
+    if stat.S_ISDIR(status.st_mode):  # its times change also with what is ignored in it
+        return (status.st_mode,)
+    # No inode: some file systems, such as sshfs, have another number for a file after a while.
+    return status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _skipping(

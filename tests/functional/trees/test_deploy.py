@@ -24,12 +24,14 @@ import pytest
 from salt.utils.args import parse_input
 
 from lab.engines import Engine, Place
+from saltext_ha.commands.trees import deploy
 from saltext_ha.commands.trees.deploy_masters import Masters
+from saltext_ha.common.errors import FolderChanged
 from saltext_ha.config import mapping
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.trees import check_command, entries
-from saltext_ha.trees.source import commit
+from saltext_ha.trees.source import commit, take
 from saltext_ha.trees.staging import Parts
 from tests.engines import QUICK, met, run, running
 from tests.loop import in_a_loop, until
@@ -361,6 +363,65 @@ async def test_a_folder_that_no_version_can_be_made_of_is_kept_beside(tmp_path: 
         shown = await run(place, "deployments")
     assert [row["number"] for row in shown["trees"][0]["deployments"]] == [1]
     assert len(list(versions(place).glob("before-*/out"))) == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda top: put(top, {"a": "as it is now\n", "b": "as it is now\n"}),
+        lambda top: put(top, {"c": "a\n"}),
+        lambda top: (top / "a").unlink(),
+    ],
+    ids=["changed", "added", "removed"],
+)
+def test_of_a_source_that_changes_while_it_is_read_no_mixture_is_taken(
+    tmp_path: Path, write: Any
+) -> None:
+    """As by a  git pull  just then."""
+    folder = tmp_path / "source"
+    put(folder, {"a": "before\n", "b": "before\n"})
+    steps = 0
+
+    def one_is_read() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 3:  # both were listed, and the first was read
+            write(folder)
+
+    with pytest.raises(FolderChanged, match="changed while it was being read; deploy again"):
+        take(folder, [], False, tmp_path / "digests", one_is_read)
+    there = {path.name for path in folder.iterdir()}
+    assert {*take(folder, [], False, tmp_path / "digests").manifest} == there
+
+
+@in_a_loop
+async def test_a_live_folder_that_changes_while_it_is_read_is_not_adopted_without_a_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    put(live(place), {"old.sls": ""})
+
+    def rsync(folder: Path, *more: Any) -> Any:
+        *others, stop = more
+
+        def goes_on() -> None:
+            stop()
+            if folder == live(place) and (folder / "old.sls").stat().st_size < 20:
+                with (folder / "old.sls").open("a") as file:
+                    file.write("more\n")
+
+        return take(folder, *others, goes_on)
+
+    async with running(place):
+        with monkeypatch.context() as patched:
+            patched.setattr(deploy, "take", rsync)
+            refused = await run(place, "deploy", adopt=True)
+        assert f"{live(place)}/old.sls: changed while it was being read" in refused["error"]
+        assert not live(place).is_symlink()
+        await deployed(place, adopt=True)
+        assert (await run(place, "rollback", 0))["retcode"] == 0
+        assert served(place)["old.sls"].startswith("more\n")
 
 
 @in_a_loop

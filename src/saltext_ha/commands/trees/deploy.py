@@ -21,7 +21,7 @@ from saltext_ha.commands.trees.tree_states import (
     serves,
 )
 from saltext_ha.common.disk_work import DiskWork, steps
-from saltext_ha.common.errors import DiskHangs, HaError
+from saltext_ha.common.errors import DiskHangs, FolderChanged, HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler import wheel_calls
 from saltext_ha.replication.deployment import Entry, Register
@@ -289,7 +289,7 @@ class Deploy:
                 job.text = f"reading {tree.live}"
                 try:
                     found[tree.name] = await self._read(tree, tree.live, disk.deploying)
-                except DiskHangs:
+                except (DiskHangs, FolderChanged):
                     raise
                 except HaError:
                     pass
