@@ -1171,8 +1171,8 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         default 1m.
     wait
         Seconds that a master without the lead waits for the leader to begin a run with a name, and
-        that any master waits for a leader; by default 15. A master that takes the lead meanwhile
-        runs it.
+        that any master waits for a leader, or for its engine to start; by default 15. A master that
+        takes the lead meanwhile runs it.
     kwarg
         More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,23 @@ async def test_without_anybody_that_leads_nothing_runs(tmp_path: Path) -> None:
         assert (answer["skipped"], answer["retcode"], answer["leader"]) == (True, 1, None)
         assert "nobody leads" in answer["why"]
         assert not lines(file)
+
+
+@in_a_loop
+async def test_an_engine_that_starts_is_waited_for(tmp_path: Path) -> None:
+    """As where a schedule with ``run_on_start`` begins together with the engine."""
+    file = tmp_path / "effect"
+    m1, m2 = places(tmp_path, "m1", "m2", **options(tmp_path))
+    refused = await on(m1, "effect.append", str(file), "x", wait=0)
+    assert (refused["retcode"], lines(file)) == (2, [])
+    assert "not running" in refused["error"]
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(once, m1, "effect.append", str(file), "x", wait=60)
+        await asyncio.sleep(0.5)
+        assert not early.done()
+        async with met(m1, m2):
+            answer = await asyncio.wrap_future(early)
+    assert (answer["skipped"], answer["retcode"], lines(file)) == (False, 0, ["x -"])
 
 
 @in_a_loop

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, Ask
-from saltext_ha.common.errors import HaError, reason_of
+from saltext_ha.common.errors import (
+    EngineBrokeOff,
+    EngineUnavailable,
+    HaError,
+    NotPermitted,
+    reason_of,
+)
 from saltext_ha.common.validators import is_number
 
 log = logging.getLogger(__name__)
@@ -55,11 +61,11 @@ def run(
         "within": str(WITHIN if options.get("within") is None else options["within"]),
         "pid": os.getpid(),
     }
-    told = ask("once", payload)
     end = time.monotonic() + wait
+    told = _told(ask, payload, end)
     while told["do"] == "wait" and time.monotonic() < end:
         time.sleep(POLL)
-        told = ask("once", payload)
+        told = _told(ask, payload, end)
     answer: Answer = {
         "kind": "once",
         "function": str(function),
@@ -84,6 +90,24 @@ def run(
             ended = {"name": name, "start": told["start"], "state": "done" if good else "failed"}
             answer["note"] = _tell_end(ask, ended)
     return answer
+
+
+def _told(ask: Ask, payload: Answer, end: float) -> Answer:
+    """
+    What the engine says. It may be starting: a schedule with ``run_on_start`` is faster.
+
+    :param end: until when to wait for it (``time.monotonic``).
+    :raises HaError: it refuses, may have begun the run, or is not there until *end*.
+    """
+    while True:
+        try:
+            return ask("once", payload)
+        except (EngineBrokeOff, NotPermitted):
+            raise
+        except EngineUnavailable:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(POLL)
 
 
 def log_unseen(answer: Answer, arguments: Mapping[str, Any]) -> None:
