@@ -588,6 +588,17 @@ async def test_a_batch_is_not_published_for_all_below_syndics_at_once(
 
 
 @in_a_loop
+async def test_a_batch_for_nobody_is_not_published(tmp_path: Path) -> None:
+    """Salt may find minions in its key folder that an engine with a lost replica does not know."""
+    async with world(tmp_path, web1=hot("m1", "m2")) as there:
+        for target in "lost*", ["lost1", "lost2"]:
+            ran = await run(m1(there), "cmd", target, "test.arg", batch=1, timeout=SECONDS)
+            assert (ran["jobs"], ran["returned"], ran["retcode"]) == ([{}], {}, 1)
+            assert ran["unreachable"] == (target if isinstance(target, list) else [])
+        assert [each for each in there.published if each[1] == "test.arg"] == []
+
+
+@in_a_loop
 async def test_a_job_is_published_as_long_as_somebody_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

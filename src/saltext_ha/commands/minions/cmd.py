@@ -128,7 +128,8 @@ class Commands:
             {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
         )
         told = await self._where.where(question)
-        if payload.get("batch") is True and self._order_masters and not told["count"]:
+        nobody, batch = not told["count"], payload.get("batch") is True
+        if batch and nobody and self._order_masters:
             raise InvalidRecord(BELOW)
         own = self._jobs.own
         order = [own, *(name for name in self._jobs.masters if name != own)]
@@ -147,13 +148,15 @@ class Commands:
 
         plan = {part.master: part for part in parts}
         found: dict[str, Answers] = {}
-        if not payload.get("test"):
+        test = bool(payload.get("test"))
+        if nobody and (batch or (test and tgt_type in LISTABLE and not self._order_masters)):
+            # Batches, too: Salt may know minions that the group does not, and all would run it.
+            plan = {}
+        elif not test:
             under_way.jids = dict(zip(plan, new_jids(len(plan)), strict=True))
             await asyncio.gather(*map(run, parts))
             found = {name: under_way.ended[name] for name in plan}
-        elif tgt_type in LISTABLE and not told["count"] and not self._order_masters:
-            plan = {}
-        test, anyway = bool(payload.get("test")), own if self._order_masters else ""
+        anyway = own if self._order_masters else ""
         return answer(wanted, plan, found, told, test, anyway)
 
 
