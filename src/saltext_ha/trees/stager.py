@@ -144,6 +144,8 @@ class Stager:
             fetch.task = asyncio.ensure_future(
                 self._stage_and_check(name, version, peer.name, fetch)
             )
+            # Retrieve the exception: asyncio complains if the peer does not ask again.
+            fetch.task.add_done_callback(lambda done: done.cancelled() or done.exception())
         assert fetch.task is not None  # nosec B101
         await asyncio.wait([fetch.task], timeout=QUESTION_WAITS)
         if not fetch.task.done():

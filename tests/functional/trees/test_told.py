@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lab.engines import Place
 from lab.wait import wait_for
+from saltext_ha.trees import stager
 from tests.engines import QUICK, met, run
 from tests.forked import ForkedEngine
 from tests.loop import in_a_loop
@@ -92,6 +97,29 @@ async def test_deployments_are_in_the_history_of_all(tmp_path: Path) -> None:
         assert (await run(two[1], "history", by="nobody"))["writes"] == []
         some = await run(two[1], "history", "stat*", limit=3)
         assert (len(some["writes"]), some["more"]) == (3, True)
+
+
+@in_a_loop
+async def test_who_asks_for_a_version_and_goes_away_leaves_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stager, "QUESTION_WAITS", 0.0)
+    complaints: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, said: complaints.append(said["message"]))
+    two = [place(tmp_path, name) for name in ("m1", "m2")]
+    async with met(*two) as (m1, m2):
+        line = m1.link(m2).line
+        for version in b"1" * 32, b"2" * 32:  # nobody has these
+            asked = {"tree": "states", "version": version, "begin": True}
+            assert (await line.call("tree_stage", asked))["state"] == stager.WORKING
+            fetch = m2.parts.stager._fetches["states", version]
+            assert fetch.task is not None
+            await asyncio.wait([fetch.task])
+            del fetch
+        # The fetch of the first version is forgotten, and nobody has asked what came of it.
+        gc.collect()
+        assert complaints == []
 
 
 def test_an_engine_that_reads_a_large_source_stops_at_once(tmp_path: Path) -> None:
