@@ -64,7 +64,10 @@ def minion_pid(pidfile: str, bus: str | int, *, caller: bool, forks: bool) -> in
 
 def inherits(bus: str | int) -> bool:
     """Whether this process, a fork of the minion that serves *bus*, has copies of its sockets."""
-    return _serves(psutil.Process(), bus)
+    try:
+        return _serves(psutil.Process(), bus)
+    except (psutil.Error, OSError):
+        return False
 
 
 def _above(bus: str | int, written: int) -> int | None:
@@ -72,7 +75,7 @@ def _above(bus: str | int, written: int) -> int | None:
     This process or one above it: the topmost that serves *bus*. Forks have its sockets, too.
 
     The kernel shows a minion that Salt started as root, and that changed to its ``user:``, to root
-    alone, and not to its own jobs: then it is process *written*, if all below it are hidden, too.
+    alone, and not to its own jobs: then it is process *written*, of whose sockets they have copies.
     """
     found = None
     for process in (own := psutil.Process(), *own.parents()):

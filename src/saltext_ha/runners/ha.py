@@ -1177,10 +1177,11 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
 
     Returns a dict: ``skipped`` (whether it did not run here), ``waited`` (whether it was skipped as
-    the leader had not begun it within ``wait``), ``why``, ``leader`` (a name, or None), ``fence``
-    (a number that grows with each change of leaders, if the store has one; what runs has it in the
-    environment as ``SALT_HA_FENCE``), ``return``, ``error``, ``function``, ``name``. Exit code: the
-    function's; 0 if another master leads, or it ran already; 1 if nobody leads.
+    nobody led, or the leader had not begun it, within ``wait``), ``why``, ``leader`` (a name, or
+    None), ``fence`` (a number that grows with each change of leaders, if the store has one; what
+    runs has it in the environment as ``SALT_HA_FENCE``), ``return``, ``error``, ``function``,
+    ``name``. Exit code: the function's; 0 if another master leads, or it ran already; 1 if nobody
+    leads.
 
     CLI Example:
 

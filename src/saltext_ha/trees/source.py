@@ -32,6 +32,7 @@ GIT = ".git"
 GIT_TIMEOUT = 20.0
 LISTED = 5
 _NO_LIMIT = float("inf")
+_CHANGED = "{}: changed while it was being read; deploy again"
 
 
 class Source(NamedTuple):
@@ -99,7 +100,7 @@ def take(
     gone = files.keys() - found - missed.keys()
     if changed := gone | _changed(there, _listed(top, folder, ignore, stop)):
         first = as_text(f"{top}/{min(changed)}")
-        raise FolderChanged(f"{first}: changed while it was being read; deploy again")
+        raise FolderChanged(_CHANGED.format(first))
     if wrong:
         more = f", and {len(wrong) - LISTED} more" if len(wrong) > LISTED else ""
         raise HaError(
@@ -114,6 +115,8 @@ def _listed(top: Path, folder: Path, ignore: Sequence[str], stop: Callable[[], N
     """What lies in *top*, to which *folder* leads, without what is ignored."""
     try:
         return entries(top, _skipping(ignore, folder, stop))
+    except FileNotFoundError as exc:
+        raise FolderChanged(_CHANGED.format(as_text(exc.filename or str(folder)))) from None
     except OSError as exc:
         raise HaError(f"{as_text(exc.filename or str(folder))}: {exc.strerror or exc}") from None
 

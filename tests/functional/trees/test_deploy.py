@@ -394,6 +394,22 @@ def test_of_a_source_that_changes_while_it_is_read_no_mixture_is_taken(
     assert {*take(folder, [], False, tmp_path / "digests").manifest} == there
 
 
+def test_a_folder_that_goes_while_a_source_is_listed_is_a_change_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    put(folder, {"d/a": "a\n", "e/a": "a\n"})
+    steps = 0
+
+    def both_are_named() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 2:
+            for name in "de":
+                shutil.rmtree(folder / name)
+
+    with pytest.raises(FolderChanged, match=r"source/[de]: changed while it was being read"):
+        take(folder, [], False, tmp_path / "digests", both_are_named)
+
+
 @in_a_loop
 async def test_a_live_folder_that_changes_while_it_is_read_is_not_adopted_without_a_way_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

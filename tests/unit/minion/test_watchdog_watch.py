@@ -395,6 +395,18 @@ def test_a_name_keeps_the_address_in_use_and_that_one_is_asked(
     assert salt.site.master("m.example").ips == {M1}
 
 
+def test_an_address_in_use_keeps_the_publish_port_that_its_master_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"m.example": frozenset({M3})}
+    monkeypatch.setattr(binding, "resolve", known.__getitem__)
+    book = AddressBook(Running(("m.example",), told={(M3, 4506): 4510}))
+    book.used = known["m.example"]
+    known["m.example"] = frozenset({M1})
+    book.refresh()
+    assert [(each.ips, each.publish_port) for each in book.masters] == [({M1, M3}, 4510)]
+
+
 def test_a_report_names_a_few_addresses_only() -> None:
     ips = frozenset(f"10.1.0.{number}" for number in range(1, 50))
     said = report("web1", SeenMaster("m1", "m1", 4506, ips), Running(("m1",)), 300, 1)

@@ -21,7 +21,7 @@ MAY_BE = (
 )
 GOES_ON = (
     "interrupted; the engine of this master goes on, and all masters may switch: salt-run "
-    "ha.deployments shows what each serves, salt-run ha.rollback takes it back"
+    "ha.deployments shows what each serves; if it was deployed, salt-run ha.rollback takes it back"
 )
 
 

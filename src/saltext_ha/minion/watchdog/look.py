@@ -55,7 +55,8 @@ class AddressBook:
     def _renewed(self, new: SeenMaster, old: SeenMaster) -> SeenMaster:
         if not new.ips:
             return replace(new, ips=old.ips, publish_port=old.publish_port, note=None)
-        return replace(new, ips=new.ips | (old.ips & self.used))
+        port = new.publish_port or old.publish_port
+        return replace(new, ips=new.ips | (old.ips & self.used), publish_port=port)
 
     def keep_fresh(self) -> None:
         """Refresh every minute, in a thread that ends with the process."""
