@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -365,6 +366,17 @@ async def test_a_folder_that_no_version_can_be_made_of_is_kept_beside(tmp_path: 
     assert len(list(versions(place).glob("before-*/out"))) == 1
 
 
+def at_step(number: int, do: Callable[[], object]) -> Callable[[], None]:
+    """What :func:`take` calls at each step; at one of them it does *do*."""
+    steps = itertools.count(1)
+
+    def step() -> None:
+        if next(steps) == number:
+            do()
+
+    return step
+
+
 @pytest.mark.parametrize(
     "write",
     [
@@ -380,14 +392,7 @@ def test_of_a_source_that_changes_while_it_is_read_no_mixture_is_taken(
     """As by a  git pull  just then."""
     folder = tmp_path / "source"
     put(folder, {"a": "before\n", "b": "before\n"})
-    steps = 0
-
-    def one_is_read() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 3:  # both were listed, and the first was read
-            write(folder)
-
+    one_is_read = at_step(3, lambda: write(folder))  # both were listed before
     with pytest.raises(FolderChanged, match="changed while it was being read; deploy again"):
         take(folder, [], False, tmp_path / "digests", one_is_read)
     there = {path.name for path in folder.iterdir()}
@@ -397,15 +402,7 @@ def test_of_a_source_that_changes_while_it_is_read_no_mixture_is_taken(
 def test_a_folder_that_goes_while_a_source_is_listed_is_a_change_of_it(tmp_path: Path) -> None:
     folder = tmp_path / "source"
     put(folder, {"d/a": "a\n", "e/a": "a\n"})
-    steps = 0
-
-    def both_are_named() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 2:
-            for name in "de":
-                shutil.rmtree(folder / name)
-
+    both_are_named = at_step(2, lambda: [shutil.rmtree(folder / name) for name in "de"])
     with pytest.raises(FolderChanged, match=r"source/[de]: changed while it was being read"):
         take(folder, [], False, tmp_path / "digests", both_are_named)
 
