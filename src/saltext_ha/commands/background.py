@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from saltext_ha.common import tasks
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.transport.control_server import Command
 
@@ -47,9 +48,7 @@ class Background:
                 del self._jobs[old]
             name, job = secrets.token_hex(8), Job()
             self._jobs[name] = job
-            job.task = asyncio.ensure_future(work(payload, job))
-            # Retrieve the exception: asyncio complains if no caller ever asks for it.
-            job.task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            job.task = tasks.begin(work(payload, job))
             return {"job": name}
 
         return begin

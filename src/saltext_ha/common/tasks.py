@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from saltext_ha.common.errors import HaError
 
 log = logging.getLogger(__name__)
 
 STOPPING = 5.0  # seconds that tasks get to end before the process ends without them
+
+
+T = TypeVar("T")
+
+
+def begin(work: Awaitable[T]) -> asyncio.Task[T]:
+    """Begin *work*. Nobody need ask what came of it; of its error, asyncio would complain then."""
+    begun = asyncio.ensure_future(work)
+    begun.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return begun
 
 
 class Tasks:

@@ -19,6 +19,7 @@ from typing import Any
 
 from saltext_ha.common.errors import reason_of
 from saltext_ha.common.hysteresis import Health
+from saltext_ha.common.tasks import begin
 from saltext_ha.config.health import HealthSettings
 from saltext_ha.config.salt_api import api_of
 from saltext_ha.health import checks, fitness, verdict
@@ -55,9 +56,7 @@ class _Question:
     async def result(self, timeout: float) -> Result:
         began, note = time.monotonic(), ""
         if self.asked is None or self.asked.done():
-            self.asked = asyncio.ensure_future(self.ask())
-            # Retrieve the exception, so that asyncio does not complain if no caller waits any more.
-            self.asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.asked = begin(self.ask())
         try:
             problem = await asyncio.wait_for(asyncio.shield(self.asked), timeout)
         except asyncio.TimeoutError:

@@ -12,6 +12,7 @@ from typing import Any
 from saltext_ha.common.disk_work import steps
 from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, reason_of
 from saltext_ha.common.files import as_text
+from saltext_ha.common.tasks import begin
 from saltext_ha.config.trees import Tree
 from saltext_ha.sync.line import Asking, Line
 from saltext_ha.transport import wire
@@ -141,11 +142,7 @@ class Stager:
             # Forget ended fetches of other versions: a peer asks for one at a time.
             for key in [k for k, f in self._fetches.items() if f.task and f.task.done()]:
                 del self._fetches[key]
-            fetch.task = asyncio.ensure_future(
-                self._stage_and_check(name, version, peer.name, fetch)
-            )
-            # Retrieve the exception: asyncio complains if the peer does not ask again.
-            fetch.task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            fetch.task = begin(self._stage_and_check(name, version, peer.name, fetch))
         assert fetch.task is not None  # nosec B101
         await asyncio.wait([fetch.task], timeout=QUESTION_WAITS)
         if not fetch.task.done():
