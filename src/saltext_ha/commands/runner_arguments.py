@@ -49,11 +49,11 @@ def _since(value: Any) -> str:
     How far back, as it was typed; empty: not given. Salt reads the time of day 14:00 as 840, which
     would be so many seconds: no number is taken.
 
-    :raises HaError: it is no text.
+    :raises HaError: it is a number.
     """
     if value is None:
         return ""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value.isdigit():
         raise HaError(
             f"since={value!r:.80}: takes a span of time with its unit, such as 90s, 30m, 2h or "
             "1d; Salt makes a number of a time of day, too"

@@ -825,7 +825,9 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     def work(settings: mapping.HaConfig) -> Answer:
         own, given = runner_arguments.divided(kwargs, cmd_batches.OPTIONS)
         runner_arguments.check_text(tgt)
-        ask = _asking_minions(settings, own.get("timeout", cmd_batches.TIMEOUT))
+        if own.get("timeout") is None:  # salt-api passes null on
+            own["timeout"] = cmd_batches.TIMEOUT
+        ask = _asking_minions(settings, own["timeout"])
         return cmd_batches.run(ask, tgt, fun, list(args), given, **own)
 
     return _answer(work)
@@ -991,7 +993,12 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
         salt-run ha.rebalance test=True
         salt-run ha.rebalance
     """
-    return _ask("rebalance", LONG, test=test, batch=batch, timeout=timeout)
+    asked = {"test": test, "batch": batch, "timeout": timeout}
+    return _answer(
+        lambda settings: drain_runner.rebalance(
+            _asking(settings, LONG), runner_arguments.checked(dict(asked))
+        )
+    )
 
 
 def proxy_config(
@@ -1098,7 +1105,7 @@ def deploy(*trees: str, **options: Any) -> Answer:
 
 def rollback(
     to: int | str = "",
-    tree: str = "",
+    tree: str | list[str] = "",
     test: bool = False,
     without: str = "",
     message: str = "",
@@ -1122,7 +1129,8 @@ def rollback(
         salt-run ha.rollback test=True
         salt-run ha.rollback 7 tree=states
     """
-    trees = [name.strip() for name in tree.split(",") if name.strip()]
+    names = tree if isinstance(tree, list) else str(tree).split(",")
+    trees = [name.strip() for name in map(str, names) if name.strip()]
     payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
     payload |= {"adopt": adopt, "by": _caller()}
     return _answer(

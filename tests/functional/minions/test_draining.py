@@ -230,6 +230,21 @@ def test_who_interrupts_it_is_told_what_stays(
     assert (said[1], capsys.readouterr().err) == ("", "")
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_who_interrupts_a_rebalance_is_told_what_goes_on(
+    end: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise end
+
+    with pytest.raises(end):
+        drain_runner.rebalance(ask, {"test": False})
+    assert "goes on moving minions" in capsys.readouterr().err
+    with pytest.raises(end):
+        drain_runner.rebalance(ask, {"test": True})
+    assert not capsys.readouterr().err
+
+
 def test_an_engine_that_ends_meanwhile_may_have_drained_it() -> None:
     def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
         if name == "may_drain":

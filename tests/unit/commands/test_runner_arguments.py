@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from salt.utils.args import yamlify_arg
 
-from saltext_ha.commands import runner_arguments
+from saltext_ha.commands import engine_client, runner_arguments
+from saltext_ha.common.errors import HaError
 from saltext_ha.runners import ha
 
 FUNCTIONS = [
@@ -106,6 +107,29 @@ def test_how_far_back_is_no_number(typed: str) -> None:
     ):  # fmt: skip
         assert (answer["kind"], answer["retcode"]) == ("error", 2)
         assert f"since={since}: takes a span of time with its unit" in answer["error"]
+
+
+def test_a_number_in_quotes_is_no_span_either() -> None:
+    answer = ha.history(since="840")
+    assert "since='840': takes a span of time with its unit" in answer["error"]
+
+
+def test_a_timeout_that_an_application_leaves_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job would be published, and its returns not waited for."""
+    sent: list[dict[str, Any]] = []
+
+    def engine(settings: Any, command: str, payload: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        sent.append(payload)
+        raise HaError("that will do")
+
+    monkeypatch.setattr(engine_client, "engine", engine)
+    assert ha.cmd("*", "test.ping", timeout=None)["error"] == "that will do"
+    assert sent[0]["timeout"] == 60.0
+
+
+def test_trees_to_roll_back_are_a_text_or_a_list() -> None:
+    for trees in ("states, pillar", ["states", "pillar"], [5], 5):
+        assert "is not running" in ha.rollback(tree=trees)["error"]  # type: ignore[arg-type]
 
 
 def test_how_far_back_may_be_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The runner's half of ``ha.drain``: says what stays when it is interrupted."""
+"""The runner's half of ``ha.drain`` and ``ha.rebalance``: says what goes on if interrupted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ BEFORE = (
 )
 AFTER = "{0} may be drained: salt-run ha.status shows it; salt-run ha.rebalance ends that"
 GOES_ON = "interrupted; the engine of this master goes on moving minions. "
+AGAIN = "salt-run ha.rebalance test=True shows which ones are still to move; it may be run again"
 
 
 def run(ask: Ask, payload: Answer) -> Answer:
@@ -31,4 +32,19 @@ def run(ask: Ask, payload: Answer) -> Answer:
         raise EngineUnavailable(f"{exc}. {AFTER.format(name)}") from None
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C; SIGTERM, of which Salt makes an exit
         say(GOES_ON + AFTER.format(name))
+        raise
+
+
+def rebalance(ask: Ask, payload: Answer) -> Answer:
+    """
+    The answer of ``ha.rebalance``; see the runner.
+
+    :param payload: as for the engine; with ``test`` nothing is said.
+    :raises HaError: the engine refused, or does not answer any more.
+    """
+    try:
+        return ask("rebalance", payload)
+    except (KeyboardInterrupt, SystemExit):
+        if not payload["test"]:
+            say(GOES_ON + AGAIN)
         raise
