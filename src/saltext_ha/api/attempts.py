@@ -8,11 +8,12 @@ from typing import Any
 from saltext_ha.api.answer import shown
 from saltext_ha.api.calls import none_left
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.errors import CallFailed, TimedOut
+from saltext_ha.api.errors import CallFailed, OutcomeUnknown, TimedOut, listed
 from saltext_ha.api.jobs import JobStatus, new_jid
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.prober import Prober
-from saltext_ha.api.publish import Publisher, Settled, Unsettled, unknown
+from saltext_ha.api.publish import Publisher, Settled, Unsettled
+from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import Selector
 from saltext_ha.api.tokens import Refused
 from saltext_ha.api.transport import Lost, NotSent
@@ -45,9 +46,13 @@ class Attempts:
         return self.sound(order, deadline)
 
     def sound(self, order: list[MasterApi], deadline: Deadline) -> list[MasterApi]:
-        """Probe masters in doubt; those that do not work are tried last."""
+        """
+        Probe masters in doubt; those that do not work are tried last, as those that are down are.
+        """
         bad = [
-            master for master in order if master.doubted and not master.probe(self._share(deadline))
+            master
+            for master in order
+            if master.doubted and master.health.usable and not master.probe(self._share(deadline))
         ]
         return [master for master in order if master not in bad] + bad
 
@@ -60,6 +65,7 @@ class Attempts:
     ) -> tuple[MasterApi, Any, JobStatus | None]:
         """The master that published *low*, and its answer or else what it knows of the job."""
         reasons, refused = dict[str, str](), dict[str, str]()
+        lost: tuple[str, str] | None = None
         for place, master in enumerate(order):
             last = place == len(order) - 1
             # An absent master uses up its share; a master that took the job may use all the time.
@@ -79,20 +85,23 @@ class Attempts:
                 master.doubt()
                 self._prober.suspect(master)
                 if last or not idempotent:
-                    raise unknown(master, exc, low["jid"]) from None
+                    raise OutcomeUnknown(master.name, str(exc), low["jid"]) from None
                 # The next master gets another jid: it waits for returns, and minions that saw this
                 # jid would drop the job.
                 reasons[master.name] = str(exc)
+                lost = master.name, low["jid"]
+        if lost is not None:
+            raise OutcomeUnknown(lost[0], listed(reasons | refused), lost[1])
         none_left(reasons, refused)
 
-    def returned(self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool) -> Any:
+    def returned(self, low: Mapping[str, Any], deadline: Deadline, idempotent: bool) -> Any:
         """
-        What the runner or wheel function of *low* returned.
+        What the runner or wheel function of *low* returned. If its answer is lost, the call is
+        repeated if it is a read, or *idempotent*.
 
-        :param repeatable: the call may be repeated if its answer is lost.
         :raises CallFailed: it ran and failed.
         """
-        master, answer = self._call(low, deadline, repeatable)
+        master, answer = self._call(low, deadline, idempotent)
         result = answer["data"]["return"]
         if not answer["data"]["success"]:
             what = f"{low['client']} {low['fun']}"
@@ -100,10 +109,12 @@ class Attempts:
         return result
 
     def _call(
-        self, low: Mapping[str, Any], deadline: Deadline, repeatable: bool
+        self, low: Mapping[str, Any], deadline: Deadline, idempotent: bool
     ) -> tuple[MasterApi, Any]:
         """The answer to a call that has no jid of ours, and the master that gave it."""
-        order, failed = self.order(deadline), None
+        read = is_read(low["client"], low["fun"])
+        repeatable = read or idempotent
+        order, failed, lost = self.order(deadline), None, None
         if repeatable and len(order) == 1:
             order *= 2
         reasons, refused, slow = dict[str, str](), dict[str, str](), False
@@ -121,8 +132,9 @@ class Attempts:
                     master.doubt()
                     self._prober.suspect(master)
                 if not repeatable:
-                    raise unknown(master, exc) from None
+                    raise OutcomeUnknown(master.name, str(exc)) from None
                 reasons[master.name] = str(exc)
+                lost = master
                 slow = slow or exc.slow
                 if exc.finished and place == len(order) - 1:
                     failed = CallFailed(master.name, f"{low['client']} {low['fun']}: {exc}")
@@ -130,8 +142,9 @@ class Attempts:
             raise failed
         if slow and deadline.passed:
             raise TimedOut(
-                f"{low['client']} {low['fun']}: no answer in time: "
-                + "; ".join(f"{name}: {reason}" for name, reason in reasons.items()),
+                f"{low['client']} {low['fun']}: no answer in time: {listed(reasons)}",
                 order[-1].name,
             )
+        if lost is not None and not read:
+            raise OutcomeUnknown(lost.name, listed(reasons | refused))
         none_left(reasons, refused)

@@ -39,7 +39,7 @@ class NoMasterAvailable(ApiPoolError):
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        super().__init__(f"no master available: {_listed(reasons)}")
+        super().__init__(f"no master available: {listed(reasons)}")
         self.reasons = dict(reasons)
 
 
@@ -51,7 +51,7 @@ class NotAuthorised(ApiPoolError):
     """
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        super().__init__(f"not authorised: {_listed(reasons)}")
+        super().__init__(f"not authorised: {listed(reasons)}")
         self.reasons = dict(reasons)
 
 
@@ -133,7 +133,7 @@ class PartlyRun(ApiPoolError):
         reasons: Mapping[str, ApiPoolError],
     ) -> None:
         ran = ", ".join(jobs) or "nobody"
-        super().__init__(f"published by {ran}; {_listed({k: str(v) for k, v in reasons.items()})}")
+        super().__init__(f"published by {ran}; {listed({k: str(v) for k, v in reasons.items()})}")
         self.returned, self.jobs, self.reasons = dict(returned), dict(jobs), dict(reasons)
 
 
@@ -151,5 +151,6 @@ class TargetNotDivided(ApiPoolError):
         )
 
 
-def _listed(reasons: Mapping[str, str]) -> str:
+def listed(reasons: Mapping[str, str]) -> str:
+    """*reasons*, master → text, in one line."""
     return "; ".join(f"{master}: {reason}" for master, reason in reasons.items())

@@ -23,7 +23,6 @@ from saltext_ha.api.master import MasterApi
 from saltext_ha.api.minions import Minions, union
 from saltext_ha.api.prober import Prober
 from saltext_ha.api.publish import Publisher, from_others
-from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import POLICIES, Policy, Selector
 from saltext_ha.api.tokens import Refused
 from saltext_ha.api.transport import Lost, NotSent
@@ -192,8 +191,7 @@ class SaltApiPool:
         """
         config.check_flag("idempotent", idempotent)
         low = function("runner", fun, arg, kwarg) | {"full_return": True}
-        repeatable = idempotent or is_read("runner", fun)
-        return self._attempts.returned(low, self._limit(deadline), repeatable)
+        return self._attempts.returned(low, self._limit(deadline), idempotent)
 
     def wheel(
         self,
@@ -207,8 +205,7 @@ class SaltApiPool:
         """Like :meth:`runner`, for a wheel function."""
         config.check_flag("idempotent", idempotent)
         low = function("wheel", fun, arg, kwarg)
-        repeatable = idempotent or is_read("wheel", fun)
-        return self._attempts.returned(low, self._limit(deadline), repeatable)
+        return self._attempts.returned(low, self._limit(deadline), idempotent)
 
     def lookup(
         self, jid: str, master: str | None = None, *, deadline: float | None = None
@@ -222,6 +219,7 @@ class SaltApiPool:
         """
         limit, reasons, refused = self._limit(deadline), dict[str, str](), dict[str, str]()
         names = list(self._masters) if master is None else [self._named(master).name]
+        names.sort(key=lambda name: not self._masters[name].health.usable)
         absent: JobStatus | None = None
         for left, name in zip(range(len(names), 0, -1), names, strict=True):
             try:
@@ -363,13 +361,18 @@ class SaltApiPool:
 
     def _wait_all(self, jobs: Collection[Job], limit: Deadline) -> dict[str, Any]:
         returned, errors = dict[str, Any](), dict[str, ApiPoolError]()
-        for job in jobs:
-            try:
-                returned |= self.wait(job, deadline=limit.remaining())
-            except ApiPoolError as exc:
-                errors[job.master] = exc
+        # At once: a slow minion of one master must not use up the time of the others.
+        with ThreadPoolExecutor(len(jobs), "salt-api-wait") as threads:
+            futures = [
+                (job.master, threads.submit(self.wait, job, deadline=limit.remaining()))
+                for job in jobs
+            ]
+            for name, future in futures:
+                try:
+                    returned |= future.result()
+                except ApiPoolError as exc:
+                    errors[name] = exc
         if errors:
-            fail(
-                errors, {job.master: job.jid for job in jobs if job.master not in errors}, returned
-            )
+            jids = {job.master: job.jid for job in jobs if job.master not in errors}
+            fail(errors, jids, returned)
         return returned

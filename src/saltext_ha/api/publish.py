@@ -17,7 +17,7 @@ from typing import Any
 
 from saltext_ha.api.answer import shown
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.errors import CallFailed, OutcomeUnknown, TimedOut
+from saltext_ha.api.errors import CallFailed, TimedOut
 from saltext_ha.api.jobs import JobStatus
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.tokens import Refused
@@ -200,8 +200,3 @@ class Pauses:
         closed = self._closing.wait(min(self._next, deadline.remaining()))
         self._next = min(self._next * 1.5, LONGEST_PAUSE)
         return not closed and not deadline.passed
-
-
-def unknown(master: MasterApi, exc: Exception, jid: str | None = None) -> OutcomeUnknown:
-    """The error for callers."""
-    return OutcomeUnknown(master.name, str(exc), jid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -89,6 +91,34 @@ def test_a_divided_target(servers: list[Server], two: tuple[Master, Master]) -> 
         job = one.local_async(["fo1", "fo2"], "test.x")
         assert (job.master, job.minions) == ("m1", ("fo1",))
         assert [(each.master, each.minions) for each in job.others] == [("m2", ("fo2",))]
+
+
+@pytest.mark.parametrize("slow", [0, 1], ids=["on the first", "on the second"])
+def test_a_slow_minion_of_one_master_does_not_hide_those_of_the_other(
+    servers: list[Server], two: tuple[Master, Master], slow: int
+) -> None:
+    class Cache:
+        """The master *publishes*, with a job cache of it, which has the return of its minion."""
+
+        def __init__(self, publishes: Master, minion: str, returned: bool) -> None:
+            self.publishes, self.minion, self.returned = publishes, minion, returned
+
+        def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
+            if low["fun"] != "jobs.list_job":
+                self.publishes(handler, low)
+                return
+            result = {self.minion: {"return": 1}} if self.returned else {}
+            job = {"Function": "test.x", "Minions": [self.minion], "Result": result}
+            respond(handler, {"return": [job]})
+
+    for place, minion in enumerate(("fo1", "fo2")):
+        servers[place].answer = Cache(two[place], minion, place != slow)
+    came, missing = ("fo2", "fo1") if slow == 0 else ("fo1", "fo2")
+    with pool(*servers) as one:
+        job = one.local_async(["fo1", "fo2"], "test.x")
+        with pytest.raises(TimedOut) as late:
+            one.wait(job, deadline=2)
+    assert (late.value.returned, late.value.missing) == ({came: 1}, [missing])
 
 
 def test_a_minion_that_went_elsewhere(servers: list[Server], two: tuple[Master, Master]) -> None:
@@ -201,6 +231,29 @@ def test_a_master_that_lost_a_call_is_looked_at_before_the_next(servers: list[Se
         assert (len(first.sent), len(second.sent)) == (1, 3)
         servers[0].dead = False
         assert one.local_async("*", "test.x").master == "m1"
+
+
+def test_a_master_that_hangs_delays_calls_only_until_it_is_down(servers: list[Server]) -> None:
+    """Nothing but its login tells that it does not work, and that takes the whole of its time."""
+    hangs = threading.Event()
+
+    def stuck(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        hangs.wait(30)
+        handler.close_connection = True
+
+    first, second = script(servers[0], "reset"), script(servers[1])
+    first.mute = True
+    with pool(*servers, probe_timeout=2, spacing=0, deadline=6) as one:
+        one.local_async("*", "test.x", idempotent=True)
+        servers[0].login = stuck
+        for _ in range(2):
+            one.local_async("*", "test.x")
+        assert one.status()["masters"][0]["healthy"] is False
+        begun = time.monotonic()
+        assert one.local_async("*", "test.x").master == "m2"
+        assert time.monotonic() - begun < 1.5
+        hangs.set()
+    assert (len(first.sent), len(second.sent)) == (1, 4)
 
 
 def test_errors_of_parts() -> None:

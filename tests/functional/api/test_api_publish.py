@@ -213,12 +213,37 @@ def test_nobody_tells_what_became_of_it(servers: list[Server], idempotent: bool)
             assert one.lookup(master.sent[0]).found
 
 
+def test_what_may_have_run_is_not_said_to_be_not_run_when_no_other_master_is_there(
+    servers: list[Server],
+) -> None:
+    master = script(servers[0], "reset", "reset")
+    master.mute, servers[1].dead = True, True
+    with pool(*servers, deadline=6) as one:
+        with pytest.raises(OutcomeUnknown, match=r"sent to m1 .*503.*m2: login") as lost:
+            one.local_async("*", "test.x", idempotent=True)
+        assert lost.value.jid in master.sent
+        with pytest.raises(OutcomeUnknown, match="the call was sent to m1"):
+            one.runner("state.orchestrate", ["deploy"], idempotent=True)
+
+
 def test_a_user_who_may_not_look(servers: list[Server]) -> None:
     master = script(servers[0], "reset")
     master.refuses = True
     with pool(*servers) as one, pytest.raises(OutcomeUnknown, match="it takes @jobs"):
         one.local_async("*", "test.x")
     assert len(master.sent) == 1
+
+
+def test_a_job_is_looked_up_first_where_masters_work(servers: list[Server]) -> None:
+    for server in servers:
+        script(server)
+    servers[0].dead = True
+    with pool(*servers, fall=1) as one:
+        job = one.local_async("*", "test.x")
+        assert (job.master, one.status()["masters"][0]["healthy"]) == ("m2", False)
+        asked = len(servers[0].requests)
+        assert one.lookup(job.jid).found
+        assert len(servers[0].requests) == asked, "one that hangs would take half of the time"
 
 
 def test_the_deadline_of_a_job_that_runs(servers: list[Server]) -> None:
