@@ -81,6 +81,7 @@ TOLERATES, INFO = (
     "saltext_ha_tolerates{instance='%s'}",
     "saltext_ha_info{instance='%s',group='prod'}",
 )
+STATE = "saltext_ha_state{saltext_ha_state='%s',instance='%s'}"
 GROUP = {INFO % "m1": "1x200", INFO % "m2": "1x200"}
 DAY = 86400
 CASES = {
@@ -118,6 +119,14 @@ CASES = {
         10,
         {"group": "prod"},
         "Salt group prod tolerates the loss of no master",
+    ),
+    # A master that is not ready, a note, something unknown: no other alert is about these.
+    "SaltGroupNotOk": Case(
+        {STATE % ("ok", "m1"): "0x200", STATE % ("unknown", "m1"): "1x200", **GROUP},
+        {STATE % ("ok", "m1"): "1x200", STATE % ("unknown", "m1"): "0x200", **GROUP},
+        60,
+        {"group": "prod"},
+        "Salt group prod has not been ok for an hour",
     ),
     "SaltMastersDiffer": Case(
         {"saltext_ha_drift{section='access',instance='m1'}": "1x200"},
@@ -232,6 +241,34 @@ def promtool_says(tests: list[dict[str, Any]], folder: Path) -> str:
     command = [program("promtool"), "test", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_the_dashboard_shows_what_is_and_not_what_was(tmp_path: Path) -> None:
+    """Grafana would show the last value of hours: a master that is unknown now would serve."""
+    stats = [
+        panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] == "stat"
+    ]
+    for panel in stats:
+        assert all(target["instant"] for target in panel["targets"]), panel["title"]
+        bad = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        assert {step["color"] for step in bad} == {"green", "red"}, panel["title"]
+    serves = next(panel for panel in stats if panel["title"] == "Master serves")
+    expected = {"m1": 1, "m2": 0, "m3": -1}
+    asked = {
+        "expr": serves["targets"][0]["expr"],
+        "eval_time": "5m",
+        "exp_samples": [
+            {"labels": f'{{master="{name}"}}', "value": value} for name, value in expected.items()
+        ],
+    }
+    series = {f"saltext_ha_up{{master='{name}',instance='m1'}}": "1x9" for name in expected}
+    series |= {"saltext_ha_healthy{master='m1',instance='m1'}": "1x9"}
+    series |= {"saltext_ha_healthy{master='m2',instance='m1'}": "0x9"}
+    inputs = [{"series": key, "values": values} for key, values in series.items()]
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": [asked]}
+    assert promtool_says([test], tmp_path) == ""
+    mapped = serves["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    assert mapped["-1"]["text"] == "unknown"
 
 
 @pytest.mark.parametrize("expression", [*alerts(), *drawn()])
