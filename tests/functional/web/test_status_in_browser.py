@@ -275,7 +275,65 @@ def test_without_a_stream_the_page_asks(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
-        assert any(url.endswith("/status.json") for url in page.requested)
+        assert asked(page, "/status.json")
+        streams = asked(page, "/events")
+        await until(lambda: asked(page, "/events") > streams, "a place may be free by now")
+
+    show([master(tmp_path, "m1")], scene)
+
+
+def asked(page: Page, path: str) -> int:
+    """How often the page asked for *path*."""
+    return sum(url.endswith(path) for url in page.requested)
+
+
+def test_a_stream_that_died_without_a_word_is_followed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network was away, or the computer slept: the browser itself never notices that."""
+    from saltext_ha.web import pages
+
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 600)
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        streams, polls = asked(page, "/events"), asked(page, "/status.json")
+        begun = asyncio.get_running_loop().time()
+        await until(lambda: asked(page, "/status.json") >= polls + 2, "it asks meanwhile")
+        assert asyncio.get_running_loop().time() - begun < 14, "every five seconds"
+        await until(lambda: asked(page, "/events") > streams, "it follows anew")
+
+    show([master(tmp_path, "m1")], scene)
+
+
+def test_a_computer_that_slept_does_not_take_what_it_has_for_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock that only grows stands still meanwhile, in many browsers."""
+    from saltext_ha.web import pages
+
+    monkeypatch.setattr(pages, "STREAM_INTERVAL", 600)
+
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        await page.evaluate(
+            "const now = Date.now; window.slept = 0; Date.now = () => now() + slept"
+        )
+        await page.until("(slept += 3600000) && document.body.dataset.state === 'unknown'", 30)
+        assert "h old" in await page.text("#old")
+
+    show([master(tmp_path, "m1")], scene)
+
+
+def test_minions_are_looked_for_when_the_tab_is_seen_again(tmp_path: Path) -> None:
+    async def scene(page: Page, engines: list[Engine]) -> None:
+        await state(page, "ok")
+        await page.until("document.querySelector('#online').innerText.includes('online')")
+        before = sum("minions.json" in url for url in page.requested)
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        begun = asyncio.get_running_loop().time()
+        await until(lambda: sum("minions.json" in url for url in page.requested) > before, "asked")
+        assert asyncio.get_running_loop().time() - begun < 5, "not when half a minute is over"
 
     show([master(tmp_path, "m1")], scene)
 

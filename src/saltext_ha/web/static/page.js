@@ -5,7 +5,12 @@
   const POLL = 5;
   const MINIONS = 30; // with many it is work for all masters
   const $ = (id) => document.getElementById(id);
-  let status = null, heard = 0, age = 0, trouble = "";
+  let status = null, heard = null, age = 0, trouble = "";
+
+  // Seconds since *then*. One of the clocks may be set back, the other may stand still while the
+  // computer sleeps.
+  const now = () => [performance.now(), Date.now()];
+  const since = (then) => Math.max(...now().map((value, clock) => value - then[clock])) / 1000;
 
   const make = (tag, text, attributes = {}) => {
     const element = document.createElement(tag);
@@ -212,13 +217,13 @@
   // -- how old it is, and what may be said of it then
 
   const mood = () => {
-    const since = heard ? age + (performance.now() - heard) / 1000 : Infinity;
-    const old = since > OLD;
-    const text = heard ? `as of ${seconds(since)} ago` : "nothing heard yet";
+    const past = heard ? age + since(heard) : Infinity;
+    const old = past > OLD;
+    const text = heard ? `as of ${seconds(past)} ago` : "nothing heard yet";
     if ($("age").textContent !== text) $("age").textContent = text;
     document.body.classList.toggle("old", old && Boolean(status));
     const reason = trouble || "the engine of this master does not answer";
-    const alarm = status ? `This is ${seconds(since)} old: ${reason}.` : `Nothing is known: ${reason}.`;
+    const alarm = status ? `This is ${seconds(past)} old: ${reason}.` : `Nothing is known: ${reason}.`;
     const hidden = !(old && (status || trouble));
     if ($("old").hidden !== hidden) $("old").hidden = hidden;
     if (!hidden && $("old").textContent !== alarm) $("old").textContent = alarm;
@@ -231,7 +236,7 @@
   };
 
   const take = (data, itsAge) => {
-    [status, age, heard, trouble] = [data, itsAge, performance.now(), ""];
+    [status, age, heard, trouble] = [data, itsAge, now(), ""];
     show();
     mood();
   };
@@ -256,13 +261,18 @@
     }
   };
 
+  let source = null, opened, streamed;
   const follow = () => {
-    const source = new EventSource("events");
+    if (source) source.close();
+    source = new EventSource("events");
+    opened = now();
     source.addEventListener("status", (event) => {
+      streamed = now();
       const said = JSON.parse(event.data);
       take(said.status, said.age);
     });
     source.addEventListener("trouble", (event) => {
+      streamed = now();
       trouble = JSON.parse(event.data);
       mood();
     });
@@ -274,7 +284,8 @@
     const typed = $("glob").value.trim();
     const glob = /[*?[]/.test(typed) ? typed : `*${typed}*`;
     try {
-      const answer = await ask(`minions.json?limit=200&glob=${encodeURIComponent(glob)}`);
+      const answer = await ask(`minions.json?limit=200&glob=${encodeURIComponent(glob)}`,
+        { signal: AbortSignal.timeout(MINIONS * 1000) });
       const found = await answer.json();
       if (turn !== asked) return;
       const online = found.online || {};
@@ -310,12 +321,17 @@
     find();
   });
   follow();
-  // The stream is late, or there are too many that follow: ask.
+  streamed = opened;
   setInterval(() => {
-    if (!heard || performance.now() - heard > POLL * 2000) poll();
+    // The stream is late, or there are too many that follow: ask.
+    if (since(streamed) > POLL - 1) poll();
+    // A browser does not try again after it was refused, nor notice that a connection is dead.
+    if (source.readyState === EventSource.CLOSED || Math.min(since(streamed), since(opened)) > OLD) follow();
   }, POLL * 1000);
-  setInterval(() => {
+  const look = () => {
     if (asked && !document.hidden) find();
-  }, MINIONS * 1000);
+  };
+  setInterval(look, MINIONS * 1000);
+  document.addEventListener("visibilitychange", look);
   setInterval(mood, 1000);
 })();
