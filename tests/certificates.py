@@ -12,11 +12,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(folder: Path, address: str, *dns: str) -> tuple[Path, Path]:
-    """Write ``server.crt`` and ``server.key`` for *address* and the names *dns* into *folder*."""
+def self_signed(folder: Path, address: str, *dns: str, days: int = 0) -> tuple[Path, Path]:
+    """
+    Write ``server.crt`` and ``server.key`` for *address* and the names *dns* into *folder*.
+
+    :param days: from now on; it is valid on that day.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
-    now = datetime.now(timezone.utc)
+    now = datetime.now(timezone.utc) + timedelta(days=days)
     names = x509.SubjectAlternativeName(
         [x509.IPAddress(ipaddress.ip_address(address)), *map(x509.DNSName, dns)]
     )

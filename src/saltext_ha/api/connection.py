@@ -249,7 +249,14 @@ def tls_context(verify: bool | str) -> ssl.SSLContext:
     return context
 
 
-MISMATCH = (62, 64)  # of a name, of an address
+# By OpenSSL's codes; 62 is about a name, 64 about an address.
+MISMATCH = "its certificate is for another host"
+REFUSED = {
+    9: "its certificate is not valid yet: is a clock wrong?",
+    10: "its certificate has expired",
+    62: MISMATCH,
+    64: MISMATCH,
+}
 
 
 def described(exc: BaseException) -> str:
@@ -268,9 +275,8 @@ def described(exc: BaseException) -> str:
     if isinstance(exc, (TooMuch, BrokenOff)):
         return str(exc)
     if isinstance(exc, ssl.SSLCertVerificationError):
-        if exc.verify_code in MISMATCH:
-            return "its certificate is for another host"
-        return "its certificate is not trusted; give verify=PATH of its CA"
+        usual = "its certificate is not trusted; give verify=PATH of its CA"
+        return REFUSED.get(exc.verify_code, usual)
     if isinstance(exc, ssl.SSLError):
         plain = exc.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
         return "does not speak TLS: is it http://?" if plain else f"TLS failed ({exc.reason})"

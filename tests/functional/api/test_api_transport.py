@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from fractions import Fraction
 from functools import partial
@@ -32,6 +34,7 @@ from saltext_ha.api.connection import ApiConnection
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.transport import Lost, NotSent, Transport
 from tests.api_server import PASSWORD, Server, everything, pool, respond
+from tests.certificates import self_signed
 
 pytestmark = pytest.mark.core
 
@@ -469,6 +472,36 @@ def test_a_ca_file_that_is_none_or_gone(tmp_path: Path, servers: list[Server]) -
     file.unlink()
     with pytest.raises(NotSent, match="the CA file of verify cannot be read"):
         transport.exchange("POST", "/", Deadline(5), [])
+
+
+@pytest.mark.parametrize(
+    ("address", "days", "trusted", "said"),
+    [
+        ("127.0.0.1", -9, True, "its certificate has expired"),
+        ("127.0.0.1", 9, True, "its certificate is not valid yet: is a clock wrong?"),
+        ("127.0.0.2", 0, True, "its certificate is for another host"),
+        ("127.0.0.1", 0, False, "its certificate is not trusted; give verify=PATH of its CA"),
+    ],
+)
+def test_why_a_certificate_is_refused(
+    tmp_path: Path, address: str, days: int, trusted: bool, said: str
+) -> None:
+    crt, key = self_signed(tmp_path, address, days=days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
+
+        def shake() -> None:
+            connection, _ = server.accept()
+            with contextlib.suppress(OSError), connection:
+                context.wrap_socket(connection, server_side=True).close()
+
+        shaken = threads.submit(shake)
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(NotSent) as caught:
+            Transport(url, str(crt) if trusted else True).exchange("GET", "/", Deadline(5))
+        assert str(caught.value) == said
+        shaken.result(10)
 
 
 def test_connections_are_used_again(servers: list[Server]) -> None:
