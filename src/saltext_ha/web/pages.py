@@ -124,7 +124,9 @@ class Pages:
         if self._streams >= MAX_STREAMS:
             text = "too many callers follow /events; ask /status.json instead\n"
             return web.Response(status=503, text=text)
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        # nginx would keep events until some kilobytes have come, and all that time they look new.
+        own = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers={**HEADERS, **own})
         self._streams += 1
         try:
             await response.prepare(request)

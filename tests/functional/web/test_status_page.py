@@ -435,6 +435,7 @@ async def test_who_follows_is_told_and_too_many_are_not(
         async with session.get(url) as one, session.get(url) as _:
             assert one.content_type == "text/event-stream"
             assert "default-src 'none'" in one.headers["Content-Security-Policy"]
+            assert one.headers["X-Accel-Buffering"] == "no", "nginx would keep events for a while"
             engine.parts.health.state = DOWN
             seen: list[bytes] = []
             while not seen or b"request port: timed out" not in seen[-1]:
