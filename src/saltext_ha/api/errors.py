@@ -23,6 +23,10 @@ from typing import Any
 class ApiPoolError(Exception):
     """Root of the errors of the salt-api pool; no error of Salt, which the pool does not need."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would copy it, or send it to another process, by calling it with its message.
+        return _same, (type(self), self.args), self.__dict__
+
 
 class BadConfiguration(ApiPoolError):
     """
@@ -149,6 +153,10 @@ class TargetNotDivided(ApiPoolError):
             "minions listen to: Salt divides compound targets at every space (write ? for it, as "
             "os:Red?Hat), and takes no range, and no glob with @ in the second place, in one"
         )
+
+
+def _same(kind: type[ApiPoolError], args: tuple[Any, ...]) -> ApiPoolError:
+    return kind.__new__(kind, *args)
 
 
 def listed(reasons: Mapping[str, str]) -> str:
