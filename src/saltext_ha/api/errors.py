@@ -6,7 +6,7 @@ The errors of the salt-api pool. No message, attribute or chained exception has 
     ApiPoolError                  the root
     ├── BadConfiguration          names the entry and the key, or the argument, and what it takes
     ├── NoMasterAvailable         nothing was run; .reasons says why, for each master
-    ├── NotAuthorised             nothing was run; every master that answered refused the user
+    ├── NotAuthorised             nothing was run; every master that answered refused it
     ├── CallFailed                a master took the call and said that it failed; not tried again
     ├── TimedOut                  the deadline passed; of a job: it runs, .returned are its answers
     ├── OutcomeUnknown            the answer was lost: the call may have run, or may run yet
@@ -49,7 +49,7 @@ class NoMasterAvailable(ApiPoolError):
 
 class NotAuthorised(ApiPoolError):
     """
-    Every master that answered refused the user; nothing was run.
+    Every master that answered refused the user or the client; nothing was run.
 
     :ivar reasons: name of each master → what it refused.
     """

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 4
 # salt-api says so before it does anything with a call, so nothing was run.
 NOT_RUNNING = b"Salt Master is not available"
+DISABLED = b"Client disabled"
 
 
 class MasterApi:
@@ -122,7 +123,7 @@ class MasterApi:
         :param tries: how many masters may be tried in the time that is left: a login takes no more
             than this master's share.
         :raises NotSent: it was certainly not carried out.
-        :raises Refused: the same, because of the user.
+        :raises Refused: the same, because of the user or the client.
         :raises Lost: it may have been carried out.
         :raises CallFailed: Salt found the call itself wrong, and did not carry it out.
         """
@@ -196,6 +197,8 @@ class MasterApi:
             raise self._nonsense(problem)
         if status == 401:
             raise Refused(f"{self.endpoint.username} may not run {low['client']} {low['fun']}")
+        if status == 400 and DISABLED in answer.body:
+            raise Refused(f"netapi_enable_clients in its configuration has no {low['client']}")
         if status == 400:
             raise CallFailed(self.name, f"{low['client']} {low['fun']}: HTTP 400: wrong arguments")
         if status == 503 and NOT_RUNNING in answer.body:

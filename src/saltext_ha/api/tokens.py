@@ -36,7 +36,7 @@ GOODBYE = 1.0
 
 
 class Refused(Exception):
-    """The master refused the user; nothing was run."""
+    """The master refused the user or the client; nothing was run."""
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,20 @@ def test_calls_that_are_refused_leave_no_tokens_on_the_master(servers: list[Serv
         assert tokens("/login") == before + 1
 
 
+def test_a_client_that_is_not_enabled(servers: list[Server]) -> None:
+    def disabled(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        text = f"<p>Client disabled: &#x27;{low['client']}&#x27;. Add to &#x27;netapi_enable_…</p>"
+        respond(handler, text.encode(), 400)
+
+    servers[0].answer = disabled
+    with pool(*servers) as one:
+        assert one.runner("state.orchestrate", ["deploy"]) == ["deploy"], "nothing was run on m1"
+        servers[1].answer = disabled
+        with pytest.raises(NotAuthorised, match=r"m1: netapi_enable_clients .* has no runner; m2:"):
+            one.runner("state.orchestrate", ["deploy"])
+        assert one.status()["masters"][0]["healthy"] is not False
+
+
 def test_a_redirect_is_not_followed_with_the_token(servers: list[Server]) -> None:
     def away(handler: BaseHTTPRequestHandler, low: Any) -> None:
         handler.send_response(307)
