@@ -111,6 +111,27 @@ def test_one_deadline_for_all(servers: list[Server]) -> None:
         assert time.monotonic() - begun < 20
 
 
+def test_salt_api_waits_for_a_runner_as_long_as_the_call(servers: list[Server]) -> None:
+    """Otherwise it would answer 504 after its rest_timeout (300 s), or wait so long for nobody."""
+
+    def last() -> dict[str, Any]:
+        low: dict[str, Any] = [sent for path, _, sent in servers[0].requests if path == "/"][-1][0]
+        return low
+
+    def waited() -> float:
+        return float(last()["timeout"])
+
+    with pool(*servers) as one:
+        one.runner("state.orchestrate", ["deploy"], deadline=1800)
+        assert 1790 < waited() < 1810
+        one.runner("test.arg", ["x"], deadline=20)
+        assert 5 < waited() < 20, "a read has half of it for each master"
+        one.runner("test.arg", deadline=2)
+        assert waited() > 2, "and never less than the call"
+        one.wheel("key.list_all")
+        assert "timeout" not in last()
+
+
 def test_the_deadline_holds_between_head_and_body(servers: list[Server]) -> None:
     over = threading.Event()
 
