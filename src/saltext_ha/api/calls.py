@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from saltext_ha.api.connection import encoded
 from saltext_ha.api.errors import (
@@ -19,6 +20,8 @@ from saltext_ha.api.errors import (
 )
 from saltext_ha.api.jobs import Job
 from saltext_ha.api.master import MasterApi
+
+T = TypeVar("T")
 
 # Clients of salt-api that run one function on the master.
 FUNCTIONS = ("runner", "wheel")
@@ -142,6 +145,24 @@ def none_left(reasons: Mapping[str, str], refused: Mapping[str, str]) -> NoRetur
     if refused and not reasons:
         raise NotAuthorised(refused)
     raise NoMasterAvailable({**reasons, **refused})
+
+
+def at_once(work: Sequence[tuple[str, Callable[[], T]]]) -> tuple[list[T], dict[str, ApiPoolError]]:
+    """
+    Do all *work* at the same time; each part has the name of a master. Returns the results, and the
+    errors by master.
+    """
+    found, errors = list[T](), dict[str, ApiPoolError]()
+    threads = ThreadPoolExecutor(len(work), "salt-api-part")
+    try:
+        for name, future in [(name, threads.submit(part)) for name, part in work]:
+            try:
+                found.append(future.result())
+            except ApiPoolError as exc:
+                errors[name] = exc
+    finally:
+        threads.shutdown(wait=False)  # who interrupts this does not wait for it
+    return found, errors
 
 
 def fail(

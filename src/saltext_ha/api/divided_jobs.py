@@ -6,20 +6,20 @@ one master; then joins the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from saltext_ha.api.answer import shown
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import Came, begun, fail, given_up, returns
+from saltext_ha.api.calls import Came, at_once, begun, fail, given_up, returns
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.errors import ApiPoolError, OutcomeUnknown
 from saltext_ha.api.group import GroupLocator
 from saltext_ha.api.jobs import Job, Returns
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.publish import Publisher
-from saltext_ha.api.target_split import divide
+from saltext_ha.api.target_split import Part, divide
 
 T = TypeVar("T")
 
@@ -126,25 +126,14 @@ class DividedJobs:
             reached = self._group.reached(order, tgt, tgt_type, limit)
         if any(master.doubted and master not in bad for master in order):
             order = self._attempts.sound(order, limit)  # a master did not even answer this
-        parts = divide(tgt, tgt_type, reached or {}, [master.name for master in order])
-        work = [
-            (
-                {**low, "tgt": part.tgt, "tgt_type": part.tgt_type},
-                sorted(order, key=lambda master: master.name != part.master),
-            )
-            for part in parts
-        ]
+
+        def on_its_master(part: Part) -> tuple[str, Callable[[], T]]:
+            first = sorted(order, key=lambda master: master.name != part.master)
+            own = {**low, "tgt": part.tgt, "tgt_type": part.tgt_type}
+            return part.master, partial(run, own, first)
+
+        names = [master.name for master in order]
+        work = [on_its_master(part) for part in divide(tgt, tgt_type, reached or {}, names)]
         if len(work) == 1:
-            return [run(*work[0])], {}
-        found, errors = list[T](), dict[str, ApiPoolError]()
-        with ThreadPoolExecutor(len(work), "salt-api-part") as threads:
-            futures = [
-                (part.master, threads.submit(run, *one))
-                for part, one in zip(parts, work, strict=True)
-            ]
-            for name, future in futures:
-                try:
-                    found.append(future.result())
-                except ApiPoolError as exc:
-                    errors[name] = exc
-        return found, errors
+            return [work[0][1]()], {}
+        return at_once(work)

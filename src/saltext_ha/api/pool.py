@@ -7,12 +7,13 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from saltext_ha.api import config
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import fail, function, none_left, publication, summary
+from saltext_ha.api.calls import at_once, fail, function, none_left, publication, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.divided_jobs import DividedJobs
@@ -360,18 +361,11 @@ class SaltApiPool:
         return self._masters[name]
 
     def _wait_all(self, jobs: Collection[Job], limit: Deadline) -> dict[str, Any]:
-        returned, errors = dict[str, Any](), dict[str, ApiPoolError]()
         # At once: a slow minion of one master must not use up the time of the others.
-        with ThreadPoolExecutor(len(jobs), "salt-api-wait") as threads:
-            futures = [
-                (job.master, threads.submit(self.wait, job, deadline=limit.remaining()))
-                for job in jobs
-            ]
-            for name, future in futures:
-                try:
-                    returned |= future.result()
-                except ApiPoolError as exc:
-                    errors[name] = exc
+        found, errors = at_once(
+            [(job.master, partial(self.wait, job, deadline=limit.remaining())) for job in jobs]
+        )
+        returned = {minion: value for each in found for minion, value in each.items()}
         if errors:
             jids = {job.master: job.jid for job in jobs if job.master not in errors}
             fail(errors, jids, returned)

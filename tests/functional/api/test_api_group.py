@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -93,24 +95,25 @@ def test_a_divided_target(servers: list[Server], two: tuple[Master, Master]) -> 
         assert [(each.master, each.minions) for each in job.others] == [("m2", ("fo2",))]
 
 
+class Cache:
+    """The master *publishes*, with a job cache of it, which has the return of its minion."""
+
+    def __init__(self, publishes: Master, minion: str, returned: bool) -> None:
+        self.publishes, self.minion, self.returned = publishes, minion, returned
+
+    def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
+        if low["fun"] != "jobs.list_job":
+            self.publishes(handler, low)
+            return
+        result = {self.minion: {"return": 1}} if self.returned else {}
+        job = {"Function": "test.x", "Minions": [self.minion], "Result": result}
+        respond(handler, {"return": [job]})
+
+
 @pytest.mark.parametrize("slow", [0, 1], ids=["on the first", "on the second"])
 def test_a_slow_minion_of_one_master_does_not_hide_those_of_the_other(
     servers: list[Server], two: tuple[Master, Master], slow: int
 ) -> None:
-    class Cache:
-        """The master *publishes*, with a job cache of it, which has the return of its minion."""
-
-        def __init__(self, publishes: Master, minion: str, returned: bool) -> None:
-            self.publishes, self.minion, self.returned = publishes, minion, returned
-
-        def __call__(self, handler: BaseHTTPRequestHandler, low: Any) -> None:
-            if low["fun"] != "jobs.list_job":
-                self.publishes(handler, low)
-                return
-            result = {self.minion: {"return": 1}} if self.returned else {}
-            job = {"Function": "test.x", "Minions": [self.minion], "Result": result}
-            respond(handler, {"return": [job]})
-
     for place, minion in enumerate(("fo1", "fo2")):
         servers[place].answer = Cache(two[place], minion, place != slow)
     came, missing = ("fo2", "fo1") if slow == 0 else ("fo1", "fo2")
@@ -119,6 +122,21 @@ def test_a_slow_minion_of_one_master_does_not_hide_those_of_the_other(
         with pytest.raises(TimedOut) as late:
             one.wait(job, deadline=2)
     assert (late.value.returned, late.value.missing) == ({came: 1}, [missing])
+
+
+def test_who_interrupts_a_call_on_several_masters_need_not_wait_for_it(
+    servers: list[Server], two: tuple[Master, Master]
+) -> None:
+    for place, minion in enumerate(("fo1", "fo2")):
+        servers[place].answer = Cache(two[place], minion, False)
+    interrupt = partial(signal.pthread_kill, threading.get_ident(), signal.SIGINT)
+    begun = time.monotonic()
+    with pool(*servers) as one:
+        job = one.local_async(["fo1", "fo2"], "test.x")
+        threading.Timer(0.5, interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            one.wait(job, deadline=15)
+    assert time.monotonic() - begun < 10
 
 
 def test_a_minion_that_went_elsewhere(servers: list[Server], two: tuple[Master, Master]) -> None:
