@@ -6,7 +6,7 @@ import errno
 import http.client
 import io
 import json
-import select
+import selectors
 import socket
 import ssl
 from functools import partial
@@ -99,9 +99,9 @@ class ApiConnection(http.client.HTTPConnection):
         """Whether it is still open, and no data came without a request."""
         if self.sock is None:
             return False
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        return not poll.poll(0)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.sock, selectors.EVENT_READ)
+            return not selector.select(0)
 
     def ask(
         self,

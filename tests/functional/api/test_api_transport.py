@@ -552,6 +552,16 @@ def test_connections_are_used_again(servers: list[Server]) -> None:
     assert len(peers) == 1
 
 
+def test_connections_are_used_again_where_there_is_no_poll(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, and under eventlet."""
+    monkeypatch.delattr("select.poll")
+    transport = Transport(servers[0].url)
+    for _ in range(2):
+        assert transport.exchange("GET", "/", Deadline(5)).status == 200
+
+
 def test_a_connection_that_salt_api_is_about_to_close_is_not_used(
     servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
