@@ -15,8 +15,8 @@ PARTS = ("up", "down")
 class Minions:
     """
     :ivar up: the minions that at least one master reaches.
-    :ivar down: those that a master expects and none reaches; when ``partial``, no master *of those
-        that were asked*.
+    :ivar down: those that a master expects and none of the pool reaches; when ``partial``, none *of
+        those that were asked*.
     :ivar masters: minion → names of the masters that reach it.
     :ivar asked: the masters that answered.
     :ivar unasked: master → why it could not be asked.
