@@ -186,7 +186,8 @@ def fail(
         raise OutcomeUnknown(lost[0].master, lost[0].known, lost[0].jid, came, missing)
     if len(late) == len(errors):
         text = "; ".join(map(str, late))
-        raise TimedOut(text, late[0].master, late[0].jid, came, missing)
+        running = {master: jid for each in late for master, jid in each.jids.items()}
+        raise TimedOut(text, late[0].master, late[0].jid, came, missing, running)
     if not jobs and not late:
         raise next(iter(errors.values()))
     raise PartlyRun(came, {**jobs, **{e.master: e.jid or "" for e in late}}, errors)

@@ -77,6 +77,7 @@ class TimedOut(ApiPoolError):
     The deadline passed before the answer was complete.
 
     :ivar jid: the job that is known to have been published; ``None`` for reads.
+    :ivar jids: master → the job that runs there; several for minions of several masters.
     :ivar master: the master that was asked last.
     :ivar returned: minion → its return, as far as they came.
     :ivar missing: the minions that have not returned.
@@ -89,9 +90,11 @@ class TimedOut(ApiPoolError):
         jid: str | None = None,
         returned: Mapping[str, Any] | None = None,
         missing: Collection[str] = (),
+        jids: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.master, self.jid = master, jid
+        self.jids = dict(jids or ({master: jid} if jid else {}))
         self.returned, self.missing = dict(returned or {}), sorted(missing)
 
 

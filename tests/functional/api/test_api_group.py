@@ -280,8 +280,13 @@ def test_errors_of_parts() -> None:
     late = TimedOut("late", "m1", "1", {"a": 1}, ["b"])
     lost = OutcomeUnknown("m2", "lost", "2")
     refused = NotAuthorised({"m2": "no"})
+    other = TimedOut("late", "m2", "3", {}, ["d"])
+    with pytest.raises(TimedOut) as both:
+        fail({"m1": late, "m2": other}, {}, {})
+    assert (both.value.jids, both.value.missing) == ({"m1": "1", "m2": "3"}, ["b", "d"])
     with pytest.raises(TimedOut) as timed:
         fail({"m1": late}, {"m2": "2"}, {"c": 3})
+    assert timed.value.jids == {"m1": "1"}
     assert (timed.value.returned, timed.value.missing) == ({"a": 1, "c": 3}, ["b"])
     with pytest.raises(OutcomeUnknown) as unknown:
         fail({"m1": late, "m2": lost}, {}, {})
