@@ -182,10 +182,13 @@ def fail(
     for each in cut:
         came |= each.returned
         missing += each.missing
+    text = "; ".join(map(str, late))
     if lost:
-        raise OutcomeUnknown(lost[0].master, lost[0].known, lost[0].jid, came, missing)
+        # Where the minions of one part cannot be named, those of another are not all.
+        named = missing if all(each.missing for each in lost) else ()
+        known = "; ".join(filter(None, (lost[0].known, text)))
+        raise OutcomeUnknown(lost[0].master, known, lost[0].jid, came, named)
     if len(late) == len(errors):
-        text = "; ".join(map(str, late))
         running = {master: jid for each in late for master, jid in each.jids.items()}
         raise TimedOut(text, late[0].master, late[0].jid, came, missing, running)
     if not jobs and not late:

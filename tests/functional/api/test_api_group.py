@@ -290,7 +290,12 @@ def test_errors_of_parts() -> None:
     assert (timed.value.returned, timed.value.missing) == ({"a": 1, "c": 3}, ["b"])
     with pytest.raises(OutcomeUnknown) as unknown:
         fail({"m1": late, "m2": lost}, {}, {})
-    assert (unknown.value.jid, unknown.value.missing) == ("2", ["b"])
+    assert (unknown.value.jid, unknown.value.missing) == ("2", []), "those of m2 have no names"
+    assert "lost; late" in str(unknown.value)
+    went = OutcomeUnknown("m2", "lost", "2", {}, ["d"])
+    with pytest.raises(OutcomeUnknown) as named:
+        fail({"m1": late, "m2": went}, {}, {})
+    assert (named.value.returned, named.value.missing) == ({"a": 1}, ["b", "d"])
     with pytest.raises(PartlyRun) as partly:
         fail({"m2": refused}, {"m1": "1"}, {"c": 3})
     assert (partly.value.jobs, partly.value.returned) == ({"m1": "1"}, {"c": 3})
