@@ -183,8 +183,7 @@ def _gather(
     for env, folders in tree.environments(opts.get(option) or {}).items():
         leaves[f"{option}:{env}"] = PRESENT
         for path, seen in tree.files(folders, walk).items():
-            if tree.COMPILED not in path.split("/"):
-                files[f"{option}:{env}:{as_text(path)}"] = seen
+            files[f"{option}:{env}:{as_text(path)}"] = seen
 
 
 def _folders(option: str, opts: Mapping[str, Any]) -> list[str]:

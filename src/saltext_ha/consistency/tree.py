@@ -1,8 +1,9 @@
 """
 The files that a master serves from its roots, or loads modules from.
 
-It gives the same answer as Salt: ``_file_lists`` and ``find_file`` of ``salt/fileserver/roots.py``
-for states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for pillar.
+It gives the same answer as Salt, without :data:`OWN`: ``_file_lists`` and ``find_file`` of
+``salt/fileserver/roots.py`` for states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for
+pillar.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Any, NamedTuple
 ANY = "__env__"
 #: Where Python keeps what it compiles, with the time of the source, of files that Salt renders.
 COMPILED = "__pycache__"
+#: Left out, though Salt would serve it: what each master makes for itself beside the files, as git
+#: does in a checkout.
+OWN = frozenset({".git", ".hg", ".svn", COMPILED})
 # Beside modules: hidden files, such as those of git; compiled code; copies of an editor.
 _MADE = re.compile(r"(^|/)(\.|__pycache__/)|\.py[co]$|~$")
 
@@ -131,6 +135,8 @@ def _below(
             yield (relative or ".", Seen(folder, None))
         return
     for entry in listed:
+        if entry.name in OWN:
+            continue
         name = f"{relative}/{entry.name}" if relative else entry.name
         link = entry.is_symlink()
         try:

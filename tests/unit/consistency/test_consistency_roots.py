@@ -399,7 +399,7 @@ def test_many_modules_that_cannot_be_read_hide_no_states(
 
 
 @pytest.mark.parametrize("folder", ["__pycache__", ".git", "sub/.git", "sub/__pycache__"])
-def test_folders_without_modules_are_not_listed(
+def test_folders_that_are_not_compared_are_not_listed(
     two: tuple[dict[str, Any], dict[str, Any]], monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     one, _ = two
@@ -416,22 +416,28 @@ def test_folders_without_modules_are_not_listed(
     monkeypatch.setattr(tree.os, "scandir", noting)
     facts(one)
     assert str(places[0]) in listed
-    assert [path for path in listed if f"/{folder}" in path] == [
-        # Of states, Salt serves these.
-        str(places[1] / folder), str(places[1] / folder / "deep"),
-    ]  # fmt: skip
+    assert not [path for path in listed if f"/{folder}" in path]
 
 
-def test_what_python_compiles_beside_states_and_pillar_is_not_compared(
-    two: tuple[dict[str, Any], dict[str, Any]],
+@pytest.mark.parametrize(
+    "made",
+    [
+        # It has the time of its source in it.
+        *("__pycache__/who.cpython-311.pyc", "sub/__pycache__/who.cpython-311.pyc"),
+        # Of a checkout, when it was fetched; of a worktree or submodule, where the rest is.
+        *(".git/logs/HEAD", ".git", "formulas/apache/.git", ".hg/dirstate", ".svn/wc.db"),
+    ],
+)
+def test_what_each_master_makes_beside_states_and_pillar_is_not_compared(
+    two: tuple[dict[str, Any], dict[str, Any]], made: str
 ) -> None:
-    """It has the time of its source in it, which differs between masters."""
-    one, _ = two
+    one, other = two
     for option in ("file_roots", "pillar_roots"):
-        top = Path(one[option]["base"][0])
-        write(top / "__pycache__/who.cpython-311.pyc", "compiled here")
-        write(top / "sub/__pycache__/who.cpython-311.pyc", "compiled here")
-    assert not [path for path in facts(one).leaves if "__pycache__" in path]
+        write(Path(one[option]["base"][0]) / made, "made here")
+        for master in two:
+            write(Path(master[option]["base"][0]) / ".gitignore", "*.swp")
+    assert facts(one) == facts(other)
+    assert "file_roots:base:.gitignore" in facts(one).leaves
 
 
 def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
