@@ -160,8 +160,9 @@ def _state_owner(options: Mapping[str, Any]) -> str:
 def member(name: str, facts: HostFacts) -> Member:
     """The facts that a master tells its peers."""
     options = {option: facts.options.get(option) for option in COMPARED}
-    for option in ("schedule", "reactor"):
-        options[option] = _names(options[option])
+    # A job that runs ha.once is meant to be on all masters, and to run on one.
+    options["schedule"] = [name for name, (does, _) in facts.jobs.items() if does != "ha.once"]
+    options["reactor"] = _names(options["reactor"])
     ha = facts.ha
     once, masters = ha.get("once"), ha.get("masters")
     if isinstance(once, Mapping) and once.get("reactor") is True:
@@ -186,22 +187,14 @@ def member(name: str, facts: HostFacts) -> Member:
 
 
 def _names(value: Any) -> list[str]:
-    """
-    The settings below an engine, the jobs of a schedule that every master runs, or the events of a
-    reactor.
-    """
+    """The settings below an engine, or the events of a reactor, each once."""
     entries = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
-    return [
-        str(name)
+    found = {
+        str(name): None
         for entry in entries
         for name in (entry if isinstance(entry, Mapping) else [entry] if entry else ())
-        if not (isinstance(entry, Mapping) and _runs_once(entry[name]))
-    ]
-
-
-def _runs_once(job: Any) -> bool:
-    """Whether a scheduled job is meant to be on all masters, and to run on one."""
-    return isinstance(job, Mapping) and job.get("function") == "ha.once"
+    }
+    return list(found)
 
 
 def _include(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

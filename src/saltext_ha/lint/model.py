@@ -23,6 +23,11 @@ FILES = "files"  # how the files are read, of a master or a minion
 #: ``master_type`` values with which a minion moves from master to master.
 MOVING = ("failover", "distributed")
 
+#: Keys by which a scheduled job names its function; the first that is there counts.
+FUNCTION = ("function", "func", "fun")
+#: Keys beside the jobs in ``schedule``.
+OF_ALL_JOBS = ("enabled", "skip_function", "skip_during_range", "splay")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -128,6 +133,18 @@ class HostFacts(HasOptions):
         for engine in value if isinstance(value, (list, dict)) else []:
             found += engine if isinstance(engine, dict) else [str(engine)]
         return found
+
+    @property
+    def jobs(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """The scheduled jobs that are run, by name: the function of each, and the job."""
+        schedule = self.get("schedule")
+        if not isinstance(schedule, dict) or not schedule.get("enabled", True):
+            return {}
+        return {
+            str(name): (str(next((job[key] for key in FUNCTION if key in job), "")), job)
+            for name, job in schedule.items()
+            if name not in OF_ALL_JOBS and isinstance(job, dict) and job.get("enabled", True)
+        }
 
     @property
     def watched(self) -> bool:

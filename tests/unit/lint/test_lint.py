@@ -545,6 +545,34 @@ def test_what_masters_have_in_their_files_is_compared(tmp_path: Path) -> None:
     assert {f["code"] for f in check.compare(found)} == {"HA707", "HA711"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schedule: {nightly: {function: test.ping, hours: 24, enabled: false}}",
+        "schedule: {enabled: false, nightly: {function: test.ping, hours: 24}}",
+        "schedule: {splay: 5, skip_during_range: {start: 8am, end: 9am}}",
+        "schedule: {nightly: {func: ha.once, args: [nightly], hours: 24}}",
+        "schedule: {nightly: {fun: ha.once, args: [nightly], hours: 24}}",
+    ],
+)
+def test_what_no_master_runs_or_one_of_them_is_no_job_on_several(text: str, tmp_path: Path) -> None:
+    found = [
+        collect.member(name, facts_of_text(f"{text}\n", MASTER, tmp_path, name))
+        for name in ("m1", "m2")
+    ]
+    assert check.compare(found) == []
+
+
+def test_an_event_that_one_master_lists_twice_is_on_one_master(tmp_path: Path) -> None:
+    twice = "reactor: [{site/up: [/srv/a.sls]}, {site/up: [/srv/b.sls]}]\n"
+    texts = {"m1": twice, "m2": "reactor: [{site/down: [/srv/a.sls]}]\n"}
+    found = [
+        collect.member(name, facts_of_text(text, MASTER, tmp_path, name))
+        for name, text in texts.items()
+    ]
+    assert check.compare(found) == []
+
+
 def test_what_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "pki").write_text("no folder")
     path = tmp_path / "minion"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.lint.cited import CitedLine
@@ -41,20 +41,12 @@ BOOK = RuleBook(MASTER)
 def prunes(facts: HostFacts) -> Hits:
     if "stalekey" in facts.engines:
         yield Hit("engines", "stalekey")
-    for name, job in _jobs(facts):
-        function = str(job.get("function", job.get("fun", "")))
+    for name, (function, job) in facts.jobs.items():
         if "manage.down" in function and _asks_for(job, "removekeys"):
             yield Hit("schedule", f"{name}: manage.down with removekeys")
 
 
-def _jobs(facts: HostFacts) -> Iterator[tuple[str, dict[str, Any]]]:
-    schedule = facts.get("schedule", {})
-    for name, job in schedule.items() if isinstance(schedule, dict) else ():
-        if isinstance(job, dict) and job.get("enabled", True):
-            yield str(name), job
-
-
-def _asks_for(job: dict[str, Any], argument: str) -> bool:
+def _asks_for(job: Mapping[str, Any], argument: str) -> bool:
     for where in ("kwargs", "kwarg"):
         given = job.get(where)
         if isinstance(given, dict) and given.get(argument):
