@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
@@ -13,6 +15,9 @@ from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency.comparison import Difference, by_rules, unknown_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import EqualityRule
+
+#: The engine reads the files again when salt-master has long become the user of its option user.
+READABLE = "make it readable for the user of salt-master"
 
 
 @dataclass(frozen=True)
@@ -78,18 +83,29 @@ def read_files(conf_file: str) -> Mapping[str, Any]:
     """
     The options with which Salt would start now: *conf_file* with its includes and defaults.
 
-    :raises ConfigError: names the file, if nothing is there or Salt would refuse to start with it.
+    :raises ConfigError: names the file, if nothing is there, or something that cannot be read.
     """
     import salt.config
 
-    if not is_configured(conf_file, salt.config.DEFAULT_MASTER_OPTS["default_include"]):
-        raise ConfigError(f"{conf_file or 'conf_file'}: no such file; nothing to compare with")
     try:
+        if not is_configured(conf_file, salt.config.DEFAULT_MASTER_OPTS["default_include"]):
+            raise ConfigError(f"{conf_file or 'conf_file'}: no such file; nothing to compare with")
+        # What Salt may not read, a main file or a folder, is to it as if it were not there.
+        with contextlib.suppress(FileNotFoundError):
+            Path(conf_file).open("rb").close()
         opts: Mapping[str, Any] = salt.config.master_config(conf_file, exit_on_config_errors=True)
+        included = Path(conf_file).parent / str(opts["default_include"])
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            list(included.parent.iterdir())
+    except ConfigError:
+        raise
+    except OSError as exc:
+        why = (exc.strerror or type(exc).__name__).lower()
+        raise ConfigError(f"{exc.filename or conf_file}: {why}; {READABLE}") from exc
     # Salt's loader raises SystemExit for broken YAML, which must not end the engine.
     except (Exception, SystemExit) as exc:
         raise ConfigError(
-            f"{conf_file}: Salt cannot load it ({type(exc).__name__}); "
-            "salt-master would not start again; see the master's log for the line"
+            f"{conf_file}: Salt cannot load it, or a file that it includes "
+            f"({type(exc).__name__}); salt-run ha.lint names the file and the line"
         ) from exc
     return opts

@@ -96,7 +96,20 @@ def _matches(patterns: Any, origin: str, sources: Sources) -> Iterator[str]:
         path = os.path.expanduser(str(pattern))  # noqa: PTH111
         if not os.path.isabs(path):  # noqa: PTH117
             path = os.path.join(os.path.dirname(origin), path)  # noqa: PTH118, PTH120
-        yield from sorted(glob.glob(path))  # noqa: PTH207
+        found = sorted(glob.glob(path))  # noqa: PTH207
+        if not found:
+            _note_closed(Path(path).parent, sources)
+        yield from found
+
+
+def _note_closed(folder: Path, sources: Sources) -> None:
+    """To Salt, a folder that it may not list is empty."""
+    try:
+        list(folder.iterdir())
+    except PermissionError as exc:
+        sources.unreadable(str(folder), 0, str(exc.strerror))
+    except OSError:
+        pass  # it is not there, which is no problem
 
 
 def _read_file(path: str, layer: str, sources: Sources) -> dict[Any, Any]:

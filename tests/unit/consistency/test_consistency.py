@@ -394,7 +394,38 @@ def test_an_include_that_does_not_parse(master):
     master.write(include="extra.conf")
     running = master.opts()
     (master.root / "extra.conf").write_text("a: [")
-    assert take(running)["running"].unknown
+    # salt-master would start, without that file.
+    assert "not start" not in take(running)["running"].unknown[""]
+
+
+@pytest.mark.parametrize("closed", ["master", "master.d", "master.d/site.conf"])
+def test_a_file_that_only_root_may_read_is_unknown_and_no_difference(tmp_path, monkeypatch, closed):
+    """salt-master reads it as root; its engine asks again as the user that it became."""
+    master = Master(tmp_path)
+    (tmp_path / "master.d").mkdir()
+    (tmp_path / "master.d/site.conf").write_text("open_mode: true\n")
+    master.write(publisher_acl={"ops": [".*"]}, default_include="master.d/*.conf")
+    running = master.opts()
+    at = str(tmp_path / closed)
+
+    def denying(function):
+        def as_another_user(path=".", *args, **more):
+            if str(path) == at:
+                raise PermissionError(13, "Permission denied", at)
+            return function(path, *args, **more)
+
+        return as_another_user
+
+    for module in ("builtins", "io"):
+        monkeypatch.setattr(f"{module}.open", denying(open))
+    for name in ("open", "scandir", "listdir"):
+        monkeypatch.setattr(os, name, denying(getattr(os, name)))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != at and access(path, mode))
+    taken = take(running)["running"]
+    assert taken.leaves == {}
+    assert taken.unknown[""].startswith(f"{at}: permission denied; ")
+    assert "start" not in taken.unknown[""]
 
 
 def test_a_configuration_that_is_gone(tmp_path):

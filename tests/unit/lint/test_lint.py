@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +204,29 @@ def test_a_file_that_salt_cannot_read_is_a_finding(tmp_path: Path, text: str, li
     facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
     (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
     assert (finding["file"], finding["line"]) == (str(path), line)
+
+
+def test_a_folder_that_may_not_be_listed_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "master").write_text("default_include: master.d/*.conf\n")
+    folder = tmp_path / "master.d"
+    folder.mkdir()
+    (folder / "site.conf").write_text("open_mode: true\n")
+
+    def denying(function: Any) -> Any:
+        def as_another_user(path: Any = ".", *args: Any) -> Any:  # root may list all
+            if str(path) == str(folder):
+                raise PermissionError(13, "Permission denied", str(folder))
+            return function(path, *args)
+
+        return as_another_user
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, denying(getattr(os, name)))
+    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "pki_dir": str(tmp_path)})
+    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
+    assert (finding["file"], finding["detail"]) == (str(folder), "Permission denied")
 
 
 @pytest.mark.parametrize("value", ["*hunter2", "!hunter2 x", "{? [hunter2] : x}"])
