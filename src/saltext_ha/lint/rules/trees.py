@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from saltext_ha.consistency.tree import ignoring
+from saltext_ha.consistency.tree import ANY, ignoring
 from saltext_ha.lint.cited import CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
@@ -29,8 +30,8 @@ def unread(facts: HostFacts) -> Hits:
     for name, tree in _trees(facts):
         live = PurePath(str(tree["live"]))
         above = (path for kind in ("file_roots", "pillar_roots") for path in _folders(facts, kind))
-        if not any(live in (path, *path.parents) for path in named) and not any(
-            path in live.parents for path in above
+        if not any(_is_in(path, live) for path in named) and not any(
+            _is_in(live, path) for path in above
         ):
             yield Hit("ha", f"tree {name}: {live}")
 
@@ -99,7 +100,7 @@ def read_versions(facts: HostFacts) -> Hits:
         for kind in ("file_roots", "pillar_roots"):
             left_out = kind == "file_roots" and ignored(beside)
             for folder in _folders(facts, kind):
-                if folder in live.parents and not left_out:
+                if _is_in(live.parent, folder) and not left_out:
                     yield Hit(kind, f"{folder}, and tree {name}: {live}")
 
 
@@ -118,8 +119,23 @@ def _trees(facts: HostFacts) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _is_served(facts: HostFacts, kind: str, tree: Mapping[str, Any]) -> bool:
     live = PurePath(str(tree["live"]))
-    folders = _folders(facts, kind)
-    return any(live in (path, *path.parents) or path in live.parents for path in folders)
+    return any(_is_in(path, live) or _is_in(live, path) for path in _folders(facts, kind))
+
+
+def _is_in(path: PurePath, folder: PurePath) -> bool:
+    """
+    Whether *path* is *folder*, or lies in it. Either may have ``__env__`` in it: any environment.
+    """
+    if len(path.parts) < len(folder.parts):
+        return False
+    return all(
+        _matches(one, other) or _matches(other, one)
+        for one, other in zip(path.parts, folder.parts, strict=False)
+    )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return re.fullmatch(re.escape(pattern).replace(ANY, ".+"), name) is not None
 
 
 def _folders(facts: HostFacts, kind: str) -> list[PurePath]:
