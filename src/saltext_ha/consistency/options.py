@@ -326,6 +326,9 @@ TABLE: tuple[Topic, ...] = (
 _OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
 _HA = EqualityRule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
 
+#: Files that each master may have under a name of its own: whether they are set counts.
+_OWN_FILES = ("ssl:certfile", "ssl:keyfile")
+
 #: Options that not every supported release of Salt knows; masters without one count as set to this.
 _DEFAULTS: Mapping[str, Any] = {
     "cluster_pool_port": 4520,
@@ -417,6 +420,7 @@ def take(mine: Mine) -> Facts:
     leaves: dict[str, Any] = {}
     for rule in compared(mine.opts):
         leaves.update(leaves_of(rule, mine.opts, mine.nonce))
+    leaves.update((path, "a file") for path in _OWN_FILES if leaves.get(path))
     return Facts(leaves, {}, tuple(RULES))
 
 

@@ -589,6 +589,23 @@ def test_what_a_salt_api_may_have_of_its_own(master):
     }
 
 
+def test_a_certificate_may_have_another_name_on_each_master_and_must_be_there(master):
+    ssl = {"certfile": "/etc/pki/m1.crt", "keyfile": "/etc/pki/m1.key", "cert_reqs": "CERT_NONE"}
+    master.write(ssl=ssl)
+    first = master.facts()
+    master.write(ssl={**ssl, "certfile": "/etc/pki/m2.crt", "keyfile": "/etc/pki/m2.key"})
+    assert compare({"m1": first, "m2": master.facts()})["sections"]["options"]["status"] == "same"
+    for other in ({"certfile": ssl["certfile"]}, None):
+        master.write(ssl=other)
+        found = differing(compare({"m1": first, "m2": master.facts()}), "options")
+        assert found["ssl:keyfile"] == {"m1": "a file", "m2": ABSENT}
+    # Here each is held against itself: another file counts after a restart.
+    master.write(ssl=ssl)
+    running = master.opts()
+    master.write(ssl={**ssl, "certfile": "/etc/pki/new.crt"})
+    assert take(running)["running"].leaves.keys() == {"ssl:certfile"}
+
+
 def test_settings_of_the_site_are_notes_and_never_shown(master):
     master.write(**{"redis.host": "a", "timeout": 5})
     answer = compare(pair_of(master, **{"redis.host": SECRET, "mysite": 1, "timeout": 6}))
