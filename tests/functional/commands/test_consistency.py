@@ -499,9 +499,13 @@ async def test_a_file_system_that_hangs_is_unknown_and_holds_nobody_up(
 
     async with met(one, two):
         try:
-            for _ in range(2):
-                answer = await run(one, "check_consistency", only="roots")
-                assert "hang" in answer["sections"]["roots"]["unknown"]["m2"]
+            for asked in range(2):
+                answer = await run(one, "check_consistency")
+                parts = answer["sections"]
+                assert "hang" in parts["roots"]["unknown"]["m2"]
+                assert [name for name in sections.OF_MASTERS if parts[name]["unknown"]] == [
+                    "roots"
+                ], asked
                 assert answer["masters"] == ["m1", "m2"]
                 assert answer["retcode"] == 2
         finally:

@@ -52,7 +52,8 @@ class OwnFacts:
     def __init__(self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection) -> None:
         self._opts, self._config, self._keys = opts, config, keys
         self._told: dict[bytes, dict[str, Told]] = {}
-        self._one_at_a_time = asyncio.Lock()
+        # One check at a time: many must not take all threads.
+        self._reading, self._reading_files = asyncio.Lock(), asyncio.Lock()
 
     def for_peers(self) -> dict[str, Handler]:
         async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -82,32 +83,43 @@ class OwnFacts:
         """The sections *wanted* of this master, as read when the check *nonce* first asked."""
         names = [name for name in sections.OF_MASTERS if name in wanted]
         mine = Mine(self._opts, self._config, nonce)
+        # What is served may be on a file system that hangs: the other sections do not wait for it.
+        parts = (
+            (self._reading_files, [name for name in names if name == sections.ROOTS]),
+            (self._reading, [name for name in names if name != sections.ROOTS]),
+        )
+        read = await asyncio.gather(*(self._read(mine, part, turn) for turn, part in parts if part))
+        told = {name: one for part in read for name, one in part.items()}
+        return {name: told[name] for name in names}
+
+    async def _read(self, mine: Mine, names: Sequence[str], turn: asyncio.Lock) -> dict[str, Told]:
+        nonce = mine.nonce
 
         def take(missing: list[str]) -> dict[str, Told]:
             return {name: Told(_facts(name, mine), nonce) for name in missing}
 
-        def silent(missing: list[str]) -> dict[str, Told]:
+        def silent(missing: Sequence[str]) -> dict[str, Told]:
             return {name: Told(Facts({}, {"": HANGS}), nonce) for name in missing}
 
         try:
-            await asyncio.wait_for(self._one_at_a_time.acquire(), READ_WITHIN)
+            await asyncio.wait_for(turn.acquire(), READ_WITHIN)
         except asyncio.TimeoutError:
             return silent(names)
         known = self._told.get(nonce, {})
         missing = [name for name in names if name not in known]
-        # An unresponsive file system keeps the thread, and the lock; do not wait for it.
+        # An unresponsive file system keeps the thread, and its turn; do not wait for it.
         taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
-        taking.add_done_callback(lambda _: self._one_at_a_time.release())
+        taking.add_done_callback(lambda _: turn.release())
         done, _ = await asyncio.wait({taking}, timeout=READ_WITHIN)
         known = {**known, **(taking.result() if done else silent(missing))}
         self._keep(nonce, known)
         return {name: known[name] for name in names}
 
-    def _keep(self, nonce: bytes, told: dict[str, Told]) -> None:
+    def _keep(self, nonce: bytes, told: Mapping[str, Told]) -> None:
         if nonce not in self._told:
             loop = asyncio.get_running_loop()
             loop.call_later(KEPT_FOR, self._told.pop, nonce, None)
-        self._told[nonce] = told
+        self._told[nonce] = {**self._told.get(nonce, {}), **told}
         while len(self._told) > KEPT:
             del self._told[next(iter(self._told))]
 
