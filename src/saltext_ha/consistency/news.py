@@ -13,6 +13,8 @@ from saltext_ha.consistency.rules import DRIFT
 #: Places (section and path) that an event names, and that are remembered.
 NAMED = 1000
 DRIFTED, CONSISTENT = "drift", "consistent"
+#: How places begin that stand for what was fetched by git.
+FETCHED = ("roots:gitfs:", "roots:git_pillar:")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]
     if last.drift and not drift:
         return now, CONSISTENT
     return now, ""
+
+
+def only_fetched(result: Mapping[str, Any]) -> bool:
+    """Whether masters differ only in what they fetched by git, each when it came to it."""
+    places = _drift(result)
+    return bool(places) and all(place.startswith(FETCHED) for place in places)
 
 
 def event(result: Mapping[str, Any], master: str) -> dict[str, Any]:

@@ -245,6 +245,49 @@ async def test_a_check_that_fails_ends_what_was_known(
     assert seen[1].startswith("the last check failed: ")
 
 
+def served(*paths: str) -> dict[str, Any]:
+    """An answer in which masters differ in what they serve, and where."""
+    found = [{"path": path, "severity": "drift"} for path in paths]
+    return answer({"roots": of_differences("roots", found, {})}, ["m1", "m2"], {})
+
+
+@pytest.mark.parametrize(
+    ("answers", "events"),
+    [
+        ([served("gitfs:https://x:main"), served()], []),
+        ([served("gitfs:https://x:main"), served("git_pillar:https://x:main")], ["drift"]),
+        ([served("gitfs:https://x:main", "file_roots:base:a"), served()], ["drift", "consistent"]),
+        (
+            [served("file_roots:base:a"), served("gitfs:https://x:main"), served()],
+            ["drift", "consistent"],
+        ),
+    ],
+)
+@in_a_loop
+async def test_a_commit_that_another_master_is_about_to_fetch_is_no_news(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[dict[str, Any]],
+    events: list[str],
+) -> None:
+    monkeypatch.setattr(consistency_watch, "FETCHED", 0.001)
+    fired: list[str] = []
+    watch = ConsistencyWatch(tmp_path, "m1", lambda tag, _: fired.append(tag), 0.001)
+    left, done = list(answers), asyncio.Event()
+
+    async def check() -> Any:
+        if not left:
+            done.set()
+            await asyncio.Event().wait()
+        return left.pop(0)
+
+    running = asyncio.ensure_future(watch.run(check))
+    await asyncio.wait_for(done.wait(), 20)
+    running.cancel()
+    assert fired == events
+    assert watch.last.status == answers[-1]["status"]
+
+
 @pytest.mark.parametrize("before", [made(), made("a"), made(unknown="m2")])
 def test_after_a_restart_what_differed_is_compared_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any]

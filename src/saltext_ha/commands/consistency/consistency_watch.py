@@ -5,7 +5,8 @@ A master that leaves is dropped from the last answer at once. When a master join
 are compared as soon as it has been up for a moment. After a join it is unknown until then whether
 the masters differ. The same holds after a restart, unless the last answer was "the same": a restart
 keeps only the number of differences, and some may be gone. If masters differ, they are compared a
-moment after a deployment, too: it may have mended that.
+moment after a deployment, too: it may have mended that. If they differ only in what git fetched, it
+counts if it is still so a moment later.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ SETTLED = 3.0
 TURN = 0.5
 # Seconds until the next comparison if the last one lacked a master that is up.
 RETRY = 60.0
+# Seconds after which every master has fetched what another one had fetched: each looks once in 60.
+FETCHED = 90.0
 
 
 class ConsistencyWatch:
@@ -120,7 +123,11 @@ class ConsistencyWatch:
             pause = interval * random.uniform(0.9, 1.1)  # nosec B311
             up = frozenset(self._up())
             try:
-                self.note(await check())
+                answer = await check()
+                if news.only_fetched(answer):
+                    await asyncio.sleep(FETCHED)
+                    answer = await check()
+                self.note(answer)
             except HaError as exc:
                 self._failed = str(exc)
                 log.warning("ha consistency: not checked: %s", exc)
