@@ -8,7 +8,9 @@ master. Only URLs and texts that look like the id of a commit are taken from the
 
 from __future__ import annotations
 
+import base64
 import configparser
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,52 +40,34 @@ def states(opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
     """
     if not any(str(name).split("|")[0] in ("git", "gitfs") for name in backends(opts)):
         return {}
-    remotes = opts.get("gitfs_remotes")
-    wanted = {_url(entry): None for entry in _entries(remotes)}
-    leaves: dict[str, Any] = {**_commits("gitfs", wanted, _folder(opts, "gitfs"))}
-    if wanted:
-        leaves[REMOTES] = plain(_arrangement(remotes), How.EXACT, nonce)
+    leaves: dict[str, Any] = {}
+    arranged: list[Any] = []
+    for text, settings in _entries(opts.get("gitfs_remotes")):
+        url = _url(text)
+        _note("gitfs", url, _fetched("gitfs", text, settings, opts), leaves)
+        served = {key: value for key, value in settings.items() if key not in ACCESS}
+        arranged.append({url: served} if served else url)
+    if arranged:
+        # In their order (the first that has a file serves it), each with what it serves (root,
+        # mountpoint, saltenv, …).
+        leaves[REMOTES] = plain(arranged, How.EXACT, nonce)
     return leaves
-
-
-def _arrangement(remotes: Any) -> list[Any]:
-    """
-    The remotes in their order (the first that has a file serves it), each with what it serves
-    (``root``, ``mountpoint``, ``saltenv``, …), without access settings.
-    """
-    found: list[Any] = []
-    for entry in remotes or ():
-        settings = next(iter(entry.values())) if isinstance(entry, Mapping) and entry else None
-        url, served = _url(_entries([entry])[0]), _served(settings)
-        found.append({url: served} if served else url)
-    return found
-
-
-def _served(settings: Any) -> dict[str, Any]:
-    each = settings if isinstance(settings, list) else [settings]
-    merged: dict[str, Any] = {}
-    for part in each:
-        if isinstance(part, Mapping):
-            merged.update({str(k): v for k, v in part.items() if str(k) not in ACCESS})
-    return merged
 
 
 def pillars(opts: Mapping[str, Any]) -> dict[str, str]:
     """Like :func:`states`, for git_pillar and the branches that its remotes name."""
-    wanted: dict[str, set[str] | None] = {}
+    leaves: dict[str, str] = {}
     for source in opts.get("ext_pillar") or ():
         remotes = source.get("git") if isinstance(source, Mapping) else None
-        if isinstance(remotes, str):
-            remotes = [remotes]
-        for entry in _entries(remotes):
-            branch, _, url = entry.partition(" ")
-            url = _url(url.strip())
-            branches = wanted.setdefault(url, set())
-            if branch == "__env__":
-                wanted[url] = None
-            elif branches is not None:
-                branches.add(branch)
-    return _commits("git_pillar", wanted, _folder(opts, "git_pillar"))
+        for text, settings in _entries([remotes] if isinstance(remotes, str) else remotes):
+            words = text.split(None, 1)
+            default = str(opts.get("git_pillar_branch") or "master")
+            branch, url = words if len(words) == 2 else (default, text)
+            refs = _fetched("git_pillar", text, settings, opts)
+            if refs is not None and branch != "__env__":
+                refs = {name: commit for name, commit in refs.items() if name == branch}
+            _note("git_pillar", _url(url), refs, leaves)
+    return leaves
 
 
 def backends(opts: Mapping[str, Any]) -> list[str]:
@@ -92,33 +76,62 @@ def backends(opts: Mapping[str, Any]) -> list[str]:
     return [found] if isinstance(found, str) else [str(name) for name in found]
 
 
-def _commits(kind: str, wanted: Mapping[str, set[str] | None], folder: Path) -> dict[str, str]:
-    leaves: dict[str, str] = {}
-    if not wanted:
-        return leaves
-    fetched: dict[str, dict[str, str]] = {}
-    for repository in _repositories(folder):
-        url = _remote_of(repository)
-        if url:
-            fetched.setdefault(_url(url), {}).update(_refs(repository))
-    for url, branches in wanted.items():
-        leaves[f"{kind}:{url}"] = FETCHED if url in fetched else NOT_FETCHED
-        for name, commit in fetched.get(url, {}).items():
-            if branches is None or name in branches:
-                leaves[f"{kind}:{url}:{name}"] = commit
-    return leaves
+def _note(kind: str, url: str, refs: Mapping[str, str] | None, leaves: dict[str, Any]) -> None:
+    """Add the leaves of one of the remotes with this *url*; *refs* as of :func:`_fetched`."""
+    path = f"{kind}:{url}"
+    if refs is None or leaves.get(path) == NOT_FETCHED:
+        leaves[path] = NOT_FETCHED
+    else:
+        leaves[path] = FETCHED
+    leaves.update((f"{path}:{name}", commit) for name, commit in (refs or {}).items())
 
 
-def _folder(opts: Mapping[str, Any], kind: str) -> Path:
-    return Path(str(opts.get("cachedir") or "")) / kind
+def _fetched(
+    kind: str, text: str, settings: Mapping[str, Any], opts: Mapping[str, Any]
+) -> dict[str, str] | None:
+    """
+    Branch or tag → commit, of the repository that Salt keeps for the remote *text*; None: it was
+    not fetched yet. Beside it may be others with the same URL, which are not used any more.
+    """
+    place = Path(str(opts.get("cachedir") or "")) / kind
+    for name in _names(text, settings, str(opts.get("hash_type") or "sha256")):
+        found = [path for path in _repositories(place / name) if _remote_of(path)]
+        if found:
+            # With the branch __env__ there is one for each environment: the latest counts.
+            each = map(_refs, sorted(found, key=_when_fetched))
+            return {name: commit for refs in each for name, commit in refs.items()}
+    return None
 
 
-def _entries(remotes: Any) -> list[str]:
+def _names(text: str, settings: Mapping[str, Any], hash_type: str) -> tuple[str, ...]:
+    """The names that Salt may give the folder of a remote: ``GitProvider.__init__``."""
+    if "name" in settings:
+        return (str(settings["name"]),)
+    hashed = hashlib.new(hash_type, text.encode())
+    # The second is that of 3006.0 and 3006.1.
+    return base64.b64encode(hashed.digest()).decode().replace("/", "_"), hashed.hexdigest()
+
+
+def _when_fetched(repository: Path) -> float:
+    try:
+        return (repository / "FETCH_HEAD").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _entries(remotes: Any) -> list[tuple[str, dict[str, Any]]]:
     """The remotes, each a text or a mapping of one text to its settings."""
-    return [
-        str(next(iter(entry)) if isinstance(entry, Mapping) and entry else entry)
-        for entry in remotes or ()
-    ]
+    found = []
+    for entry in remotes or ():
+        text, given = (
+            next(iter(entry.items())) if isinstance(entry, Mapping) and entry else (entry, ())
+        )
+        settings: dict[str, Any] = {}
+        for part in given if isinstance(given, list) else [given]:
+            if isinstance(part, Mapping):
+                settings.update({str(key): value for key, value in part.items()})
+        found.append((str(text), settings))
+    return found
 
 
 def _url(url: str) -> str:
@@ -130,11 +143,10 @@ def _url(url: str) -> str:
 
 
 def _repositories(folder: Path) -> Iterator[Path]:
-    """The git folders below *folder*: Salt has one per remote, or one per remote and branch."""
-    for depth in ("*/*/.git", "*/.git", "*/*", "*"):
-        for path in sorted(folder.glob(depth)):
-            if (path / "HEAD").is_file():
-                yield path
+    """The git folders of a remote: Salt has one, or with ``__env__`` one per environment."""
+    for path in (folder, *sorted(folder.glob("*")), *sorted(folder.glob("*/.git"))):
+        if (path / "HEAD").is_file():
+            yield path
 
 
 def _remote_of(repository: Path) -> str:

@@ -114,3 +114,61 @@ def test_who_has_not_fetched_yet_is_told_to(tmp_path: Path, remotes: tuple[Path,
         "salt-run fileserver.update backend=git on m1",
         "salt-run git_pillar.update on m1",
     ]
+
+
+def of_pillar(root: Path, name: str, *entries: Any, **options: Any) -> Place:
+    """A master with these remotes of git_pillar."""
+    return place(
+        root, name, git_pillar_provider="gitpython", ext_pillar=[{"git": [*entries]}], **options
+    )
+
+
+def test_a_remote_that_names_no_branch(tmp_path: Path, remotes: tuple[Path, Path]) -> None:
+    """It takes ``git_pillar_branch``."""
+    url = f"file://{remotes[1]}"
+    one, two = (of_pillar(tmp_path, name, url, git_pillar_branch="main") for name in ("m1", "m2"))
+    first = head(remotes[1])
+    update(one)
+    second = commit(remotes[1], "two")
+    update(two)
+    assert found(checked(one, two)) == {f"roots:git_pillar:{url}:main": {"m1": first, "m2": second}}
+
+
+@pytest.mark.parametrize(("before", "now"), [("main", "dev"), ("dev", "main")])
+def test_what_was_fetched_for_another_branch_stays_and_is_not_used(
+    tmp_path: Path, remotes: tuple[Path, Path], before: str, now: str
+) -> None:
+    """Salt keeps one repository a remote and branch, and never removes that of git_pillar."""
+    url = f"file://{remotes[1]}"
+    update(of_pillar(tmp_path, "m1", f"{before} {url}"))
+    git("checkout", "-q", "dev", cwd=remotes[1])
+    commit(remotes[1], "two")
+    git("checkout", "-q", "main", cwd=remotes[1])
+    commit(remotes[1], "three")
+    one, two = (of_pillar(tmp_path, name, f"{now} {url}") for name in ("m1", "m2"))
+    update(one), update(two)
+    assert found(checked(one, two)) == {}
+
+
+def test_a_branch_that_was_not_fetched_beside_one_that_was(
+    tmp_path: Path, remotes: tuple[Path, Path]
+) -> None:
+    url = f"file://{remotes[1]}"
+    update(of_pillar(tmp_path, "m2", f"main {url}"))
+    one, two = (of_pillar(tmp_path, name, f"main {url}", f"dev {url}") for name in ("m1", "m2"))
+    update(one)
+    waiting = {"m1": "configured", "m2": "not fetched yet"}
+    assert found(checked(one, two)) == {f"roots:git_pillar:{url}": waiting}
+
+
+def test_a_repository_that_has_a_name_of_its_own(
+    tmp_path: Path, remotes: tuple[Path, Path]
+) -> None:
+    url = f"file://{remotes[1]}"
+    entries = [{f"main {url}": [{"name": "ours"}, {"root": "x"}]}, f"dev {url}"]
+    one, two = (of_pillar(tmp_path, name, *entries) for name in ("m1", "m2"))
+    update(one), update(two)
+    assert found(checked(one, two)) == {}
+    first, second = head(remotes[1]), commit(remotes[1], "two")
+    update(two)
+    assert found(checked(one, two)) == {f"roots:git_pillar:{url}:main": {"m1": first, "m2": second}}

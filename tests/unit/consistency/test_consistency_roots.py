@@ -467,6 +467,11 @@ def test_a_file_that_cannot_be_read_is_unknown(
 # git
 
 
+def home(master: dict[str, Any], kind: str, text: str) -> Path:
+    """The folder in which Salt keeps the remote *text*."""
+    return Path(master["cachedir"], kind, git._names(text, {}, "sha256")[0])
+
+
 def fetched(remote: Path, folder: Path, packed: bool) -> None:
     """As Salt keeps a remote: branches below refs/remotes/origin."""
     folder.mkdir(parents=True)
@@ -480,7 +485,7 @@ def fetched(remote: Path, folder: Path, packed: bool) -> None:
 def test_what_was_fetched_since_git_packed_its_references(tmp_path: Path) -> None:
     remote = repositories.repository(tmp_path / "remote")
     master = opts(tmp_path, fileserver_backend=["gitfs"], gitfs_remotes=[str(remote)])
-    clone = Path(master["cachedir"], "gitfs", "b64=", "_")
+    clone = home(master, "gitfs", str(remote)) / "_"
     fetched(remote, clone, packed=True)
     repositories.git("remote", "set-head", "origin", "main", cwd=clone)
     new = repositories.commit(remote, "two")
@@ -496,7 +501,7 @@ def test_what_was_fetched_since_git_packed_its_references(tmp_path: Path) -> Non
 def test_a_repository_that_is_not_whole_was_not_fetched(tmp_path: Path, missing: str) -> None:
     remote = repositories.repository(tmp_path / "remote")
     master = opts(tmp_path, fileserver_backend=["gitfs"], gitfs_remotes=[str(remote)])
-    clone = Path(master["cachedir"], "gitfs", "b64=", "_")
+    clone = home(master, "gitfs", str(remote)) / "_"
     fetched(remote, clone, packed=False)
     (clone / ".git" / missing).unlink()
     assert git.states(master, NONCE)[f"gitfs:{remote}"] == git.NOT_FETCHED
@@ -508,7 +513,7 @@ def test_pillar_of_the_branch_of_each_environment(tmp_path: Path) -> None:
     at = repositories.head(remote)
     for branch, names in {"main": {"main"}, "__env__": {"main", "dev"}}.items():
         master = opts(tmp_path / branch, ext_pillar=[{"git": f"{branch} {remote}"}])
-        fetched(remote, Path(master["cachedir"], "git_pillar", "b64=", "_"), packed=False)
+        fetched(remote, home(master, "git_pillar", f"{branch} {remote}") / "_", packed=False)
         assert git.pillars(master) == {
             f"git_pillar:{remote}": git.FETCHED,
             **{f"git_pillar:{remote}:{name}": at for name in names},
@@ -528,11 +533,11 @@ def test_git_remotes_by_branch_and_commit(tmp_path: Path, packed: bool) -> None:
         "ext_pillar": ["no mapping", {"git": [f"main {remote}"]}],
     }
     one, two = (opts(tmp_path / name, **options) for name in ("one", "two"))
-    fetched(remote, Path(one["cachedir"], "gitfs", "b64=", "_"), packed)
-    fetched(remote, Path(one["cachedir"], "git_pillar", "b64="), packed)
+    fetched(remote, home(one, "gitfs", str(remote)) / "_", packed)
+    fetched(remote, home(one, "git_pillar", f"main {remote}"), packed)
     second = repositories.commit(remote, "two")
-    fetched(remote, Path(two["cachedir"], "gitfs", "b64=", "_"), packed)
-    fetched(remote, Path(two["cachedir"], "git_pillar", "b64="), packed)
+    fetched(remote, home(two, "gitfs", str(remote)) / "_", packed)
+    fetched(remote, home(two, "git_pillar", f"main {remote}"), packed)
     states = git.states(one, NONCE)
     arranged = [{str(remote): {"root": "x"}}, "https://git.example/other"]
     assert states.pop(git.REMOTES) == git.states(two, NONCE)[git.REMOTES] == arranged
@@ -663,7 +668,12 @@ def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
 
 def test_remotes_are_read_however_they_are_written() -> None:
     assert git._entries(None) == git._entries([]) == []
-    assert git._entries(["a", {"b": [{"root": "x"}]}, {}]) == ["a", "b", "{}"]
+    assert git._entries(["a", {"b": [{"root": "x"}, {"name": 5}]}, {}, {"c": None}]) == [
+        ("a", {}),
+        ("b", {"root": "x", "name": 5}),
+        ("{}", {}),
+        ("c", {}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -681,14 +691,26 @@ def test_no_user_of_a_remote_is_told(url: str, shown: str) -> None:
     assert git._url(url) == shown
 
 
-def test_a_repository_is_found_wherever_a_release_of_salt_keeps_it(tmp_path: Path) -> None:
-    homes = ["one", "two/work", "three/.git", "four/_/.git"]
-    for home in homes:
-        (tmp_path / home).mkdir(parents=True)
-        (tmp_path / home / "HEAD").write_text("ref: refs/heads/main")
-    (tmp_path / "none" / "of" / ".git").mkdir(parents=True)
-    found = {str(path.relative_to(tmp_path)) for path in git._repositories(tmp_path)}
-    assert found == set(homes)
+@pytest.mark.parametrize("home", ["", ".git", "_", "_/.git", "dev/.git"])
+def test_a_repository_is_found_wherever_a_release_of_salt_keeps_it(
+    tmp_path: Path, home: str
+) -> None:
+    (tmp_path / home).mkdir(parents=True, exist_ok=True)
+    (tmp_path / home / "HEAD").write_text("ref: refs/heads/main")
+    (tmp_path / "none" / ".git").mkdir(parents=True)
+    assert {*git._repositories(tmp_path)} == {tmp_path / home}
+
+
+def test_of_the_repositories_of_all_environments_the_latest_counts(tmp_path: Path) -> None:
+    remote = repositories.repository(tmp_path / "remote")
+    text = f"__env__ {remote}"
+    master = opts(tmp_path, ext_pillar=[{"git": [text]}])
+    for env, fetched_at, commit in (("a", 2, "a" * 40), ("b", 3, "b" * 40), ("c", 1, "c" * 40)):
+        clone = home(master, "git_pillar", text) / env
+        fetched(remote, clone, packed=False)
+        (clone / ".git/refs/remotes/origin/main").write_text(commit)
+        os.utime(clone / ".git/FETCH_HEAD", (fetched_at, fetched_at))
+    assert git.pillars(master)[f"git_pillar:{remote}:main"] == "b" * 40
 
 
 @pytest.mark.parametrize("config", [None, "url = x", "[core", '[remote "upstream"]\n  url = x'])
