@@ -276,6 +276,25 @@ async def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_of_the_keys_that_differ_only_those_that_are_ignored_do_not_count(
+    tmp_path: Path,
+) -> None:
+    ignore = {"consistency": {"interval": 0, "ignore": ["keys:denied", "keys:db2"]}}
+    one, two = place(tmp_path, "m1", ignore), place(tmp_path, "m2", {"mode": "observe"})
+    for folder, minion_id, key in (
+        ("minions", "db1", 0), ("minions", "db2", 1), ("minions_denied", "db1", 2)
+    ):  # fmt: skip
+        (one.pki_dir / folder).mkdir(exist_ok=True)
+        (one.pki_dir / folder / minion_id).write_text(public_key(key))
+    async with met(one, two) as (m1, m2):
+        roots = [engine.parts.core.replica.records for engine in (m1, m2)]
+        await until(lambda: roots[0].root == roots[1].root, "they met")
+        section = (await run(one, "check_consistency", only="keys"))["sections"]["keys"]
+        assert [entry["path"] for entry in section["differences"]] == ["db1"]
+        assert (section["ignored"], section["counts"]) == (2, {"differ": 1, "of": 2})
+
+
+@in_a_loop
 async def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_same(
     tmp_path: Path,
 ) -> None:

@@ -84,8 +84,8 @@ class KeySection:
         found += _denied(everywhere)
         section = result.of_differences(KEYS, found, unreached, settings)
         amount = sum(totals.values()) - totals.get("denied", 0)
-        ignored = section.get("ignored", 0)
-        return {**section, "counts": {"differ": max(0, len(ids) - ignored), "of": amount}}
+        differ = sum(not settings.ignores(KEYS, minion_id) for minion_id in ids)
+        return {**section, "counts": {"differ": differ, "of": amount}}
 
     async def differing_ids(self, line: Line) -> set[str]:
         """Ids whose place in the store differs between this master and a peer."""
