@@ -55,7 +55,7 @@ def leaves_of(rule: EqualityRule, opts: Mapping[str, Any], nonce: bytes) -> dict
         return {}
     if rule.without and isinstance(value, Mapping):
         value = {key: item for key, item in value.items() if str(key) not in rule.without}
-    return _flatten(rule.option, value, rule, nonce, rule.secret)
+    return _flatten((rule.option,), value, rule, nonce, rule.secret)
 
 
 def digest(value: Any, nonce: bytes) -> dict[str, str]:
@@ -121,13 +121,18 @@ def _entry(key: str, value: Any, nonce: bytes) -> Any:
     return digest(value, nonce) if is_secret_key(key) else value
 
 
-def _flatten(path: str, value: Any, rule: EqualityRule, nonce: bytes, hide: bool) -> dict[str, Any]:
+def _flatten(
+    path: tuple[str, ...], value: Any, rule: EqualityRule, nonce: bytes, hide: bool
+) -> dict[str, Any]:
     if isinstance(value, Mapping):
+        # Below the name of a secret the keys may be the secrets: tokens: {hunter2: alice}.
+        if value and is_secret_key(path[-1]):
+            return {":".join(path): digest(plain(value, rule.how, nonce), nonce)}
         leaves: dict[str, Any] = {}
         for key, item in value.items():
             inner = hide or is_secret_key(str(key))
-            leaves.update(_flatten(f"{path}:{key}", item, rule, nonce, inner))
+            leaves.update(_flatten((*path, str(key)), item, rule, nonce, inner))
         return leaves
     # Digest after sorting: the order of a hidden set must not matter either.
     leaf = plain(value, rule.how, nonce)
-    return {path: digest(leaf, nonce) if hide else leaf}
+    return {":".join(path): digest(leaf, nonce) if hide else leaf}

@@ -621,6 +621,27 @@ def test_settings_of_the_site_are_notes_and_never_shown(master):
     assert differing(compare(pair_of(master, **{"redis.pass": "", "timeout": 5})), "options") == {}
 
 
+@pytest.mark.parametrize("name", ["webhook_tokens", "site"])
+def test_keys_below_a_name_of_secrets_are_not_shown(master, name):
+    """``webhook_tokens: {hunter2: alice}``: the key is the secret."""
+
+    def option(value):
+        return {name: value if name == "webhook_tokens" else {"api_keys": value}}
+
+    master.write(**option({SECRET: "alice"}))
+    path = name if name == "webhook_tokens" else f"{name}:api_keys"
+    others = {"changed": {SECRET: "bob"}, "more": {SECRET: "alice", "other": "bob"}, "none": None}
+    for other in others.values():
+        taken = pair_of(master, **option(other) if other else {})
+        answer = compare(taken)
+        assert SECRET not in json.dumps(answer) + told(taken["m1"]) + told(taken["m2"])
+        assert differing(answer, "options").keys() == {path}
+        master.write(**option({SECRET: "alice"}))
+    assert differing(compare({"m1": master.facts(), "m2": master.facts()}), "options") == {}
+    master.write()
+    assert differing(compare(pair_of(master, **option({}))), "options") == {}
+
+
 def test_what_masters_do_by_themselves_is_compared_and_not_shown(master):
     """Arguments of a job and the settings of an engine may hold anything."""
 

@@ -817,6 +817,8 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     ("written", "instead"),
     [
         ("app_tokens: [s3cr3t-one, s3cr3t-two]", "app_tokens: []"),
+        ("app_tokens: {s3cr3t-one: alice}", "app_tokens: {}"),
+        ("app: {tokens: {s3cr3t-one: {user: alice}}}", "app: {tokens: {}}"),
         ("gitfs_remotes: ['https://s3cr3t@git.example/r.git']", "gitfs_remotes: []"),
         ("schedule: {dump: {args: [dump -ps3cr3t]}}", "schedule: {dump: {args: [other]}}"),
     ],

@@ -94,8 +94,8 @@ def _lost(value: object, holds: object, secret: bool, arguments: bool) -> Iterat
     The entries of a list or mapping, at any depth, that no longer count: ``pam: alice``. A single
     value under a name that has another one now is no entry: it was meant to be replaced.
 
-    :param secret: entries of lists are counted, not shown. :param arguments: so are texts in lists,
-        in which anything may stand: of ``schedule`` and ``beacons``.
+    :param secret: entries of lists are counted, and no names shown. :param arguments: texts in
+        lists are counted, too: in those of ``schedule`` and ``beacons`` anything may stand.
     """
     if isinstance(value, list):
         still = holds if isinstance(holds, list) else [holds]
@@ -107,7 +107,8 @@ def _lost(value: object, holds: object, secret: bool, arguments: bool) -> Iterat
             yield "1 entry" if hidden == 1 else f"{hidden} entries"
     elif isinstance(value, dict):
         for key, item in value.items():
-            name, hidden = _shown(key), secret or is_secret_key(str(key))
+            name = "…" if secret else _shown(key)
+            hidden = secret or is_secret_key(str(key))
             if not isinstance(holds, dict) or key not in holds:
                 yield name
             else:
