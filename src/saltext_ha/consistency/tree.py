@@ -22,8 +22,8 @@ ANY = "__env__"
 #: Where Python keeps what it compiles, with the time of the source, of files that Salt renders.
 COMPILED = "__pycache__"
 #: Left out, though Salt would serve it: what each master makes for itself beside the files, as git
-#: does in a checkout.
-OWN = frozenset({".git", ".hg", ".svn", COMPILED})
+#: does in a checkout; and a folder of file systems that only root may list.
+OWN = frozenset({".git", ".hg", ".svn", COMPILED, "lost+found"})
 # Beside modules: hidden files, such as those of git; compiled code; copies of an editor.
 _MADE = re.compile(r"(^|/)(\.|__pycache__/)|\.py[co]$|~$")
 

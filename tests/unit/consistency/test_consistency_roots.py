@@ -398,7 +398,9 @@ def test_many_modules_that_cannot_be_read_hide_no_states(
     assert [entry["path"] for entry in found["differences"]] == ["file_roots:base:top.sls"]
 
 
-@pytest.mark.parametrize("folder", ["__pycache__", ".git", "sub/.git", "sub/__pycache__"])
+@pytest.mark.parametrize(
+    "folder", ["__pycache__", ".git", "sub/.git", "sub/__pycache__", "lost+found"]
+)
 def test_folders_that_are_not_compared_are_not_listed(
     two: tuple[dict[str, Any], dict[str, Any]], monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
@@ -426,6 +428,8 @@ def test_folders_that_are_not_compared_are_not_listed(
         *("__pycache__/who.cpython-311.pyc", "sub/__pycache__/who.cpython-311.pyc"),
         # Of a checkout, when it was fetched; of a worktree or submodule, where the rest is.
         *(".git/logs/HEAD", ".git", "formulas/apache/.git", ".hg/dirstate", ".svn/wc.db"),
+        # Where the folder is a file system of its own; only root may list it.
+        "lost+found/#12",
     ],
 )
 def test_what_each_master_makes_beside_states_and_pillar_is_not_compared(
