@@ -113,16 +113,16 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
 
 def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> HostFacts:
     """The facts in the configuration files, without those of this machine."""
-    settings, problems = read.settings, read.problems
     return HostFacts(
         role,
         version.salt_release(),
         options,
-        read.places(),
-        settings,
-        problems,
-        KNOWN,
-        read.merged,
+        places=read.places(),
+        settings=read.settings,
+        problems=read.problems,
+        left_out=read.left_out,
+        known=KNOWN,
+        merged=read.merged,
         refused=_refused(role, options),
     )
 

@@ -81,14 +81,15 @@ class HostFacts(HasOptions):
 
     ``options`` is the merged configuration with Salt's defaults; ``places`` maps every option in a
     file to the place that counts. ``settings`` are all settings, including those that another file
-    overrides; ``merged`` is what the files say together, without Salt's defaults and before it
-    expands paths. ``files`` says whether certain files exist; ``shared`` maps ``cachedir`` and
-    ``pki_dir`` to the network file system that they are on. ``told`` maps ``(ip, request port)`` to
-    the publish port which that master told this minion; ``addresses`` maps the hosts of a minion's
-    masters to their IP addresses (None: unknown). ``fingerprint`` is that of the master key, on a
-    minion as it has cached it. ``state_owner``: which other master uses, or tried to use, this
-    one's state folder. ``refused``: why this package's engine would not start with these files, and
-    the option. ``unknown``: what could not be looked at, and why.
+    overrides; ``left_out`` are YAML files beside the included ones; ``merged`` is what the files
+    say together, without Salt's defaults and before it expands paths. ``files`` says whether
+    certain files exist; ``shared`` maps ``cachedir`` and ``pki_dir`` to the network file system
+    that they are on. ``told`` maps ``(ip, request port)`` to the publish port which that master
+    told this minion; ``addresses`` maps the hosts of a minion's masters to their IP addresses
+    (None: unknown). ``fingerprint`` is that of the master key, on a minion as it has cached it.
+    ``state_owner``: which other master uses, or tried to use, this one's state folder. ``refused``:
+    why this package's engine would not start with these files, and the option. ``unknown``: what
+    could not be looked at, and why.
     """
 
     role: str
@@ -97,6 +98,7 @@ class HostFacts(HasOptions):
     places: Mapping[str, Place] = field(default_factory=dict)
     settings: Sequence[Setting] = ()
     problems: Sequence[Problem] = ()
+    left_out: Sequence[str] = ()
     known: frozenset[str] = frozenset()
     merged: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bool] = field(default_factory=dict)

@@ -29,6 +29,7 @@ from saltext_ha.lint.model import Place, Problem, Setting
 MAIN = "main"
 INCLUDED = "included"
 QUOTED = re.compile(r"\[.*\]|'.{2,}'", re.DOTALL)  # a single character may be shown
+ENDINGS = ("yaml", "yml")  # of files that somebody meant to be read
 MAX_DEPTH = 10  # of files that include files
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -39,12 +40,14 @@ class Sources:
     All settings in Salt's order, and the files that it cannot read.
 
     ``merged`` is what the files say together, as Salt merges them: without its defaults, and before
-    it expands paths.
+    it expands paths. ``left_out`` are YAML files beside the included ones that it does not read.
     """
 
     settings: list[Setting] = field(default_factory=list)
     merged: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    read: set[Path] = field(default_factory=set)
 
     def places(self) -> dict[str, Place]:
         """Option → the place that counts: the last one."""
@@ -65,8 +68,12 @@ def read(conf_file: str, default_include: str) -> Sources:
     sources = Sources()
     main = _read_file(conf_file, MAIN, sources)
     sources.merged.update(main)
-    for patterns in (main.get("default_include", default_include), main.get("include")):
+    default = main.get("default_include", default_include)
+    for patterns in (default, main.get("include")):
         sources.merged.update(_included(patterns, conf_file, sources, MAX_DEPTH))
+    for folder in {Path(_path(str(each), conf_file)).parent for each in _listed(default)}:
+        beside = [path for ending in ENDINGS for path in folder.glob(f"*.{ending}")]
+        sources.left_out += sorted(str(path) for path in beside if path not in sources.read)
     return sources
 
 
@@ -92,14 +99,26 @@ def _matches(patterns: Any, origin: str, sources: Sources) -> Iterator[str]:
         kind = validators.kind(patterns)
         sources.unreadable(origin, 0, f"an include: in it takes a path or a list, not {kind}")
         return
-    for pattern in [patterns] if isinstance(patterns, str) else patterns or []:
-        path = os.path.expanduser(str(pattern))  # noqa: PTH111
-        if not os.path.isabs(path):  # noqa: PTH117
-            path = os.path.join(os.path.dirname(origin), path)  # noqa: PTH118, PTH120
+    for pattern in _listed(patterns):
+        path = _path(str(pattern), origin)
         found = sorted(glob.glob(path))  # noqa: PTH207
         if not found:
             _note_closed(Path(path).parent, sources)
         yield from found
+
+
+def _listed(patterns: Any) -> list[Any]:
+    if isinstance(patterns, str):
+        return [patterns]
+    return patterns if isinstance(patterns, list) else []
+
+
+def _path(pattern: str, origin: str) -> str:
+    """*pattern* as Salt looks for it; *origin* is the file that names it."""
+    path = os.path.expanduser(pattern)  # noqa: PTH111
+    if os.path.isabs(path):  # noqa: PTH117
+        return path
+    return os.path.join(os.path.dirname(origin), path)  # noqa: PTH118, PTH120
 
 
 def _note_closed(folder: Path, sources: Sources) -> None:
@@ -114,6 +133,7 @@ def _note_closed(folder: Path, sources: Sources) -> None:
 
 def _read_file(path: str, layer: str, sources: Sources) -> dict[Any, Any]:
     """Note the settings of *path*, and return its values: none of a file with a problem."""
+    sources.read.add(Path(path))
     try:
         text = Path(path).read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=_LOADER)

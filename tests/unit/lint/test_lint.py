@@ -62,6 +62,9 @@ def write(root: Path, case: Case, fixed: bool = False) -> Path:
     for name, values in (("a", included), ("b", case.get("included_too"))):
         if values is not None:
             (folder / f"{name}.conf").write_text(yaml.safe_dump(values))
+    if not fixed or "default_include" in changes:
+        for name in case.get("unread", []):
+            (folder / name).write_text("timeout: 7\n")
     pki = root / "etc/salt/pki" / role
     pki.mkdir(parents=True, exist_ok=True)
     files = {**case.get("files", {}), **(case.get("fixed_files", {}) if fixed else {})}
@@ -204,6 +207,15 @@ def test_a_file_that_salt_cannot_read_is_a_finding(tmp_path: Path, text: str, li
     facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
     (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
     assert (finding["file"], finding["line"]) == (str(path), line)
+
+
+def test_a_file_with_another_ending_is_read_where_it_is_included(tmp_path: Path) -> None:
+    (tmp_path / "master").write_text("include: master.d/ha.yaml\n")
+    (tmp_path / "master.d").mkdir()
+    for name in ("ha.yaml", "README", "old.conf.bak", "x.conf"):
+        (tmp_path / "master.d" / name).write_text("timeout: 7\n")
+    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "pki_dir": str(tmp_path)})
+    assert facts.left_out == []
 
 
 def test_a_folder_that_may_not_be_listed_is_a_finding(

@@ -188,3 +188,20 @@ def merged_masters(facts: HostFacts) -> Hits:
 def refused(facts: HostFacts) -> Hits:
     if facts.refused:
         yield Hit(*facts.refused)
+
+
+@BOOK.rule(
+    "HA006",
+    WARNING,
+    "a YAML file that Salt does not read",
+    why="Of master.d and minion.d Salt reads the files whose names match default_include: *.conf. "
+    "None of the options in this file holds.",
+    fix="give it a name that ends in .conf, name it in include:, or move it elsewhere",
+    sources=(
+        CitedLine("salt/config/__init__.py", 1845, "", '"default_include": "master.d/*.conf"'),
+        CitedLine("salt/config/__init__.py", 1394, "", '"default_include": "minion.d/*.conf"'),
+    ),
+)
+def left_out(facts: HostFacts) -> Hits:
+    for path in facts.left_out:
+        yield Hit("", "", place=Place(path, 0))
