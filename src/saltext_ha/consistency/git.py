@@ -41,17 +41,38 @@ def states(opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
     if not any(str(name).split("|")[0] in ("git", "gitfs") for name in backends(opts)):
         return {}
     leaves: dict[str, Any] = {}
-    arranged: list[Any] = []
-    for text, settings in _entries(opts.get("gitfs_remotes")):
-        url = _url(text)
-        _note("gitfs", url, _fetched("gitfs", text, settings, opts), leaves)
-        served = {key: value for key, value in settings.items() if key not in ACCESS}
-        arranged.append({url: served} if served else url)
-    if arranged:
-        # In their order (the first that has a file serves it), each with what it serves (root,
-        # mountpoint, saltenv, …).
-        leaves[REMOTES] = plain(arranged, How.EXACT, nonce)
+    remotes = opts.get("gitfs_remotes")
+    for text, settings in _entries(remotes):
+        _note("gitfs", _url(text), _fetched("gitfs", text, settings, opts), leaves)
+    if leaves:
+        leaves[REMOTES] = plain(_arrangement(remotes), How.EXACT, nonce)
     return leaves
+
+
+def without_access(ext_pillar: Any) -> Any:
+    """The option ``ext_pillar`` without how to access its remotes of git_pillar."""
+    if not isinstance(ext_pillar, list):
+        return ext_pillar
+    return [
+        {**source, "git": _arrangement(source["git"])}
+        if isinstance(source, Mapping) and isinstance(source.get("git"), list)
+        else source
+        for source in ext_pillar
+    ]
+
+
+def _arrangement(remotes: Any) -> list[Any]:
+    """
+    The remotes in their order (the first that has a file serves it), each with what it serves
+    (``root``, ``mountpoint``, ``saltenv``, …), without access settings.
+    """
+    found: list[Any] = []
+    for text, settings in _entries(remotes):
+        *branch, url = text.split(None, 1) or [""]
+        served = {key: value for key, value in settings.items() if key not in ACCESS}
+        name = " ".join([*branch, _url(url)])
+        found.append({name: served} if served else name)
+    return found
 
 
 def pillars(opts: Mapping[str, Any]) -> dict[str, str]:

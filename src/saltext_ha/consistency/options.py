@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from saltext_ha.consistency import git
 from saltext_ha.consistency.comparison import Difference, by_rules, option_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, EqualityRule
@@ -418,8 +419,9 @@ def _own_rule(option: str) -> EqualityRule:
 def take(mine: Mine) -> Facts:
     """All options of the table, and the site's own, of the running master."""
     leaves: dict[str, Any] = {}
-    for rule in compared(mine.opts):
-        leaves.update(leaves_of(rule, mine.opts, mine.nonce))
+    opts = {**mine.opts, "ext_pillar": git.without_access(mine.opts.get("ext_pillar"))}
+    for rule in compared(opts):
+        leaves.update(leaves_of(rule, opts, mine.nonce))
     leaves.update((path, "a file") for path in _OWN_FILES if leaves.get(path))
     return Facts(leaves, {}, tuple(RULES))
 

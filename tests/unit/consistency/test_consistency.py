@@ -621,6 +621,31 @@ def test_settings_of_the_site_are_notes_and_never_shown(master):
     assert differing(compare(pair_of(master, **{"redis.pass": "", "timeout": 5})), "options") == {}
 
 
+def test_how_to_access_a_remote_of_git_pillar_may_differ(master):
+    def pillar(url="https://git.example/x", **settings):
+        remote = {f"main {url}": [{key: value} for key, value in settings.items()]}
+        return [
+            {"cmd_yaml": "true"},
+            {"git": [remote if settings else next(iter(remote)), "dev y"]},
+        ]
+
+    master.write(ext_pillar=pillar(root="a", privkey="/root/m1"))
+    for other, differs in (
+        (pillar("https://m2:pw@git.example/x", root="a", user="m2"), False),
+        (pillar(root="b", privkey="/root/m1"), True),
+        (pillar("https://git.example/z", root="a"), True),
+        (pillar(root="a")[1:], True),
+        (None, True),
+    ):
+        answer = compare(pair_of(master, ext_pillar=other))
+        assert ("ext_pillar" in differing(answer, "options")) is differs, other
+        master.write(ext_pillar=pillar(root="a", privkey="/root/m1"))
+    # Here each is held against itself: another key counts after a restart.
+    running = master.opts()
+    master.write(ext_pillar=pillar(root="a", privkey="/root/new"))
+    assert "ext_pillar" in take(running)["running"].leaves
+
+
 @pytest.mark.parametrize("name", ["webhook_tokens", "site"])
 def test_keys_below_a_name_of_secrets_are_not_shown(master, name):
     """``webhook_tokens: {hunter2: alice}``: the key is the secret."""

@@ -671,6 +671,7 @@ def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
 
 
 def test_remotes_are_read_however_they_are_written() -> None:
+    assert git._arrangement(["", None, {"b": 5}]) == ["", "None", "b"]
     assert git._entries(None) == git._entries([]) == []
     assert git._entries(["a", {"b": [{"root": "x"}, {"name": 5}]}, {}, {"c": None}]) == [
         ("a", {}),
