@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from saltext_ha.lint.cited import MASTER_INCLUDES, SIGNS, CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
@@ -166,10 +168,12 @@ def reactor_hidden(facts: HostFacts) -> Hits:
 @BOOK.rule(
     "HA519",
     ERROR,
-    "file_roots or pillar_roots that is a list",
-    why="Salt logs a warning and takes its default, as /srv/salt: this master has other "
-    "states or pillar than is written, or none. Salt's guide to master clusters has had it so.",
-    fix="write the environment above the folders:  file_roots: {base: [/srv/salt]}",
+    "file_roots or pillar_roots that Salt does not take as written",
+    why="Where it is a list, Salt logs a warning and takes its default, as /srv/salt. A folder "
+    "that stands beside its environment, in no list, is left out without a word. This master has "
+    "other states or pillar than is written, or none. Salt's guide to master clusters has had the "
+    "list.",
+    fix="write the environment above a list of folders:  file_roots: {base: [/srv/salt]}",
     sources=(
         CitedLine(
             "salt/config/__init__.py",
@@ -177,16 +181,29 @@ def reactor_hidden(facts: HostFacts) -> Hits:
             "_validate_file_roots",
             '"The file_roots parameter is not properly formatted, using defaults"',
         ),
+        CitedLine(
+            "salt/config/__init__.py",
+            2174,
+            "_normalize_roots",
+            "if not isinstance(dirs, (list, tuple)):",
+        ),
         "saltstack/salt issue 66799",
     ),
 )
-def roots_listed(facts: HostFacts) -> Hits:
-    written = {each.option: each for each in facts.settings}
+def misread_roots(facts: HostFacts) -> Hits:
     for option in ("file_roots", "pillar_roots"):
-        setting = written.get(option)
-        if setting and not isinstance(setting.value, dict):
-            what = f"{setting.value!r:.100} is no mapping"
-            yield Hit(option, what, place=setting.place)
+        for what in _misread(facts.merged[option]) if option in facts.merged else ():
+            yield Hit(option, what)
+
+
+def _misread(roots: object) -> Iterator[str]:
+    """What Salt does not take of ``file_roots`` or ``pillar_roots``."""
+    if not isinstance(roots, dict):
+        yield f"{roots!r:.100} is no mapping"
+        return
+    for env, folders in roots.items():
+        if folders and not isinstance(folders, list):
+            yield f"{env}: {folders!r:.100} is no list"
 
 
 @BOOK.rule(
