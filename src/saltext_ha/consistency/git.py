@@ -23,6 +23,8 @@ from saltext_ha.consistency.values import plain
 
 _COMMIT = re.compile(r"^[0-9a-f]{40,64}$")
 _KINDS = ("refs/remotes/origin/", "refs/tags/")
+#: Seconds that fetching may take; and how long it is waited for at most.
+FETCHING, LONGEST = 30.0, 900.0
 FETCHED, NOT_FETCHED = "configured", "not fetched yet"
 #: The leaf with what each remote serves, and in which order.
 REMOTES = "gitfs_remotes"
@@ -47,6 +49,18 @@ def states(opts: Mapping[str, Any], nonce: bytes) -> dict[str, Any]:
     if leaves:
         leaves[REMOTES] = plain(_arrangement(remotes), How.EXACT, nonce)
     return leaves
+
+
+def fetched_within(opts: Mapping[str, Any]) -> float:
+    """Seconds within which this master fetches what another one has fetched."""
+
+    def seconds(option: str) -> float:
+        value = opts.get(option)
+        return float(value) if isinstance(value, (int, float)) else 60.0
+
+    # git_pillar waits for the next round of salt-master's maintenance besides.
+    pillar = seconds("git_pillar_update_interval") + seconds("loop_interval")
+    return min(max(seconds("gitfs_update_interval"), pillar) + FETCHING, LONGEST)
 
 
 def without_access(ext_pillar: Any) -> Any:

@@ -16,6 +16,7 @@ from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.common.tasks import Ending, Tasks
 from saltext_ha.config.mapping import HaConfig
+from saltext_ha.consistency.git import fetched_within
 from saltext_ha.engine.startup import open_keeper
 from saltext_ha.engine.state_folder import StateFolder
 from saltext_ha.health.echoes import Echoes
@@ -242,6 +243,7 @@ class Parts:
             members=lambda: {config.name, *self.trust.peers()},
             up=lambda: {config.name, *(name for name, line in lines.items() if line.up)},
             looks=self.looks,
+            fetched=fetched_within(self.opts),
         )
         self.trees = Trees(
             self.stager,

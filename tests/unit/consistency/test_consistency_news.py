@@ -265,12 +265,8 @@ def served(*paths: str) -> dict[str, Any]:
 )
 @in_a_loop
 async def test_a_commit_that_another_master_is_about_to_fetch_is_no_news(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    answers: list[dict[str, Any]],
-    events: list[str],
+    tmp_path: Path, answers: list[dict[str, Any]], events: list[str]
 ) -> None:
-    monkeypatch.setattr(consistency_watch, "FETCHED", 0.001)
     fired: list[str] = []
     watch = ConsistencyWatch(tmp_path, "m1", lambda tag, _: fired.append(tag), 0.001)
     left, done = list(answers), asyncio.Event()

@@ -670,6 +670,22 @@ def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
 # -- git
 
 
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 150),
+        ({"gitfs_update_interval": 300}, 330),
+        ({"git_pillar_update_interval": 300, "loop_interval": 10}, 340),
+        ({"gitfs_update_interval": 86400}, 900),
+        ({"gitfs_update_interval": "often"}, 150),
+    ],
+)
+def test_how_long_the_next_master_may_take_to_fetch_the_same(
+    options: dict[str, Any], seconds: float
+) -> None:
+    assert git.fetched_within(options) == seconds
+
+
 def test_remotes_are_read_however_they_are_written() -> None:
     assert git._arrangement(["", None, {"b": 5}]) == ["", "None", "b"]
     assert git._entries(None) == git._entries([]) == []

@@ -38,8 +38,6 @@ SETTLED = 3.0
 TURN = 0.5
 # Seconds until the next comparison if the last one lacked a master that is up.
 RETRY = 60.0
-# Seconds after which every master has fetched what another one had fetched: each looks once in 60.
-FETCHED = 90.0
 
 
 class ConsistencyWatch:
@@ -52,6 +50,7 @@ class ConsistencyWatch:
     :param members: returns the present members of the group.
     :param up: returns the members that answer.
     :param looks: looks at *folder*; if it hangs, nothing is written.
+    :param fetched: seconds within which masters fetch by git what another one has fetched.
     """
 
     def __init__(
@@ -63,6 +62,7 @@ class ConsistencyWatch:
         members: Callable[[], Collection[str]] | None = None,
         up: Callable[[], Iterable[str]] = tuple,
         looks: Looks | None = None,
+        fetched: float = 0.0,
     ) -> None:
         self._looks = looks or Looks()
         self._path = folder / FILE
@@ -71,6 +71,7 @@ class ConsistencyWatch:
         self._interval = interval
         self._members = members
         self._up = up
+        self._fetched = fetched
         self._failed = ""
         self._mended = False
         self.last = self._load()
@@ -125,7 +126,7 @@ class ConsistencyWatch:
             try:
                 answer = await check()
                 if news.only_fetched(answer):
-                    await asyncio.sleep(FETCHED)
+                    await asyncio.sleep(self._fetched)
                     answer = await check()
                 self.note(answer)
             except HaError as exc:
