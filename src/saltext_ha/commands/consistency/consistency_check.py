@@ -38,7 +38,7 @@ KEPT = 4
 KEPT_FOR = 60.0
 #: Seconds after which facts of this master that are not read yet count as unknown.
 READ_WITHIN = 25.0
-HANGS = "still being read there: does a file system hang?"
+HANGS = "still being read there: does a file system hang, or what sdb:// leads to?"
 MALFORMED = "its answer is malformed; is another version of saltext-ha installed there?"
 
 
@@ -95,9 +95,6 @@ class OwnFacts:
     async def _read(self, mine: Mine, names: Sequence[str], turn: asyncio.Lock) -> dict[str, Told]:
         nonce = mine.nonce
 
-        def take(missing: list[str]) -> dict[str, Told]:
-            return {name: Told(_facts(name, mine), nonce) for name in missing}
-
         def silent(missing: Sequence[str]) -> dict[str, Told]:
             return {name: Told(Facts({}, {"": HANGS}), nonce) for name in missing}
 
@@ -107,11 +104,19 @@ class OwnFacts:
             return silent(names)
         known = self._told.get(nonce, {})
         missing = [name for name in names if name not in known]
+        taken: dict[str, Told] = {}
+
+        def take() -> None:
+            for name in missing:
+                taken[name] = Told(_facts(name, mine), nonce)
+
         # An unresponsive file system keeps the thread, and its turn; do not wait for it.
-        taking = asyncio.ensure_future(asyncio.to_thread(take, missing))
+        taking = asyncio.ensure_future(asyncio.to_thread(take))
         taking.add_done_callback(lambda _: turn.release())
         done, _ = await asyncio.wait({taking}, timeout=READ_WITHIN)
-        known = {**known, **(taking.result() if done else silent(missing))}
+        for each in done:
+            each.result()  # raises what it raised
+        known = {**known, **silent(missing), **taken.copy()}
         self._keep(nonce, known)
         return {name: known[name] for name in names}
 
