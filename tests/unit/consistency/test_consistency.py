@@ -629,20 +629,20 @@ def test_how_to_access_a_remote_of_git_pillar_may_differ(master):
             {"git": [remote if settings else next(iter(remote)), "dev y"]},
         ]
 
-    master.write(ext_pillar=pillar(root="a", privkey="/root/m1"))
+    master.write(ext_pillar=pillar(root="a", privkey="/etc/keys/m1"))
     for other, differs in (
         (pillar("https://m2:pw@git.example/x", root="a", user="m2"), False),
-        (pillar(root="b", privkey="/root/m1"), True),
+        (pillar(root="b", privkey="/etc/keys/m1"), True),
         (pillar("https://git.example/z", root="a"), True),
         (pillar(root="a")[1:], True),
         (None, True),
     ):
         answer = compare(pair_of(master, ext_pillar=other))
         assert ("ext_pillar" in differing(answer, "options")) is differs, other
-        master.write(ext_pillar=pillar(root="a", privkey="/root/m1"))
+        master.write(ext_pillar=pillar(root="a", privkey="/etc/keys/m1"))
     # Here each is held against itself: another key counts after a restart.
     running = master.opts()
-    master.write(ext_pillar=pillar(root="a", privkey="/root/new"))
+    master.write(ext_pillar=pillar(root="a", privkey="/etc/keys/new"))
     assert "ext_pillar" in take(running)["running"].leaves
 
 
