@@ -9,7 +9,7 @@ from typing import Any
 
 import salt.utils.user
 
-from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineUnavailable, HaError, reason_of
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health.fitness import counted
 from saltext_ha.replica import state_owner
@@ -80,6 +80,12 @@ def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Ans
     try:
         answer = work()
     except HaError as exc:
-        answer = {"kind": "error", "error": str(exc), "retcode": UNKNOWN}
+        answer = _error(str(exc))
+    except OSError as exc:  # a disk that is full, or a folder of another user
+        answer = _error(f"{exc.filename or 'a file'}: {reason_of(exc)}")
     context["retcode"] = answer["retcode"]
     return {"outputter": "ha", **answer}
+
+
+def _error(text: str) -> Answer:
+    return {"kind": "error", "error": text, "retcode": UNKNOWN}

@@ -147,7 +147,9 @@ def _write_temporary(
                 os.fchown(file.fileno(), *owner)
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as exc:
         Path(name).unlink(missing_ok=True)
+        if isinstance(exc, OSError):
+            exc.filename = str(path)  # a full disk names no file
         raise
     return Path(name)

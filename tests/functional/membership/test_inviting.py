@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,25 @@ def test_what_a_runner_says_of_an_invitation_lets_nobody_in(place: Place) -> Non
     assert answer["invitation"] == name_of(ticket.invite)
     for secret in (token, ticket.invite, ticket.secret.hex()):
         assert secret not in str(answer)
+
+
+def test_a_disk_that_is_full_or_read_only_is_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = place.config.state_dir / "invites"
+    invited(place)
+    monkeypatch.setattr(os, "fsync", full)
+    answer = invited(place)
+    assert answer["retcode"] == 2
+    assert re.fullmatch(rf"{folder}/[0-9a-f]+\.json: No space left on device", answer["error"])
+    shutil.rmtree(folder)
+    folder.write_text("")
+    for function in ("invite", "withdraw"):
+        answer = runner.run(place, function)
+        assert (answer["error"], answer["retcode"]) == (f"{folder}: File exists", 2)
 
 
 def test_one_is_withdrawn_or_all_are(place: Place) -> None:
