@@ -142,6 +142,7 @@ def make(parts: Parts) -> Answering:
         parts.health,
         bound=minions.bound.count,
         mines=mines.told if arrivals else lambda: None,
+        unreached=group.unreached,
         notes=parts.all_notes,
         timeout=config.peer_timeout,
     )

@@ -50,6 +50,7 @@ HEADINGS = (
     "`this group has 64 masters already`, `introduced 16 masters within an hour`",
     "`is ready: without it the group serves nobody`",
     "`left its group`",
+    "`does not reach m2`",
     "`not reached for long`",
     "`restore it from a backup, or remove it and join again`",
     "`hung up; has it pinned this master's certificate?`",

@@ -80,6 +80,10 @@ class Group:
         joined = dict.fromkeys(self.peers.keys() - self.lines.keys(), JUST_JOINED)
         return {**joined, **self.damaged()}
 
+    def unreached(self) -> dict[str, str]:
+        """Masters that do not answer this one's calls, and why."""
+        return {name: line.why_down for name, line in self.lines.items() if line.why_down}
+
     def why_unasked(self, name: str) -> str:
         """Why there is no link to the master *name*."""
         return self.unasked().get(name, JUST_JOINED if name in self.peers else LEFT)

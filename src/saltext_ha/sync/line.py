@@ -75,6 +75,11 @@ class Line:
         """Whether the peer has answered, or failed to answer, since this line was made."""
         return self._told is not None
 
+    @property
+    def why_down(self) -> str:
+        """Why the peer does not answer; empty before it was tried, and once it answers again."""
+        return "" if self._told is not False else self.error
+
     def ago(self) -> float | None:
         """
         Seconds since the peer last answered or called; None if it does not answer and has not

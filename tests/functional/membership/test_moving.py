@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from lab.engines import Place, free_port
+from lab.engines import Place, befriend, free_port
 from saltext_ha.commands.masters import status as status_command
 from tests.engines import join, run, running, wrong
 from tests.fixtures import named
@@ -71,6 +73,29 @@ async def test_when_both_have_moved_the_note_says_what_helps(
         # One direction is enough: the other hears of it.
         await one.meets(two)
         await two.meets(one)
+
+
+@in_a_loop
+async def test_masters_that_do_not_reach_each_other_are_seen_from_a_third(tmp_path: Path) -> None:
+    """As where a firewall was opened for some of the masters only."""
+    closed = {**HA, "peers": [{"name": "m3", "url": f"https://127.0.0.1:{free_port()}"}]}
+    m1, m2, m3 = (Place(tmp_path, n, closed if n == "m2" else HA) for n in ("m1", "m2", "m3"))
+    async with running(m1, m2, m3) as (one, two, three):
+        befriend(m1, m2, m3)
+        await one.meets(two, three)
+        await three.meets(one, two)
+        await until(lambda: two.parts.group.unreached(), "m2 misses m3")
+        for place in (m1, m3):
+            status = await run(place, "status")
+            rows = {row["name"]: row["note"] for row in status["masters"]}
+            assert status["state"] == "degraded", place
+            assert rows["m2"].startswith("does not reach m3: "), place
+            assert "refused the connection" in rows["m2"], place
+            assert not rows["m3"], place
+        await three.stop()
+        await until(lambda: one.parts.group.unreached(), "m1 misses it, too")
+        rows = {row["name"]: row for row in (await run(m1, "status"))["masters"]}
+        assert (rows["m3"]["state"], rows["m2"]["note"]) == ("unknown", "")
 
 
 @in_a_loop

@@ -135,7 +135,9 @@ class Status:
                 continue
             at = link.line.seen
             seen = None if at is None else round(time.monotonic() - at, 1)
-            problem = "; ".join(filter(None, (errors.get(name), self._remark(link, answer))))
+            apart = _unreached(answer or {}, {self._group.name, *answers})
+            remarks = (errors.get(name), self._remark(link, answer), *apart)
+            problem = "; ".join(filter(None, remarks))
             masters.append(self._row(name, answer, seen, behind.get(name), problem))
         self._apis.recall(masters)
         ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
@@ -236,6 +238,13 @@ class Status:
         # In a conflict every master keeps what it has; the status shows conflicts by themselves.
         apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
         return len({*records, *placed} - apart)
+
+
+def _unreached(answer: Mapping[str, Any], up: set[str]) -> list[str]:
+    """Which of the masters that are *up* another does not reach, as it says in its *answer*."""
+    told = answer.get("unreached")
+    told = told if isinstance(told, Mapping) else {}
+    return [f"does not reach {name}: {told[name]}" for name in sorted(up & told.keys())]
 
 
 def _mines(told: Any) -> dict[str, int] | None:

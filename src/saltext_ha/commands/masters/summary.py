@@ -87,6 +87,7 @@ class Summary:
     :param opts: its configuration.
     :param bound: counts the minions that are connected to it.
     :param mines: how many minions that came here have an older mine here than elsewhere.
+    :param unreached: returns the masters that this one does not reach, and why.
     :param notes: returns further notes for operators.
     :param timeout: seconds within which the caller needs the answer.
     """
@@ -100,12 +101,14 @@ class Summary:
         *,
         bound: Callable[[], Awaitable[int | None]],
         mines: Callable[[], Mapping[str, int] | None],
+        unreached: Callable[[], Mapping[str, str]],
         notes: Callable[[], Iterable[str]],
         timeout: float,
     ) -> None:
         self._opts, self._core = opts, core
         self._hello, self._health = hello, health
         self._bound, self._mines, self._notes = bound, mines, notes
+        self._unreached = unreached
         self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
         """``masters`` that no minion is configured with, as last found here, and when."""
         self._patience = min(KEEPER_WITHIN, timeout / 2)
@@ -159,6 +162,7 @@ class Summary:
             "bound": await self._bound(),
             "unused": dict(self.unused),
             "mines": self._mines(),
+            "unreached": dict(self._unreached()),
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
             "doubt": core.mode.doubt,
