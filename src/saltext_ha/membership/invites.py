@@ -83,11 +83,12 @@ def make_token(
 
 def invitation(token: JoinToken, identity: Identity, expires_in: int = EXPIRES_IN) -> Invitation:
     """
-    Describe a new *token*, with a note if no engine listens here yet.
+    Describe a new *token*, with a note if no other master can reach this one, or no engine listens
+    here yet.
 
     To find that out, this blocks for up to two seconds.
     """
-    note = _not_listening(token.urls[0], identity)
+    note = _no_way_here(token.urls[0], identity)
     return Invitation(name_of(token.invite), token.encode(), expires_in, (note,) if note else ())
 
 
@@ -231,8 +232,13 @@ def name_of(invite_id: str) -> str:
     return hashlib.sha256(f"ha invitation {invite_id}".encode()).hexdigest()[:12]
 
 
-def _not_listening(url: str, identity: Identity) -> str | None:
+def _no_way_here(url: str, identity: Identity) -> str | None:
     parts = urlsplit(url)
+    if str(parts.hostname).partition(".")[0] == "localhost":
+        return (
+            f"no other master reaches this one at {url}: set ha: address to where they do, restart "
+            "salt-master, and make a new token"
+        )
     try:
         shown = shown_fingerprint(str(parts.hostname), int(parts.port or 0), timeout=2.0)
     except OSError as exc:

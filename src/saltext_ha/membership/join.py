@@ -11,9 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import PeerUnreachable, TokenError, TrustError, reason_of
+from saltext_ha.common.errors import (
+    PeerMistrust,
+    PeerUnreachable,
+    TokenError,
+    TrustError,
+    reason_of,
+)
 from saltext_ha.common.fail_points import point
-from saltext_ha.membership.reaching import Reach, answering, wish
+from saltext_ha.membership.reaching import Reach, answering, shown, wish
 from saltext_ha.membership.token import (
     JoinToken,
     decode,
@@ -31,6 +37,10 @@ from saltext_ha.transport.trust import Trust
 
 TIMEOUT = 15.0
 _RETRY = 1.0
+ITSELF = (
+    "the token says that the inviting master is at {}, and that leads to this master itself: set "
+    "ha: address there to where this one reaches it, restart salt-master there, and make a new token"
+)
 
 Place = Callable[[Mapping[str, Any]], None]
 Tell = Callable[[str], None]
@@ -271,25 +281,38 @@ async def _ask(
     if after is None:
         proof = request_mac(key, *both, name, url, ticket.group)
         async with answering(reach, identity):
-            answer = await _first_answer(ticket, "join", {**request, "mac": proof}, timeout)
+            asked = {**request, "mac": proof}
+            answer = await _first_answer(identity, ticket, "join", asked, timeout)
         return proven(answer, lambda reply: reply_mac(key, *both, reply))
     proof = plan_mac(key, *both, name, url, ticket.group, after)
     asked = {**request, "mac": proof, "after": after}
     async with answering(reach, identity):
-        answer = await _first_answer(ticket, "plan", asked, timeout)
+        answer = await _first_answer(identity, ticket, "plan", asked, timeout)
     return proven(answer, lambda reply: plan_reply_mac(key, *both, after, reply))
 
 
 async def _first_answer(
-    ticket: JoinToken, method: str, request: Mapping[str, Any], timeout: float
+    identity: Identity,
+    ticket: JoinToken,
+    method: str,
+    request: Mapping[str, Any],
+    timeout: float,
 ) -> dict[str, Any]:
     reasons = []
     for url in ticket.urls:
         try:
             return await call_stranger(url, ticket.fingerprint, method, request, timeout)
         except PeerUnreachable as exc:
-            reasons.append(str(exc))
+            itself = isinstance(exc, PeerMistrust) and await _leads_to(url, identity)
+            reasons.append(ITSELF.format(url) if itself else str(exc))
     raise PeerUnreachable("; ".join(reasons))
+
+
+async def _leads_to(url: str, identity: Identity) -> bool:
+    try:
+        return await shown(url) in identity.fingerprints
+    except PeerUnreachable:
+        return False
 
 
 def _members(reply: Mapping[str, Any], identity: Identity) -> list[Peer]:

@@ -192,6 +192,19 @@ async def test_another_server_at_the_address_gets_nothing(
 
 
 @in_a_loop
+async def test_an_address_of_the_inviter_that_leads_to_the_joiner_is_named(
+    m1: Master, m2: Master
+) -> None:
+    """As ``localhost`` does, where the inviter has no ``ha: address``."""
+    pointed = replace(decode(token_of(m1)), urls=(m2.url,)).encode()
+    with pytest.raises(PeerUnreachable, match=r"leads to this master itself: set ha: address"):
+        await let_join(m2, pointed, reach=reach(m2))
+    async with m2.running():
+        with pytest.raises(PeerUnreachable, match=rf"is at {m2.url}, and that leads to this"):
+            await let_join(m2, pointed)
+
+
+@in_a_loop
 async def test_a_server_without_the_secret_proves_nothing(m1: Master, m2: Master) -> None:
     """The right certificate is not enough: who answers must know what the token says."""
     token = token_of(m1)
@@ -620,6 +633,9 @@ async def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) ->
     async with m2.running():
         made = await asyncio.to_thread(invitation, token, m1.identity)
         assert "something else answers" in made.notes[0]
+    for url in ("https://localhost:4530", "https://localhost.localdomain:4530"):
+        token = make_token(m1.state_dir, m1.identity, (url,), "prod")
+        assert "set ha: address" in invitation(token, m1.identity).notes[0]
 
 
 def test_the_secret_is_nowhere_but_in_the_token(m1: Master, m2: Master) -> None:
