@@ -90,8 +90,9 @@ class HaConfig:
     :ivar once: what else [runs once](once.md), on the leader.
     :ivar status: the [status page](status-page.md), ``/ready`` and ``/metrics``; ``false``: none.
     :ivar trees: [folders that all masters serve the same](trees.md).
-    :ivar restart: the command by which ``ha.restart_masters`` restarts this master; ``false``: it
-    may not.
+    :ivar restart: the command by which ``ha.restart_masters`` restarts this master, run by
+    salt-master's user, who [may need a rule](troubleshooting.md#systemd-takes-a-rule-for-its-user);
+        ``false``: it may not be restarted.
     :ivar peers: ``[{name: m2, url: https://10.0.0.2:4530}]``: a member that is called at another
     URL than it says.
     """

@@ -39,7 +39,8 @@ TIMEOUT = 15.0
 _RETRY = 1.0
 ITSELF = (
     "the token says that the inviting master is at {}, and that leads to this master itself: set "
-    "ha: address there to where this one reaches it, restart salt-master there, and make a new token"
+    "ha: address there to where this one reaches it, restart salt-master there, and make another "
+    "token"
 )
 
 Place = Callable[[Mapping[str, Any]], None]

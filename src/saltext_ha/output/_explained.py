@@ -30,6 +30,7 @@ HEADINGS = (
     "`not yet written to its key store`",
     "`busy with its keys for`",
     "`is not ready for callers`",
+    "`systemd takes a rule for its user`",
     "`not rebuilt yet`",
     "`mode observe`, `paused`",
     "`new minions are known here only, and wait`",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from saltext_ha.commands import restarter
 from saltext_ha.commands.masters import restart_masters_runner
 from saltext_ha.commands.masters.restart_masters import RestartMasters
 from saltext_ha.common.errors import EngineUnavailable, HaError, PeerRefused, PeerUnreachable
-from saltext_ha.config.mapping import HaConfig
+from saltext_ha.config.mapping import RESTART, HaConfig
 from saltext_ha.sync.group import Group
 
 SERVES = {
@@ -93,3 +95,20 @@ def test_why_it_did_not_restart(monkeypatch: pytest.MonkeyPatch, after: str, pro
     rows = restart_masters_runner.run(settings, False, 0.05)["masters"]
     assert [(row["name"], row["restarted"]) for row in rows] == [("m2", False), ("m1", None)]
     assert rows[0]["problem"] == problem
+
+
+@pytest.mark.parametrize(("user", "rule"), [(0, False), (997, True)])
+def test_a_user_whom_systemd_refuses_is_told_what_it_takes(
+    user: int, rule: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text("#!/bin/sh\necho Interactive authentication required.\nexit 1\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    order = {"command": list(RESTART), "result": str(tmp_path / "result")}
+    monkeypatch.setattr(restarter.detached, "take", lambda: order)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    restarter.main()
+    problem = (tmp_path / "result").read_text()
+    assert problem.startswith("exit code 1: Interactive authentication required.")
+    assert problem.endswith(restarter.NEEDS_A_RULE) is rule
