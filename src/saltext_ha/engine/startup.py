@@ -18,6 +18,7 @@ from saltext_ha.common.files import refuse_link
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
+from saltext_ha.membership import copied
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.write_mode import OBSERVE, WriteMode
@@ -56,10 +57,12 @@ def open_keeper(
     :param counters: counts new AES keys.
     :param notes: takes the note that a replica was damaged.
     :param parts: as :class:`.Keeper` takes them.
-    :raises TrustError: the state folder is another master's. :raises ReplicaError: replica.db
-        cannot be used. :raises StoreError: the key store cannot be used.
+    :raises TrustError: the state folder is another master's, or a copy of it.
+    :raises ReplicaError: replica.db cannot be used.
+    :raises StoreError: the key store cannot be used.
     """
     state_owner.check(config)
+    copied.check(config)
     replica = _open_replica(config.state_dir / REPLICA_FILE, notes)
     state_owner.move_in(config)
     try:

@@ -270,7 +270,10 @@ async def _ask(
     key = mac_key(ticket.secret)
     both = ticket.fingerprint, identity.fingerprint
     if ticket.fingerprint == identity.fingerprint:
-        raise TokenError("this master made that token itself: join on the other master with it")
+        raise TokenError(
+            "this master made that token itself: join on the other master with it; or, if its "
+            f"machine was copied to here, remove {identity.key_file.parent} here first"
+        )
     request = {
         "invite": ticket.invite,
         "name": name,

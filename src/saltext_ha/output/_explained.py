@@ -22,6 +22,7 @@ HEADINGS = (
     "`does not serve`",
     "`runs with an older configuration`",
     "`another ha engine uses it`, `has the same state folder`",
+    "`is a copy of the state folder of`",
     "`replica.db is gone, or an old copy`",
     "`replica.db was damaged`",
     "`cannot be written`",

@@ -83,13 +83,20 @@ def restart_due(config: HaConfig) -> str:
     )
 
 
+def former(config: HaConfig) -> OwningMaster | None:
+    """
+    The master that used the folder last: another one, or this one under another name or address.
+    None if it had those of this master.
+    """
+    tenant = _read(config.state_dir / TENANT_FILE)
+    same = tenant and (tenant.name, tenant.url) == (config.name, config.url)
+    return None if same else tenant
+
+
 def _tenant(config: HaConfig) -> OwningMaster | None:
     """The master whose engine uses the folder; None if its name and address are those here."""
-    tenant = _read(config.state_dir / TENANT_FILE)
-    if tenant is None or (tenant.name, tenant.url) == (config.name, config.url):
-        return None
-    # Otherwise this master has another name or address now.
-    return tenant if in_use(config.state_dir / REPLICA_FILE) else None
+    tenant = former(config)
+    return tenant if tenant and in_use(config.state_dir / REPLICA_FILE) else None
 
 
 def check(config: HaConfig, test: bool = False) -> None:

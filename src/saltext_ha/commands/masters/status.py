@@ -32,7 +32,11 @@ UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
     "salt-run ha.minion_config; then salt-run ha.failover_safe looks again"
 )
-RENAMED = "set  ha: name: {0}  {1} again, or run ha.leave {1} and join anew under the new name"
+RENAMED = (
+    "set  ha: name: {0}  {1} again, or run ha.leave {1} and join anew under the new name; but if "
+    "{0} runs elsewhere, and its machine was copied: no ha.leave, as that would take {0} out; stop "
+    "salt-master {1}, remove its state folder, and join anew"
+)
 # Seconds after which an unreachable peer may have moved.
 LONG = 120.0
 

@@ -21,7 +21,7 @@ from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.common.validators import is_number
 from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.membership import group_secret, handover
+from saltext_ha.membership import copied, group_secret, handover
 from saltext_ha.membership import join as by_tokens
 from saltext_ha.membership.invites import name_of
 from saltext_ha.membership.reaching import Reach
@@ -137,6 +137,7 @@ def join(
         switch(name, value) for name, value in (("force", force), ("test", test), ("probe", probe))
     )
     state_owner.check(settings, test)
+    copied.check(settings)
     # Where this master listens, or will listen when its engine runs.
     reach = Reach(settings.listen_host, settings.port, required=probe)
     if test and not token:

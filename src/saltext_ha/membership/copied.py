@@ -1,0 +1,44 @@
+"""
+Refuses a state folder that came here with a copy of the machine of another master, which runs.
+
+To the group both are one master: it calls now the one and now the other, and ``ha.leave`` on the
+copy would take out the other one.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from saltext_ha.common.errors import TrustError
+from saltext_ha.config.mapping import HaConfig
+from saltext_ha.membership.invites import shown_fingerprint
+from saltext_ha.replica import state_owner
+from saltext_ha.transport import identity
+
+WITHIN = 2.0  # seconds
+
+
+def check(config: HaConfig) -> None:
+    """
+    Ask at the address that this master had before it got its present name and address. Call this
+    while its engine does not listen.
+
+    :raises TrustError: a master with this one's certificate answers there; or the certificate here
+        cannot be read.
+    """
+    former = state_owner.former(config)
+    if former is None or not identity.is_there(config.state_dir):
+        return
+    ours = identity.load_or_create(config.state_dir, config.name)
+    try:
+        parts = urlsplit(former.url)
+        there = shown_fingerprint(str(parts.hostname), int(parts.port or 0), WITHIN)
+    except (OSError, ValueError):
+        return
+    if there in ours.fingerprints:
+        raise TrustError(
+            f"{config.state_dir} is a copy of the state folder of {former}, which runs: to the "
+            f"group both are one master. Stop salt-master here, remove {config.state_dir}, and "
+            "join as a new master:  salt-ha invite  on a member, then  salt-ha join --token-file - "
+            " here"
+        )

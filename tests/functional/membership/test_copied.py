@@ -1,0 +1,44 @@
+"""A machine that was copied, with the state folder of the master on it, under another name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab.engines import Engine, EngineProcess, Place
+from saltext_ha.common.errors import TrustError
+from tests.engines import invited, join_by
+from tests.loop import in_a_loop
+
+pytestmark = pytest.mark.usefixtures("no_bus")
+
+
+@in_a_loop
+async def test_a_copy_of_a_master_that_runs_does_not_start(tmp_path: Path) -> None:
+    m2, m3 = Place(tmp_path, "m2"), Place(tmp_path, "m3")
+    folder = m3.config.state_dir
+    said = f"{folder} is a copy of the state folder of m2 ({m2.config.url}), which runs"
+    with EngineProcess(m2):
+        shutil.copytree(m2.config.state_dir, folder)
+        with pytest.raises(TrustError, match=re.escape(said)):
+            await Engine(m3).start()
+        token = await invited(m2)
+        for test in (True, False):
+            assert (await join_by(m3, token, test=test))["error"].startswith(said)
+        shutil.rmtree(folder)
+        assert (await join_by(m3, token))["members"] == ["m2"]
+        async with Engine(m3) as three:
+            await three.meets(m2)
+
+
+@in_a_loop
+async def test_a_master_under_another_name_and_address_starts(tmp_path: Path) -> None:
+    m2, m3 = Place(tmp_path, "m2"), Place(tmp_path, "m3")
+    with EngineProcess(m2):
+        pass
+    m2.config.state_dir.rename(m3.config.state_dir)
+    async with Engine(m3):
+        pass
