@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from saltext_ha.common.disk_work import step
-from saltext_ha.common.errors import DiskHangs, HaError, TokenError, TrustError
+from saltext_ha.common.errors import DiskHangs, HaError, TokenError, TrustError, reason_of
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.file_looks import HANGS_AFTER
 from saltext_ha.membership.group_secret import STANDING, GroupSecret
@@ -206,12 +206,14 @@ class Admission:
         The event loop waits for as long as it does for a look. Otherwise a crowd that comes
         meanwhile would cut off the answer of each other's (see ``max_anonymous``).
 
-        :raises HaError: they do; strangers are told no more.
+        :raises HaError: they do, or cannot be read or written; strangers are told no more.
         """
         try:
             return await self._trust.disk(work, *arguments, patience=HANGS_AFTER)
         except DiskHangs:
             raise HaError(HANGS) from None
+        except OSError as exc:
+            raise HaError(f"the state folder of that master fails: {reason_of(exc)}") from None
 
     # -- in that thread
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -401,6 +402,22 @@ async def test_a_disk_that_is_full_halfway_leaves_no_half_of_the_group(
         with pytest.raises(TrustError, match=r"No space left.* list this one already"):
             await let_join(m3, token_of(m1))
     assert set(m3.trust.peers()) == ({"m1"} if known else set())
+
+
+@in_a_loop
+async def test_a_state_folder_of_the_inviter_that_is_read_only_is_named(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(self: Invites, invite_id: str, joiner: str) -> bool:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    token = token_of(m1)
+    async with m1.running():
+        with monkeypatch.context() as patched:
+            patched.setattr(Invites, "consume", read_only)
+            with pytest.raises(PeerRefused, match="state folder of that master fails: Read-only"):
+                await let_join(m2, token)
+        assert (await let_join(m2, token)).members == ("m1",)
 
 
 @in_a_loop
