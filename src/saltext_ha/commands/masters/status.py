@@ -34,7 +34,7 @@ UNUSED = (
 )
 RENAMED = (
     "set  ha: name: {0}  {1} again, or run ha.leave {1} and join anew under the new name; but if "
-    "{0} runs elsewhere, and its machine was copied: no ha.leave, as that would take {0} out; stop "
+    "its machine was copied from that of {0}, which runs, ha.leave would take that one out: stop "
     "salt-master {1}, remove its state folder, and join anew"
 )
 # Seconds after which an unreachable peer may have moved.
