@@ -82,7 +82,7 @@ def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Ans
     except HaError as exc:
         answer = _error(str(exc))
     except OSError as exc:  # a disk that is full, or a folder of another user
-        answer = _error(f"{exc.filename or 'a file'}: {reason_of(exc)}")
+        answer = _error(f"{exc.filename or 'this master could not do that'}: {reason_of(exc)}")
     context["retcode"] = answer["retcode"]
     return {"outputter": "ha", **answer}
 
