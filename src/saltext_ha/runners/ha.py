@@ -527,7 +527,8 @@ def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = Fal
     Its writes are those that a master received from it or from a member that it introduced, and
     those that name one of these as their origin; except those that another member says it made. All
     members are asked, because it may have told something to one of them only. What it says from now
-    on is refused. Repeat the command when a member that was down is back.
+    on is refused. Repeat the command when a member that was down is back; but not after another
+    master took that name: it would be removed.
 
     Returns a dict: ``members`` (name, fingerprint, introducer, added, on), ``keys`` (id,
     fingerprint, ``what`` it decided last, ``received``, ``from``; what the write says: ``at``,
