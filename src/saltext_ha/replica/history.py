@@ -21,7 +21,7 @@ import msgpack
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.replication.account import Account, Decision
 from saltext_ha.replication.digest import bucket_of
-from saltext_ha.replication.record import Dot, Record
+from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, Dot, Record
 
 VIA = " via "
 """Separates a name from the command that was used: ``root via ha.resolve``."""
@@ -231,6 +231,11 @@ class History:
                 (minion_id, key),
             )
         ]
+
+    def was_accepted(self, minion_id: str, key: bytes) -> bool:
+        """Whether a key was ever accepted, or may have been, as its first lines were dropped."""
+        states = [state for _, state in self.decisions(minion_id, key)]
+        return ACCEPTED in states or states[-1:] not in ([PENDING], [DENIED])
 
     # -- pruning
 

@@ -324,13 +324,16 @@ class Replica:
         return [serializers.record(*row) for row in rows]
 
     def revoked(self, glob: str) -> list[Record]:
-        """The records of all deleted and rejected keys of ids that match *glob*."""
+        """
+        The records of all deleted and rejected keys of ids that match *glob*, also of those whose
+        minion has knocked since.
+        """
         rows = self._db.execute(
-            "SELECT id, key, pub, body FROM record WHERE state IN ('deleted', 'rejected')"
-            " AND id GLOB ? ORDER BY id",
+            "SELECT id, key, pub, body FROM record WHERE state != 'accepted' AND id GLOB ?"
+            " ORDER BY id",
             (sqlite_glob(glob),),
         )
-        return [serializers.record(*row) for row in rows]
+        return [record for row in rows if (record := serializers.record(*row)).revocations]
 
     # -- what the store shows
 

@@ -64,6 +64,11 @@ class Record(NamedTuple):
         return visible({value.state for value in self.values})
 
     @property
+    def revocations(self) -> list[Value]:
+        """The values that delete or reject the key; its minion may have knocked since."""
+        return [value for value in self.values if value.state in (DELETED, REJECTED)]
+
+    @property
     def decided(self) -> bool:
         """Whether the record has a decision of an operator that no other write replaced."""
         return any(value.state in DECISIONS for value in self.values)

@@ -331,6 +331,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
     since
         For a glob, and only there: how long ago the mistake was made, such as 90s, 30m, 2h or 1d.
         Keys that were revoked earlier, by the clock of the master that revoked them, stay revoked.
+        So do keys that were never accepted: a deletion of all takes those of strangers, too.
     test
         Only print what would be done.
 

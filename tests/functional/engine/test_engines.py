@@ -52,6 +52,11 @@ def accept(place: Place, minion_id: str, key: int = 0) -> None:
     (folder / minion_id).write_text(KEYS[key])
 
 
+def knock(place: Place, minion_id: str, key: int = 0, folder: str = "minions_pre") -> None:
+    (place.pki_dir / folder).mkdir(exist_ok=True)
+    (place.pki_dir / folder / minion_id).write_text(KEYS[key])
+
+
 def accepted(*where: Place) -> list[set[str]]:
     return [there(place) for place in where]
 
@@ -808,6 +813,67 @@ async def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path)
         done = await decisions(m2).restore({"minion": "web*", "since": "1h"})
         assert [c["id"] for c in done["changes"]] == ["web1", "web2"]
         await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
+
+
+@in_a_loop
+async def test_minions_that_knocked_since_they_were_deleted_are_restored_too(
+    tmp_path: Path,
+) -> None:
+    """As minions that run do, within seconds."""
+    one, two = places(tmp_path, "m1", "m2")
+    for minion_id in ("web1", "web2"):
+        accept(one, minion_id)
+    async with met(one, two) as (m1, m2):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        await delete(m1, "web1")
+        await level(m1, m2)
+        await asyncio.sleep(0.1)
+        before = time.time()
+        await delete(m1, "web2")
+        for minion_id in ("web1", "web2"):
+            knock(one, minion_id)
+            await m1.hint(minion_id)
+        await until(lambda: there(two, "minions_pre") == {"web1", "web2"}, "both knocked")
+        # When they knocked does not matter.
+        since = {"minion": "*", "since": f"{time.time() - before}s"}
+        done = await decisions(m2).restore(since)
+        assert [row["id"] for row in done["changes"]] == ["web2"]
+        assert (done["notes"], done["retcode"]) == ([], 0)
+        done = await decisions(m2).restore({"minion": "*", "since": "1h"})
+        assert [row["id"] for row in done["changes"]] == ["web1"]
+        await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
+
+
+@in_a_loop
+async def test_a_glob_restores_no_key_that_was_never_accepted(tmp_path: Path) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    accept(one, "web1")
+    async with met(one, two) as (m1, m2):
+        for minion_id, key in (("web1", 1), ("web2", 0), ("web3", 0)):
+            knock(one, minion_id, key, "minions_denied" if key else "minions_pre")
+            await m1.hint(minion_id)
+        await until(lambda: there(two, "minions_pre") == {"web2", "web3"}, "they knocked")
+        await level(m1, m2)
+        (one.pki_dir / "minions_denied" / "web1").unlink()
+        (one.pki_dir / "minions_pre" / "web2").unlink()
+        (one.pki_dir / "minions_rejected").mkdir(exist_ok=True)
+        (one.pki_dir / "minions_pre" / "web3").rename(one.pki_dir / "minions_rejected" / "web3")
+        await delete(m1, "web1")
+        for minion_id in ("web2", "web3"):
+            await m1.hint(minion_id, gone=minion_id == "web2")
+        await until(lambda: there(two, "minions_rejected") == {"web3"}, "rejected")
+        await level(m1, m2)
+        for engine in (m1, m2):
+            plan = await decisions(engine).restore({"minion": "*", "since": "1h", "test": True})
+            assert [row["id"] for row in plan["changes"]] == ["web1"]
+            assert plan["retcode"] == 1
+            assert plan["notes"] == [
+                "3 keys left as they are, never accepted before (web1, web2, web3): if they are "
+                "yours, accept them with salt-key, rejected ones with --include-rejected"
+            ]
+        # By its name it can be.
+        done = await decisions(m2).restore({"minion": "web3"})
+        assert [row["id"] for row in done["changes"]] == ["web3"]
 
 
 @in_a_loop

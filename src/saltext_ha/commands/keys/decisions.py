@@ -18,7 +18,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.replication import interpretation
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
-from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
+from saltext_ha.replication.record import ACCEPTED, DELETED, Record
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
 from saltext_ha.transport.control_server import Command
@@ -28,6 +28,7 @@ CONFIRM = (
     "salt-run ha.refill brings back what the group knows. If {number} are to be deleted on all "
     "masters: salt-run ha.release deletes={count}"
 )
+NAMED = 3
 COUNT_WITHIN = 2.0  # seconds for counting what is left
 WELL = "nothing is held on {}: its key store is as it should be"
 
@@ -88,19 +89,26 @@ class Decisions:
         return await self._answer(*done, payload)
 
     async def _restore_many(self, glob: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Restore all ids that match and were revoked within ``since``, except doubtful ones."""
+        """
+        Restore all ids that match and were revoked within ``since``, except doubtful ones, and keys
+        that were never accepted: a deletion of all takes strangers who knocked, too.
+        """
         core = self._core
         if payload.get("fingerprint"):
             raise HaError("a fingerprint belongs to one minion: name that, not a glob")
         since = time.time() - span(payload.get("since") or 0)
         if not payload.get("since"):
             raise HaError(f"{glob!r} is a glob: say since when, for instance since=2h")
-        recent: dict[str, list[bytes]] = {}
-        for record in await core.run(core.replica.revoked, glob):
-            if max(value.at for value in record.values) >= since:
-                recent.setdefault(record.minion_id, []).append(record.fingerprint)
+        recent, strange = await self._revoked_since(glob, since)
         notes, changes = [], []
-        if not recent:
+        if strange:
+            more = ", …" if len(strange) > NAMED else ""
+            notes.append(
+                f"{counted(len(strange))} left as they are, never accepted before "
+                f"({', '.join(strange[:NAMED])}{more}): if they are yours, accept them with "
+                "salt-key, rejected ones with --include-rejected"
+            )
+        elif not recent:
             notes.append(
                 f"no key of an id that matches {glob!r} was deleted or rejected within "
                 f"{payload['since']}; salt-run ha.history {glob!r} shows when"
@@ -126,6 +134,29 @@ class Decisions:
             changes += made
             notes += left
         return await self._answer(changes, notes, payload)
+
+    async def _revoked_since(
+        self, glob: str, since: float
+    ) -> tuple[dict[str, list[bytes]], list[str]]:
+        """
+        Keys revoked at *since* or later, by id; and the ids of others that were never accepted.
+        """
+        core = self._core
+        accepted: dict[str, list[bytes]] = {}
+        strange: list[str] = []
+
+        def sort(records: Sequence[Record]) -> None:
+            for minion_id, key, *_ in records:
+                if core.replica.history.was_accepted(minion_id, key):
+                    accepted.setdefault(minion_id, []).append(key)
+                else:
+                    strange.append(minion_id)
+
+        revoked = await core.run(core.replica.revoked, glob)
+        late = [r for r in revoked if max(value.at for value in r.revocations) >= since]
+        for some in batches(late):
+            await core.run(sort, some)
+        return accepted, strange
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.release``: believe what the key store shows, although it was held."""
@@ -309,11 +340,7 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str) -
     :param wanted: its fingerprint; may be empty if there is only one.
     :raises HaError: there is none, or several, or another key is accepted.
     """
-    revoked = [
-        key
-        for key, record in records.items()
-        if any(value.state in (DELETED, REJECTED) for value in record.values)
-    ]
+    revoked = [key for key, record in records.items() if record.revocations]
     if not revoked:
         raise HaError(f"no deleted or rejected key of {minion_id!r} is known here")
     if not wanted and len(revoked) > 1:
