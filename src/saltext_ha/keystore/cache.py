@@ -29,8 +29,10 @@ KEYS = "keys"
 DENIED_KEYS = "denied_keys"
 SIGNATURES = "saltext_ha_signatures"
 SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
-# This driver keeps only the first denied key (salt/cache/mmap_key.py).
-ONE_DENIED = "mmap_key"
+# This driver (salt/cache/mmap_key.py) keeps only the first denied key, and only so many bytes of an
+# id, by default: it cuts longer ids silently, so the key of one would become that of another.
+MMAP = "mmap_key"
+MMAP_ID_SIZE = 64
 # Drivers raise any exception; KeyError means no such driver, or that its libraries are missing.
 FAILURES = Exception
 # The entry of one id is spoilt: not msgpack, or not in the form that Salt stores.
@@ -48,7 +50,9 @@ class CacheStore:
         self._seen = Marks()
         # Salt does not promise that two threads may use a driver.
         self._lock = threading.Lock()
-        self.one_denied = driver == ONE_DENIED
+        self.one_denied = driver == MMAP
+        self._longest = opts.get("mmap_key_id_size", MMAP_ID_SIZE) if driver == MMAP else None
+        """How many bytes an id may have; None: any number."""
         # The mmap_key driver knows only Salt's banks, and keeps them in this folder.
         folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
         self._folder = str(folder) if self.one_denied else ""
@@ -89,6 +93,8 @@ class CacheStore:
         try:
             minion_key.check_id(minion_id)  # an event may name any path
         except InvalidRecord:
+            return Content(ABSENT, {})
+        if self._is_too_long(minion_id):
             return Content(ABSENT, {})
         try:
             with self._lock:
@@ -140,8 +146,15 @@ class CacheStore:
         """See :meth:`KeyStore.apply`."""
         missing: set[str] = set()
         taken: set[str] = set()
+        failed: dict[str, str] = {}
         try:
             for change in changes:
+                if self._is_too_long(change.minion_id):
+                    failed[change.minion_id] = (
+                        f"the {self._driver} driver keeps only {self._longest} bytes of an id "
+                        "(mmap_key_id_size)"
+                    )
+                    continue
                 with self._lock:
                     if self._is_taken(change):
                         taken.add(change.minion_id)
@@ -151,7 +164,10 @@ class CacheStore:
                     missing.add(change.minion_id)
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
-        return Outcome(missing, {}, taken)
+        return Outcome(missing, failed, taken)
+
+    def _is_too_long(self, minion_id: str) -> bool:
+        return self._longest is not None and len(minion_id.encode()) > self._longest
 
     def _is_taken(self, change: Change) -> bool:
         """Whether *change* is to put an entry where an entry is that was not shown."""

@@ -223,6 +223,20 @@ class TestDrivers:
     def test_an_id_that_is_a_path_reads_as_nothing(self, store: KeyStore, minion_id: str) -> None:
         assert shown(store, minion_id) == Stored()
 
+    def test_an_id_that_the_driver_would_cut_is_not_written(
+        self, opts: dict[str, Any], store: KeyStore, cache: Any
+    ) -> None:
+        """The mmap_key driver cuts ids silently: the key of one would become that of another."""
+        short = "é" * 32
+        for minion_id, key in ((short, A), (f"{short}1", B)):
+            outcome = change(store, (PUT, ACCEPTED, key), minion_id=minion_id, seen=Stored())
+        is_cut = opts["keys.cache_driver"] == "mmap_key"
+        assert shown(store, short) == Stored(ACCEPTED, A)
+        assert shown(store, f"{short}1") == (Stored() if is_cut else Stored(ACCEPTED, B))
+        assert cache.fetch("keys", short)["pub"] == TEXTS[0]
+        cut = "the mmap_key driver keeps only 64 bytes of an id (mmap_key_id_size)"
+        assert outcome.failed == ({f"{short}1": cut} if is_cut else {})
+
     def test_a_second_look_from_the_start_names_everything(
         self, store: KeyStore, opts: dict[str, Any]
     ) -> None:
