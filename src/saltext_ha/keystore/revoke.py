@@ -91,7 +91,7 @@ def _clean(options: Mapping[str, Any], gone: Collection[str]) -> None:
             if cache.contains(GRAINS, minion_id):
                 cache.flush(GRAINS, minion_id)
         for entry in cache.list(PILLAR):
-            if entry.partition(":")[0] in gone:
+            if entry in gone or entry.rpartition(":")[0] in gone:  # an id may be a MAC address
                 cache.flush(PILLAR, entry)
         return
     for minion_id in gone:
