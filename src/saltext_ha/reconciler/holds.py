@@ -22,7 +22,7 @@ from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.interpretation import still_accepted
+from saltext_ha.replication.interpretation import is_gone, still_accepted
 from saltext_ha.replication.placement import place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 
@@ -136,7 +136,9 @@ class Holds:
                 continue
             applied = self._replica.applied(minion_id)
             content = self._store.read(minion_id, task.certain)
-            if content is None or (content.stored.slot is None and not task.certain):
+            if content is None:
+                continue
+            if not task.certain and is_gone(applied.stored, content.stored):
                 continue
             if task.deleted and content.stored.state != ACCEPTED:
                 continue  # even if the minion has knocked since

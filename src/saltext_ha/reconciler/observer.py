@@ -115,7 +115,7 @@ class Observer:
                         continue
                     found = _without_held(found)
                 found = self._compared(minion_id, found, task)
-            gone = found.applied.stored.slot and not found.content.stored.slot
+            gone = interpretation.is_gone(found.applied.stored, found.content.stored)
             if found.news and gone and not (task.certain or task.released):
                 unsettled.add(minion_id)
             elif not self._must_wait(minion_id, found):

@@ -50,6 +50,16 @@ def interpret(before: Stored, now: Stored, states: Mapping[bytes, str | None]) -
     return writes
 
 
+def is_gone(before: Stored, now: Stored) -> bool:
+    """
+    Whether the key that had the slot is gone: nothing is there, or in the place of an accepted key
+    one that has only knocked, for instance at a folder that was emptied.
+    """
+    if not before.slot or before.slot in now.entries:
+        return False
+    return not now.slot or (before.state == ACCEPTED and now.state == PENDING)
+
+
 def still_accepted(before: Stored, now: Stored) -> bool:
     """
     Whether the accepted key of *before* is still there, even if Salt reads another entry first, as

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
 from tests.functional.keepers import KEYS, Master, exchange, shared
 
@@ -72,6 +73,23 @@ def test_a_minion_that_knocked_since_does_not_make_its_deletion_a_doubtful_one(
     m1.keeper.holds._guard._minimum = 5
     m1.keeper.observe(NAMES[20:], certain=True)
     assert list(m1.replica.held.all()) == NAMES[20:]
+
+
+def test_who_knocks_at_an_emptied_folder_before_a_pass_is_held_with_the_others(
+    tmp_path: Path,
+) -> None:
+    """Salt's event of the knock comes first; a few of them alone would be believed."""
+    m1, m2 = Master(tmp_path, "m1"), Master(tmp_path, "m2")
+    shared(m1, m2, *NAMES)
+    for name in NAMES:
+        m1.remove(name)
+    for name in NAMES[:5]:
+        m1.knock(name)
+        m1.keeper.reconcile_all(tasks([Hint(name, "", False)]))
+    m1.scan()
+    assert list(m1.replica.held.all()) == NAMES
+    exchange(m1, m2)
+    assert m2.files().keys() == {(ACCEPTED, name) for name in NAMES}
 
 
 @pytest.mark.parametrize("state", [PENDING, REJECTED])
