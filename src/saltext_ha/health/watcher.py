@@ -111,7 +111,6 @@ class Watcher:
         self._met = False
         self._since = time.time()
         self.state: Health = verdict.UNDECIDED
-        self.rounds = 0
 
     # -- what others ask
 
@@ -223,7 +222,6 @@ class Watcher:
         problem = verdict.reason(self._results.values())
         before, now = self.healthy, time.monotonic()
         self.state = verdict.follow(self.state, problem, now, settings.rules, age)
-        self.rounds += 1
         if self.healthy == before:
             return
         self._since = time.time()

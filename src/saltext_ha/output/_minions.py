@@ -97,8 +97,7 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if cells:
         lines += table(screen, ["Minion", "Reached by"], cells)
     rest = int(data.get("count") or 0) - len(found)
-    if len(found) > LISTED:
-        lines.append(f"and {len(found) - LISTED} more; all are in --out=json")
+    lines += left_out(len(found) - LISTED, "minion")
     absent = [clean(each) for each in data.get("absent") or []]
     if absent:
         more = f" and {len(absent) - LISTED} more" if len(absent) > LISTED else ""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands.minions import where as module
-from saltext_ha.commands.minions.minions import MasterView, sights_of
+from saltext_ha.commands.minions.minions import MasterSights, sights_of
 from saltext_ha.commands.minions.where import Where, last_heard
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
@@ -51,9 +51,9 @@ class Played:
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, MasterView], dict[str, str]]:
+    ) -> tuple[dict[str, MasterSights], dict[str, str]]:
         sights = {i: Sight(likely=5, likely_by="auth") for i in ids}
-        known = MasterView()
+        known = MasterSights()
         known.sights = sights
         return {"m1": known}, {"m2": "timed out"}
 
@@ -180,11 +180,11 @@ class Asked:
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, MasterView], dict[str, str]]:
+    ) -> tuple[dict[str, MasterSights], dict[str, str]]:
         self.questions.append(question)
-        told: dict[str, MasterView] = {}
+        told: dict[str, MasterSights] = {}
         for name in self.masters:
-            told[name] = MasterView()
+            told[name] = MasterSights()
             told[name].sights = dict(self.sights.get(name, {}))
         return told, {}
 
@@ -306,7 +306,7 @@ def test_ids_without_an_accepted_key_are_not_fine() -> None:
 )
 def test_where_anything_was_heard_of_it_last(heard: dict[str, Sight], on: list[str]) -> None:
     assert last_heard(heard) == on
-    known = {name: MasterView() for name in (*heard, "m9")}
+    known = {name: MasterSights() for name in (*heard, "m9")}
     for name, each in heard.items():
         known[name].sights = {"web0": each, "web1": sight(sure=1)}
     assert sights_of("web0", known) == heard

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab import wait_for
-from saltext_ha.commands.minions.minions import MasterView
+from saltext_ha.commands.minions.minions import MasterSights
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions import locator, presence
 from saltext_ha.minions.connections import audience, is_ours, subscribers
@@ -327,7 +327,7 @@ def test_a_doubt_where_it_is_is_told(sights: dict[str, Sight], note: str) -> Non
 
 def test_where_nobody_is_subscribed_nobody_is_bound() -> None:
     def told(connections: int | None, sight: Sight) -> str:
-        known = MasterView()
+        known = MasterSights()
         row = ["web1", *sight.to_wire()]
         known.add({"connections": connections, "listening": 5.0, "minions": [row]}, {"web1"})
         known.forget_connected()

@@ -98,6 +98,9 @@ def test_of_very_many_those_in_trouble_are_shown(monkeypatch: pytest.MonkeyPatch
     lines = ha.output(data).splitlines()
     assert lines[3].startswith("zoo")
     assert "… 4 minions more (--out=json has all)" in lines
+    found = {f"web{n}": ["m1"] for n in range(5)}
+    data = {"kind": "where", "masters": ["m1", "m2"], "count": 5, "minions": found, "unknown": {}}
+    assert ha.output(data).splitlines()[3] == "… 3 minions more (--out=json has all)"
 
 
 def row(name: str, state: str, kind: str, note: str = "", **cells: Any) -> dict[str, Any]:

@@ -41,7 +41,7 @@ LIVE_TIMEOUT = 5.0
 NEW = COUNT_FOR + 5.0  # seconds; a minion heard since then may have a connection not counted yet
 
 
-class MasterView:
+class MasterSights:
     """What one master says: its connections, how long it has listened, which minions it heard."""
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class MasterView:
         self.listening = 0.0
         self.sights: dict[str, Sight] = {}
 
-    def of(self, ids: Collection[str]) -> MasterView:
-        """This view of *ids* only."""
-        part = MasterView()
+    def of(self, ids: Collection[str]) -> MasterSights:
+        """The same of *ids* only."""
+        part = MasterSights()
         part.connections, part.listening = self.connections, self.listening
         part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
         return part
@@ -197,14 +197,14 @@ class Bound:
 
     async def everywhere(
         self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, MasterView], dict[str, str]]:
+    ) -> tuple[dict[str, MasterSights], dict[str, str]]:
         """
         Every master's sights of *ids*, and why some do not answer; *question* as in :meth:`page`.
         """
         names = self._jobs.masters
 
-        async def ask(name: str) -> MasterView | str:
-            line, known, after = self._group.lines.get(name), MasterView(), ""
+        async def ask(name: str) -> MasterSights | str:
+            line, known, after = self._group.lines.get(name), MasterSights(), ""
             if line is None and name != self._group.name:
                 return self._group.why_unasked(name)
             try:
@@ -224,7 +224,7 @@ class Bound:
             return "says more than fits"
 
         found = dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
-        knowing = {name: each for name, each in found.items() if isinstance(each, MasterView)}
+        knowing = {name: each for name, each in found.items() if isinstance(each, MasterSights)}
         return knowing, {name: each for name, each in found.items() if isinstance(each, str)}
 
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class Bound:
     def _masters(
         self,
         rows: Iterable[Mapping[str, Any]],
-        known: Mapping[str, MasterView],
+        known: Mapping[str, MasterSights],
         unknown: Iterable[str],
         gone: Mapping[str, int],
     ) -> list[dict[str, Any]]:
@@ -293,18 +293,18 @@ def accepted_of(replica: Replica, ids: Iterable[str]) -> list[str]:
     return [i for i in replica.brought(ids) if replica.applied(i).stored.state == ACCEPTED]
 
 
-def sights_of(minion_id: str, known: Mapping[str, MasterView]) -> dict[str, Sight]:
+def sights_of(minion_id: str, known: Mapping[str, MasterSights]) -> dict[str, Sight]:
     """Master → its sight of the minion, what it has heard of it."""
     return {n: each.sights[minion_id] for n, each in known.items() if minion_id in each.sights}
 
 
-def _rows(ids: Iterable[str], known: Mapping[str, MasterView]) -> list[dict[str, Any]]:
+def _rows(ids: Iterable[str], known: Mapping[str, MasterSights]) -> list[dict[str, Any]]:
     return [{"id": i, **locator.locate(sights_of(i, known), known)} for i in ids]
 
 
 def _just_now(
-    known: Mapping[str, MasterView], asked: Mapping[str, Answers]
-) -> dict[str, MasterView]:
+    known: Mapping[str, MasterSights], asked: Mapping[str, Answers]
+) -> dict[str, MasterSights]:
     """What each master knows of the minions that answered it just now."""
     return {
         name: each.of(asked[name].returned)

@@ -8,7 +8,7 @@ from saltext_ha.lint.rules.master import in_group
 
 BOOK = RuleBook(MASTER)
 
-LOCKS = {"gitfs_global_lock": "gitfs", "git_pillar_global_lock": "git_pillar"}
+LOCKS = ("gitfs_global_lock", "git_pillar_global_lock")
 
 
 @BOOK.rule(
