@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck, OwnFacts
-from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.consistency.lint import Lint
 from saltext_ha.commands.keys.decisions import Decisions
 from saltext_ha.commands.keys.differences import Differences
@@ -34,40 +33,21 @@ from saltext_ha.commands.once.once import Once
 from saltext_ha.commands.rollout.minion_config import MinionConfig
 from saltext_ha.commands.trees.deploy import Deploy
 from saltext_ha.commands.trees.tree_states import TreeStates
-from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine.parts import Parts
-from saltext_ha.health.watcher import Watcher
-from saltext_ha.membership.membership import Membership
-from saltext_ha.membership.renewal import Renewal
 from saltext_ha.minions.arrivals import Arrivals, grains_cache, mine_cache
 from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.job_specs import MINE, REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.mines import Mines
 from saltext_ha.minions.own_jobs import OwnJobs
-from saltext_ha.minions.presence import Presence
-from saltext_ha.once.leader import Leader
-from saltext_ha.once.locks import Locks
-from saltext_ha.once.reactions import Reactions
-from saltext_ha.once.runs import Runs
-from saltext_ha.reconciler.core import Core
-from saltext_ha.salt_bus.events import EventBus
-from saltext_ha.salt_bus.intake import MemoryBudget
-from saltext_ha.sync.group import Group
-from saltext_ha.sync.hello import Hello
-from saltext_ha.sync.line import Line
 from saltext_ha.sync.server import SyncServer
-from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.trust import Trust
 from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
 
 T = TypeVar("T")
-Notes = Callable[[], Iterable[str]]
-"""Further notes for operators."""
 
 
 @runtime_checkable
@@ -128,13 +108,12 @@ def make(parts: Parts) -> Answering:
     """Make the parts that answer for the engine of *parts*; in the event loop."""
     opts, config, core, group = parts.opts, parts.config, parts.core, parts.group
     own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands, parts.ending.check)
-    caches = opts.get("minion_data_cache", True)
-    arrivals = _arrivals(opts, own_jobs, parts.bus, parts.noted) if caches else None
-    mines = _mines(opts, own_jobs, arrivals, parts.links.lines, parts.bus, parts.noted)
+    arrivals = _arrivals(parts, own_jobs)
+    mines = _mines(parts, own_jobs, arrivals)
     jobs = Jobs(group, own_jobs, parts.presence.hot)
-    minions = _minions(group, core, opts, jobs, parts.presence, parts.room)
+    minions = _minions(parts, jobs)
     tree_states = TreeStates(group, parts.stager, opts)
-    comparing = _comparing(group, core, opts, config, tree_states, parts.watch)
+    comparing = _comparing(parts, tree_states)
     summary = Summary(
         opts,
         core,
@@ -157,17 +136,6 @@ def make(parts: Parts) -> Answering:
         leader=parts.leader,
         looks=parts.looks,
     )
-    members = _members(
-        group,
-        core,
-        config,
-        parts.trust,
-        membership=parts.membership,
-        renewal=parts.renewal,
-        vouching=parts.vouching,
-        hello=parts.hello,
-        notes=parts.notes,
-    )
     answering: tuple[Answers, ...] = (
         status,
         summary,
@@ -175,22 +143,12 @@ def make(parts: Parts) -> Answering:
         Decisions(group, core),
         HistoryCommand(core, config.name),
         *comparing,
-        *members,
+        *_members(parts),
         Rewrite(group, core, parts.vouching),
         own_jobs,
         mines,
         *minions,
-        *_failover(
-            group,
-            core,
-            opts,
-            config,
-            jobs=jobs,
-            bound=minions.bound,
-            checking=comparing.checking,
-            summary=summary,
-            health=parts.health,
-        ),
+        *_failover(parts, jobs, minions.bound, comparing.checking, summary),
         Deploy(
             group,
             parts.tree_registers,
@@ -203,7 +161,7 @@ def make(parts: Parts) -> Answering:
         parts.tree_registers,
         parts.trees,
         parts.stager,
-        *_once(group, parts.leader, parts.runs, parts.locks, parts.reactions),
+        *_once(parts),
         SyncServer(
             core, parts.links, parts.hello, parts.vouching, parts.leases, parts.membership.moved
         ),
@@ -245,15 +203,9 @@ def make(parts: Parts) -> Answering:
     )
 
 
-def _minions(
-    group: Group,
-    core: Core,
-    opts: Mapping[str, Any],
-    jobs: Jobs,
-    presence: Presence,
-    room: MemoryBudget,
-) -> OfMinions:
-    bound = Bound(group, jobs, core, opts, presence=presence, room=room)
+def _minions(parts: Parts, jobs: Jobs) -> OfMinions:
+    core, group, opts = parts.core, parts.group, parts.opts
+    bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
     where = Where(core, jobs, bound)
     return OfMinions(
         bound,
@@ -264,96 +216,79 @@ def _minions(
     )
 
 
-def _comparing(
-    group: Group,
-    core: Core,
-    opts: Mapping[str, Any],
-    config: HaConfig,
-    tree_states: TreeStates,
-    watch: ConsistencyWatch,
-) -> Comparing:
+def _comparing(parts: Parts, tree_states: TreeStates) -> Comparing:
+    core, group, opts, config = parts.core, parts.group, parts.opts, parts.config
     keys = KeySection(group, core)
     own_facts = OwnFacts(opts, config, keys)
+    note = parts.watch.note
     return Comparing(
         own_facts,
-        ConsistencyCheck(group, config, core, own_facts, keys, tree_states.explain, watch.note),
+        ConsistencyCheck(group, config, core, own_facts, keys, tree_states.explain, note),
         Differences(group, core, keys),
         Lint(group, opts),
     )
 
 
-def _members(
-    group: Group,
-    core: Core,
-    config: HaConfig,
-    trust: Trust,
-    *,
-    membership: Membership,
-    renewal: Renewal,
-    vouching: Vouching,
-    hello: Hello,
-    notes: dict[str, str],
-) -> tuple[Members, RemovePeer]:
-    members = Members(
-        group,
-        config,
-        core,
-        membership=membership,
-        renewal=renewal,
-        vouching=vouching,
-        hello=hello,
-        disk=trust.disk,
+def _members(parts: Parts) -> tuple[Members, RemovePeer]:
+    return (
+        Members(
+            parts.group,
+            parts.config,
+            parts.core,
+            membership=parts.membership,
+            renewal=parts.renewal,
+            vouching=parts.vouching,
+            hello=parts.hello,
+            disk=parts.trust.disk,
+        ),
+        RemovePeer(
+            parts.group,
+            parts.core,
+            parts.trust,
+            parts.membership,
+            by_secret=parts.config.secret is not None,
+            notes=parts.notes,
+        ),
     )
-    by_secret = config.secret is not None
-    return members, RemovePeer(group, core, trust, membership, by_secret=by_secret, notes=notes)
 
 
 def _failover(
-    group: Group,
-    core: Core,
-    opts: Mapping[str, Any],
-    config: HaConfig,
-    *,
-    jobs: Jobs,
-    bound: Bound,
-    checking: ConsistencyCheck,
-    summary: Summary,
-    health: Watcher,
+    parts: Parts, jobs: Jobs, bound: Bound, checking: ConsistencyCheck, summary: Summary
 ) -> tuple[Endpoints, MinionConfig, Drain, FailoverSafe, ProxyConfig, RestartMasters]:
     """The parts about the way of minions and applications to masters, and about restarting one."""
+    core, group, opts, config = parts.core, parts.group, parts.opts, parts.config
     endpoints = Endpoints(group, core, opts, config.address)
     return (
         endpoints,
         MinionConfig(core, endpoints),
-        Drain(group, jobs, bound, health, config.address),
+        Drain(group, jobs, bound, parts.health, config.address),
         FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker),
         ProxyConfig(group, opts, config),
         RestartMasters(group, config.restart, config.state_dir / "restart"),
     )
 
 
-def _once(
-    group: Group, leader: Leader, runs: Runs, locks: Locks, reactions: Reactions | None
-) -> tuple[Answers, ...]:
+def _once(parts: Parts) -> tuple[Answers, ...]:
     """The parts that do on one master what must not be done twice."""
+    group, leader, runs, locks = parts.group, parts.leader, parts.runs, parts.locks
     return (
         leader,
         runs,
         locks,
-        LeaderCommand(group, leader, runs, reactions),
+        LeaderCommand(group, leader, runs, parts.reactions),
         Once(leader, runs),
         LockCommand(group.name, leader, locks),
-        *([reactions] if reactions else []),
+        *([parts.reactions] if parts.reactions else []),
     )
 
 
-def _arrivals(
-    opts: Mapping[str, Any], jobs: OwnJobs, bus: EventBus, noted: list[Notes]
-) -> Arrivals:
-    """For a master that caches grains, pillar and mine of minions."""
-    arrivals = Arrivals(_refresh(jobs), grains_cache(opts))
-    bus.add(arrivals)
-    noted.append(arrivals.notes)
+def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals | None:
+    """None if this master does not cache grains, pillar and mine of minions."""
+    if not parts.opts.get("minion_data_cache", True):
+        return None
+    arrivals = Arrivals(_refresh(jobs), grains_cache(parts.opts))
+    parts.bus.add(arrivals)
+    parts.noted.append(arrivals.notes)
     return arrivals
 
 
@@ -367,24 +302,17 @@ def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:
     return refresh
 
 
-def _mines(
-    opts: Mapping[str, Any],
-    jobs: OwnJobs,
-    arrivals: Arrivals | None,
-    lines: Mapping[str, Line],
-    bus: EventBus,
-    noted: list[Notes],
-) -> Mines:
+def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
     """Answers peers in any case; compares mines only if this master caches them."""
     mines = Mines(
-        lines,
-        mine_cache(opts),
+        parts.links.lines,
+        mine_cache(parts.opts),
         busy=arrivals.asks if arrivals else lambda _: False,
         publish=_refresh(jobs),
     )
     if arrivals:
-        bus.add(mines)
-        noted.append(mines.notes)
+        parts.bus.add(mines)
+        parts.noted.append(mines.notes)
     return mines
 
 
