@@ -63,6 +63,7 @@ class Wanted:
 
 def wanted(
     masters: Any,
+    *,
     type: Any = FAILOVER,
     publish_port: Any = DEFAULT_PUBLISH_PORT,
     alive: Any = ALIVE,
@@ -110,17 +111,17 @@ def wanted(
     same = len(ports) == 1
     return Wanted(
         tuple(entries.values()),
-        str(type),
-        ports.pop() if same else None,
-        publish_port if same else None,
-        alive,
-        failback,
-        watchdog,
-        fingerprint(finger) if finger else "",
-        signed,
-        str(transport),
-        jitter,
-        tuple(_names(master_names or {}, entries)),
+        kind=str(type),
+        request_port=ports.pop() if same else None,
+        publish_port=publish_port if same else None,
+        alive=alive,
+        failback=failback,
+        watchdog=watchdog,
+        finger=fingerprint(finger) if finger else "",
+        signed=signed,
+        transport=str(transport),
+        jitter=jitter,
+        names=tuple(_names(master_names or {}, entries)),
     )
 
 

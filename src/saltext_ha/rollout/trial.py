@@ -103,16 +103,13 @@ def carry_out(order: Order) -> tuple[str, str]:
         found: dict[str, Any] = salt.config.minion_config(order.conf_file, minion_id=order.id)
         return found
 
-    def other(ended: int | None) -> int | None:
-        return running(order.pidfile, order.bus, ended)
+    def other(ended: int | None) -> Callable[[], int | None]:
+        return lambda: running(order.pidfile, order.bus, ended)
 
+    tried = other(order.minion)
     try:
-        restart.restart(
-            restart.read(order.way), lambda: running(order.pidfile, order.bus, order.minion)
-        )
-        reached = watch(
-            opts(), lambda: running(order.pidfile, order.bus, order.minion), order.timeout
-        )
+        restart.restart(restart.read(order.way), tried)
+        reached = watch(opts(), tried, order.timeout)
         why = "" if reached else f"no master was reached within {order.timeout:g} s"
     # Salt raises SystemExit for a file that it cannot read.
     except (HaError, OSError, SystemExit) as exc:
@@ -122,9 +119,9 @@ def carry_out(order: Order) -> tuple[str, str]:
     if not order.revert:
         return FAILED, f"{why}; what was in the file before is not known"
     _put_back(order)
-    last = other(order.minion)
-    restart.restart(_again(order, last, opts), lambda: other(last))
-    reached = watch(opts(), lambda: other(last), order.timeout)
+    last = tried()
+    restart.restart(_again(order, last, opts), other(last))
+    reached = watch(opts(), other(last), order.timeout)
     return PUT_BACK, f"{why}; " + (f"it is with {reached} again" if reached else "nor with the old")
 
 

@@ -93,16 +93,16 @@ def multi_master(
     try:
         wish = drop_in.wanted(
             masters,
-            type,
-            publish_port,
-            alive,
-            failback,
-            watchdog,
-            finger,
-            signed,
-            transport,
-            jitter,
-            master_names,
+            type=type,
+            publish_port=publish_port,
+            alive=alive,
+            failback=failback,
+            watchdog=watchdog,
+            finger=finger,
+            signed=signed,
+            transport=transport,
+            jitter=jitter,
+            master_names=master_names,
         )
         return ret | applied.apply(__opts__, wish, timeout, again)._asdict()
     except HaError as exc:

@@ -222,7 +222,7 @@ def test_masters_as_somebody_wrote_them(masters: Any, words: str) -> None:
 
 def test_two_masters_at_one_address_are_not_for_a_hot_minion() -> None:
     with pytest.raises(HaError, match="send every answer to both"):
-        drop_in.wanted(["10.0.0.1", "10.0.0.1:4508"], "hot", None, finger=FINGER)
+        drop_in.wanted(["10.0.0.1", "10.0.0.1:4508"], type="hot", publish_port=None, finger=FINGER)
 
 
 @pytest.mark.parametrize(

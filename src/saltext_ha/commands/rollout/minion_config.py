@@ -62,16 +62,16 @@ def answer(
     entries = [drop_in.joined(each.address, each.request_port) for each in masters]
     wish = drop_in.wanted(
         entries,
-        kind,
-        _publish_port(known, str(kind)),
-        payload.get("alive", drop_in.ALIVE),
-        payload.get("failback", False),
-        watchdog,
-        "" if signed else known[0].finger,
-        signed,
-        transports.pop(),
-        jitter_for(minions) if watchdog else drop_in.JITTER,
-        dict(zip((each.name for each in masters), entries, strict=True)),
+        type=kind,
+        publish_port=_publish_port(known, str(kind)),
+        alive=payload.get("alive", drop_in.ALIVE),
+        failback=payload.get("failback", False),
+        watchdog=watchdog,
+        finger="" if signed else known[0].finger,
+        signed=signed,
+        transport=transports.pop(),
+        jitter=jitter_for(minions) if watchdog else drop_in.JITTER,
+        master_names=dict(zip((each.name for each in masters), entries, strict=True)),
     )
     found = drop_in.options(wish)
     notes = [
