@@ -42,6 +42,11 @@ class Minion(Node):
         """The text of its public key."""
         return (self.pki_dir / "minion.pub").read_text(encoding="utf-8")
 
+    def plant_key(self) -> None:
+        """Accept it on all masters that it knows, by key files as somebody may copy them there."""
+        for master in self.masters:
+            master.plant("minions", self.name, self.pub)
+
     def start(self, wait_accepted: bool = False) -> Minion:
         """
         Start the minion.

@@ -46,8 +46,7 @@ def measure(root: Path, hung: bool) -> list[Row]:
         }
         every = [minion for group in minions.values() for minion in group]
         for minion in every:
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         lab.start_all([m1, m2])
         wait_for(lambda: m1.salt_run("test.arg").returncode == 0, LIMIT, "m1 serves")
         for minion in every:

@@ -101,8 +101,7 @@ def _lab(root: Path) -> Iterator[tuple[Master, dict[str, Minion]]]:
             "hot-hot": lab.add_minion("hot", [m1, m2], config=watched),
         }
         for minion in minions.values():
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         lab.start_all([m1, m2])
         wait_for(lambda: m1.salt_run("test.arg").returncode == 0, LIMIT, "m1 serves")
         for minion in minions.values():

@@ -49,9 +49,15 @@ def group(
         first.share_master_key(*others)
         lab.start_all()
         if joined:
-            lab.form_group()
-            wait_for(lambda: level(first), SOON, "the group has met")
+            meet(lab)
         yield lab
+
+
+def meet(lab: Lab) -> None:
+    """Join the running masters of *lab* into one group, and wait until it has met."""
+    lab.form_group()
+    first = next(iter(lab.masters.values()))
+    wait_for(lambda: level(first), SOON, "the group has met")
 
 
 def level(master: Master) -> bool:

@@ -19,11 +19,10 @@ from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from saltext_ha.api import NotAuthorised, OutcomeUnknown, SaltApiPool, TargetNotDivided
 from tests.integration.conftest import MakeLab
-from tests.integration.group import level
-from tests.integration.watching import serves
+from tests.integration.group import SOON, level
+from tests.integration.watching import serving
 
 numbers = itertools.count(1)
-SOON = 120.0
 
 
 @dataclass
@@ -90,13 +89,10 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             ),
         }
         for minion in minions.values():
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         lab.start_all([m1, m2])
         lab.form_group()
-        for master in (m1, m2):
-            # It listens before its workers answer; a failover minion would pass it by.
-            wait_for(lambda m=master: serves(m), SOON, f"{master.name} serves")  # type: ignore[misc]
+        serving(m1, m2)
         for minion in minions.values():
             minion.launch()
         with SaltApi(m1) as api1, SaltApi(m2) as api2:

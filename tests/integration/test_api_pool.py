@@ -128,7 +128,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         for master in (m1, m2):
             for minion in (web, spare):
                 master.plant("minions", minion.name, minion.pub)
-        m2.plant("minions", gone.name, gone.pub)
+        gone.plant_key()
         lab.start_all([m1, m2, web, spare])
         with SaltApi(m1) as api1, SaltApi(m2) as api2:
             web.wait_ready()

@@ -12,7 +12,7 @@ import salt.cache
 from lab import Master, Minion, wait_for
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, PATIENT, QUICK, SOON, level, row
+from tests.integration.group import LONG, PATIENT, QUICK, SOON, level, meet, row
 
 pytestmark = pytest.mark.core
 
@@ -43,11 +43,9 @@ def test_what_the_new_master_knows_of_a_minion_that_moved(make_lab: MakeLab) -> 
             "grains": {"rack": "r7"},
         }
         minion = lab.add_minion("web1", [m1, m2], type="failover", config=config)
-        for master in (m1, m2):
-            master.plant("minions", minion.name, minion.pub)
+        minion.plant_key()
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         minion.wait_ready()
         (here,) = minion.bound_to()
         first, other = (m1, m2) if here == "m1" else (m2, m1)

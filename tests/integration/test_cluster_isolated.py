@@ -20,8 +20,8 @@ from tests.integration.group import (
     QUICK,
     SOON,
     files_of,
-    level,
     log_lines,
+    meet,
     plant,
     settled,
     shown,
@@ -47,8 +47,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         for master in masters:
             write_whole(master.root / "autosign", "auto-*\n", 0o600)
         start_cluster(masters)
-        lab.form_group()
-        wait_for(lambda: level(masters[0]), SOON, "the group has met")
+        meet(lab)
         yield lab
 
 

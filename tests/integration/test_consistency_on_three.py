@@ -18,10 +18,9 @@ from lab.keys import write_whole
 from saltext_ha.consistency import sections
 from saltext_ha.keystore import minion_key
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, configure, level, plant, row, shown
+from tests.integration.group import QUICK, SOON, Three, configure, level, meet, plant, row, shown
 from tests.repositories import commit, head, repository
 
-Three = tuple[Master, Master, Master]
 REMOTES = ("states", "secrets")
 ABSENT = {"absent": True}
 AHEAD = 60.0
@@ -63,8 +62,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         m1, m2, m3 = lab.masters.values()
         m1.share_master_key(m2, m3)
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         wait_for(lambda: fetched(m1, m2, m3), SOON, "all have fetched")
         yield lab
 

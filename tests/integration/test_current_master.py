@@ -43,9 +43,8 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         addresses = [f"{master.address}:{master.ret_port}" for master in (m2, other)]
         config = {"master": addresses, "publish_port": 4506, "multiprocessing": False}
         shared = lab.add_minion("shared", [m2, other], config=config)
-        for minion, masters in ((hot, (m1, m2)), (failover, (m1, m2)), (shared, (m2, other))):
-            for master in masters:
-                master.plant("minions", minion.name, minion.pub)
+        for minion in (hot, failover, shared):
+            minion.plant_key()
         lab.start_all([m1, m2, other])
         lab.start_all([hot, shared])
         # A master listens before its workers answer; the failover minion would pass it by.
@@ -227,8 +226,7 @@ def test_a_minion_without_a_master_gets_a_clear_answer(site: Site, function: str
 
 def test_salt_call_says_when_no_minion_is_running(site: Site) -> None:
     idle = site.lab.add_minion("idle", [site.m1, site.m2], type="failover")
-    for master in (site.m1, site.m2):
-        master.plant("minions", idle.name, idle.pub)
+    idle.plant_key()
     answer = idle.salt_call("ha.current_master").check().data
     assert (answer["address"], answer["connected"]) == (None, None)
     assert "no running minion" in answer["note"]

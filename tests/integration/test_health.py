@@ -18,11 +18,10 @@ from lab.api import PASSWORD, USER, SaltApi, api_settings
 from saltext_ha.config.salt_api import api_of
 from saltext_ha.health import checks
 from tests.integration.conftest import MakeLab
-from tests.integration.group import frozen, log_lines, parts
+from tests.integration.group import SOON, frozen, log_lines, parts
 
 pytestmark = pytest.mark.core
 
-SOON = 120.0
 QUICK = {"interval": 1, "timeout": 5, "deep_interval": 10, "eauth": "file", "user": USER}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lab import Master, Minion, wait_for
+from lab import Master, Minion
 from tests import salt_venv
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, answers, level
+from tests.integration.group import QUICK, answers, meet
 from tests.integration.watching import supervised
 
 # Another release of Salt for one of the minions, where it is installed: make test-all.
@@ -52,8 +52,7 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             for name, key in (("near", near.pub), ("far", far.pub), ("away", away)):
                 master.plant("minions", name, key)
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         answers(m1, near)
         answers(m2, far)
         yield Site(m1, m2, near, far, python)

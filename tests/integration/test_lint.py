@@ -28,8 +28,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
             lab.add_minion("roaming", [m1, m2], "failover", config=watched),
         ]
         for minion in minions:
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         for minion in minions:
             minion.start()
         for minion in minions:

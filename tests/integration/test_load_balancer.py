@@ -22,10 +22,9 @@ from lab.master import listens
 from tests.balancer import Balancer, From, pem
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, frozen, parts
+from tests.integration.group import QUICK, SOON, frozen, parts
 
 KINDS = ["haproxy", "nginx"]
-SOON = 120.0
 # A login that hangs is given up after 15 s, and tried on the other master.
 LONG = 180.0
 CALL = 5  # seconds that one call may take, where that is short

@@ -15,11 +15,10 @@ from lab.cli import Result
 from lab.forwarder import Forwarder
 from saltext_ha.minion.watchdog.journal import ASKED
 from tests.integration.conftest import MakeLab
-from tests.integration.watching import history, watched
+from tests.integration.watching import SOON, history, watched
 
 pytestmark = pytest.mark.core
 
-SOON = 120.0
 TIMEOUT = 4
 STABLE = 10
 # Quick, and yet a master that is only slow is not left.
@@ -66,8 +65,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         hot = lab.add_minion("hot", [m1, m2], "hot", config={"master": [m1.address, far]})
         minions = [*failover, hot, stock]
         for minion in minions:
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         lab.start_all([m1, m2])
         lab.form_group()
         for minion in minions:

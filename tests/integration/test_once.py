@@ -15,7 +15,7 @@ from lab import Lab, Master, wait_for
 from lab.cli import Result
 from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, PATIENT, QUICK, SOON, answers, level, log_lines
+from tests.integration.group import LONG, PATIENT, QUICK, SOON, answers, log_lines, meet
 
 pytestmark = pytest.mark.core
 
@@ -50,8 +50,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         m1.share_master_key(m2)
         one, two = lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         for minion, master in ((one, m1), (two, m2)):
             # By its name: the other one's key is there as soon as the masters have met.
             wait_for(

@@ -16,7 +16,7 @@ import pytest
 from lab import Lab, Master, Minion, wait_for
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, PATIENT, QUICK, SOON, answers, level
+from tests.integration.group import LONG, PATIENT, QUICK, SOON, answers, level, meet
 
 pytestmark = pytest.mark.core
 
@@ -125,8 +125,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         m1, m2 = (lab.add_master(name, ha=ha, config=config) for name in ("m1", "m2"))
         m1.share_master_key(m2)
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         # Usually the first by name; not when it was the slower one to serve.
         wait_for(lambda: len(led := leaders(m1, m2)) == 1 and led != {None}, SOON, "one leads")
         if leaders(m1, m2) == {"m2"}:
@@ -137,8 +136,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             lab.add_minion("other", [m2, m1], type="failover", config=modules),
         )
         for minion in minions:
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
             minion.start()
         for minion in minions:
             minion.wait_ready()

@@ -67,7 +67,7 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with group(make_lab, "m1", joined=False, config={"reactor": reactor}) as lab:
         (m1,) = lab.masters.values()
         evil = lab.add_minion("evil", [m1])
-        m1.plant("minions", evil.name, evil.pub)
+        evil.plant_key()
         evil.start()
         evil.wait_ready()
         yield Site(lab, m1, evil, folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab import Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, level
+from tests.integration.group import QUICK, SOON, level, meet
 
 # What restarts a service in two steps: it has to outlive the salt-master from which it was started.
 COMMAND = (
@@ -51,8 +51,7 @@ def test_masters_with_older_files_are_named_and_restarted_one_after_the_other(
             )
         m1, m2 = lab.masters.values()
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         wait_for(lambda: ready(m1), SOON, "both serve")
         m1.salt_run("ha.deploy").check()
         assert stale(m2) == {name: {"keep_jobs_seconds"} for name in lab.masters}

@@ -33,8 +33,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
     with group(make_lab, "m1", "m2") as lab:
         m1, m2 = lab.masters.values()
         web1 = lab.add_minion("web1", [m1, m2], "failover", config={"master": [m1.address]})
-        for master in (m1, m2):
-            master.plant("minions", web1.name, web1.pub)
+        web1.plant_key()
         supervised(web1)
         web1.start()
         web1.wait_ready()

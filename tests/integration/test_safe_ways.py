@@ -12,7 +12,7 @@ import pytest
 from lab import Master, wait_for
 from lab.forwarder import Forwarder
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, level
+from tests.integration.group import QUICK, meet
 
 pytestmark = pytest.mark.core
 
@@ -51,13 +51,11 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         ):
             way(host, port)
         lab.start_all([m1, m2])
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         web1 = lab.add_minion("web1", [m1, m2], "failover", config=told(m1))
         hot = lab.add_minion("hot", [m1, m2], "hot", config=told(m1, "hot", far, mapped))
         for minion in (web1, hot):
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
             minion.start()
             minion.type = "failover"  # the lab does not see m2 behind the map
             minion.wait_ready()

@@ -43,8 +43,8 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         # On the host of m1, as one does it to manage that host: a minion of the upper master.
         beside = lab.add_minion("m1-host", [top], config={"transport": TRANSPORT})
         daemon = make_syndic(m1, beside)
-        for minion, master in ((below, m1), (beside, top)):
-            master.plant("minions", minion.name, minion.pub)
+        for minion in (below, beside):
+            minion.plant_key()
         lab.start_all([top, m1, below, beside])
         # It makes the same folders as the minion beside it; when both start at once, one may end.
         ask(top, "*", {"m1-host"})

@@ -90,8 +90,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         for env in (site.by_name.env, site.by_name.daemon.env):
             env["PYTHONPATH"] = path
         for minion in lab.minions.values():
-            for master in minion.masters:
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         lab.start_all([node for node in lab.nodes if node is not site.mapped])
         yield site
 

@@ -18,7 +18,7 @@ from tests.integration.group import (
     SOON,
     add_master_with_trees,
     answers,
-    level,
+    meet,
     write_sources,
 )
 
@@ -38,12 +38,10 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         m1.share_master_key(m2)
         minions = [lab.add_minion("w1", [m1]), lab.add_minion("w2", [m2])]
         for minion in minions:
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         change(lab, "0")
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         for minion in minions:
             minion.wait_ready()
             answers(*minion.masters, minion)

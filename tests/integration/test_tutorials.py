@@ -13,7 +13,7 @@ from saltext_ha.replication.record import ACCEPTED, DELETED
 from saltext_ha.transport import identity
 from saltext_ha.transport.peer import Peer, make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, group, level, plant, shown
+from tests.integration.group import QUICK, SOON, group, level, meet, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial
 from tests.turned import YEAR, Turned
 
@@ -172,8 +172,7 @@ def test_a_tree(make_lab: MakeLab) -> None:
         m1.share_master_key(m2)
         web1 = lab.add_minion("web1", masters=[m1, m2])
         lab.start_all()
-        lab.form_group()
-        wait_for(lambda: level(m1), SOON, "the group has met")
+        meet(lab)
         wait_for(lambda: "web1" in m1.keys()["minions_pre"], SOON, "web1 knocks")
         m1.salt_key("-a", "web1", "-y").check()
         web1.wait_ready()

@@ -26,7 +26,7 @@ from tests.integration.watching import (
     ha,
     heard_again,
     history,
-    serves,
+    serving,
     stays,
     watched,
     where,
@@ -54,11 +54,9 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         config = {**watched(), **called}
         minions = [lab.add_minion(x, [m1, m2], "failover", config=config) for x in names]
         for minion in minions:
-            for master in (m1, m2):
-                master.plant("minions", minion.name, minion.pub)
+            minion.plant_key()
         lab.start_all([m1, m2])
-        for master in (m1, m2):
-            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
+        serving(m1, m2)
         for minion in minions:
             minion.start()
             minion.wait_ready()
@@ -228,7 +226,7 @@ def test_without_any_master_nobody_swings(site: Site) -> None:
         # On a busy machine m1 may answer later than m2, and would be left, rightly so.
         site.m1.resume()
         try:
-            wait_for(lambda: serves(site.m1), SOON, "m1 serves again")
+            serving(site.m1)
         finally:
             site.m2.resume()
     answering(site.m1, site.minions, SOON)
@@ -248,8 +246,7 @@ def test_a_master_that_hangs_right_after_a_failback(site: Site) -> None:
     m1, m2 = site.m1, site.m2
     config = watched(failback=True, stable=2)
     back = site.lab.add_minion("back", [m1, m2], "failover", config=config)
-    for master in (m1, m2):
-        master.plant("minions", back.name, back.pub)
+    back.plant_key()
     back.start()
     try:
         answering(m1, [back], SOON)  # one that hangs during the start is another matter

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Lab, Master, Minion, wait_for
+from lab import Lab, Minion, wait_for
 from lab.forwarder import Forwarder
 from saltext_ha.minion.watchdog import rescue
 from saltext_ha.minion.watchdog.move import DISCONNECTED
@@ -20,7 +20,7 @@ from tests.integration.watching import (
     book,
     heard_again,
     history,
-    serves,
+    serving,
     supervised,
     watched,
 )
@@ -58,16 +58,15 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         m1, m2 = (lab.add_master(name, engine=False, config=quick) for name in ("m1", "m2"))
         m1.share_master_key(m2)
         lab.start_all([m1, m2])
-        for master in (m1, m2):
-            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
+        serving(m1, m2)
         yield lab
 
 
-def start(minion: Minion, first: Master, second: Master) -> None:
-    for master in (first, second):
-        master.plant("minions", minion.name, minion.pub)
+def start(minion: Minion) -> None:
+    """Start *minion*, which comes to the first of its masters."""
+    minion.plant_key()
     minion.start()
-    answering(first, [minion], SOON)
+    answering(minion.masters[0], [minion], SOON)
     wait_for(lambda: book(minion).last(), SOON, "the watchdog knows where it is")
 
 
@@ -80,7 +79,7 @@ def test_a_connection_whose_packets_are_dropped_is_left(lab: Lab) -> None:
         keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
         config = {**watched(), **keepalive, **TCP, "master": [address, m2.address]}
         deaf = lab.add_minion("deaf", [m1, m2], "failover", config=config)
-        start(deaf, m1, m2)
+        start(deaf)
         started, before = time.monotonic(), len(history(deaf))
         publish.forget()
         took = heard_again((m1, m2), deaf, started)
@@ -109,7 +108,7 @@ def test_a_minion_that_is_stuck_on_its_way_is_restarted(lab: Lab, tmp_path: Path
     }
     stuck = lab.add_minion("stuck", [m1, m2], "failover", config=config)
     supervised(stuck)
-    start(stuck, m1, m2)
+    start(stuck)
     flag.touch()
     wait_for(lambda: not flag.exists(), SOON, "it will get stuck")
     m1.salt("stuck", "event.fire", {"master": m1.address}, DISCONNECTED)

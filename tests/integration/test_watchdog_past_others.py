@@ -10,7 +10,7 @@ import pytest
 from lab import Master, Minion, wait_for
 from tests.integration.conftest import MakeLab
 from tests.integration.group import PATIENT
-from tests.integration.watching import SOON, answering, book, ha, serves, watched, where
+from tests.integration.watching import SOON, answering, book, ha, serving, watched, where
 
 pytestmark = pytest.mark.core
 
@@ -31,8 +31,7 @@ def three(
                 master.plant("minions", "web1", web1.pub)
         up = [master for master in (m1, m2, m3) if master.name != down]
         lab.start_all(up)
-        for master in up:
-            wait_for(lambda master=master: serves(master), SOON, f"{master.name} serves")
+        serving(*up)
         web1.start()
         answering(m1, [web1], SOON)
         wait_for(lambda: book(web1).last(), SOON, "the watchdog knows where it is")
@@ -54,7 +53,7 @@ def test_it_gets_past_a_master_that_does_not_let_it_in(make_lab: MakeLab) -> Non
             assert f"to={m3.address}: the key of web1 is pending there" in text
         finally:
             m2.resume()
-        wait_for(lambda: serves(m2), SOON, "m2 serves")
+        serving(m2)
 
         # From m1 the way to m3 leads past m2, when that keeps it.
         m3.salt_key("-a", "web1", "-y").check()
@@ -72,7 +71,7 @@ def test_one_that_was_dead_when_it_was_passed_by_is_the_next(make_lab: MakeLab) 
         answering(m3, [web1], SOON)
         wait_for(lambda: where(web1) == m3.address, SOON, "it is noted")
         m2.start()
-        wait_for(lambda: serves(m2), SOON, "m2 serves")
+        serving(m2)
         told = ha(m3, web1, "ha.failover", "test=True")
         assert f"{m2.address} would not let this minion in" in told["comment"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import salt.client
@@ -39,8 +40,13 @@ def supervised(minion: Minion) -> None:
     minion.daemon.command = ["sh", "-c", f"while :; do {command}; sleep 0.2; done"]
 
 
-def serves(master: Master) -> bool:
-    """Whether its workers answer; it listens earlier."""
+def serving(*masters: Master) -> None:
+    """Wait until the workers of *masters* answer: they listen earlier, and are passed by then."""
+    for master in masters:
+        wait_for(partial(_serves, master), SOON, f"{master.name} serves")
+
+
+def _serves(master: Master) -> bool:
     here = binding.SeenMaster(None, master.address, master.ret_port, frozenset({master.address}))
     opts = {**master.opts, "__role": "minion", "id": "probe"}
     return bool(pings.ping(opts, here, 2)["answers"])
