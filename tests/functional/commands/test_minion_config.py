@@ -22,8 +22,9 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 @pytest.fixture
 def pair(tmp_path: Path) -> list[Place]:
     """Two masters with one key, each at an address of its own."""
-    (one,) = places(tmp_path, "m1", interface="127.0.0.1")
-    (two,) = places(tmp_path, "m2", interface="127.0.0.2")
+    patient = {"peer_timeout": 30}  # on a busy machine one that answers late is not away
+    (one,) = places(tmp_path, "m1", ha=patient, interface="127.0.0.1")
+    (two,) = places(tmp_path, "m2", ha=patient, interface="127.0.0.2")
     for place in (one, two):
         keyed(place, 1)
     return [one, two]
