@@ -53,6 +53,8 @@ class CacheStore:
         self.one_denied = driver == MMAP
         self._longest = opts.get("mmap_key_id_size", MMAP_ID_SIZE) if driver == MMAP else None
         """How many bytes an id may have; None: any number."""
+        self._cut: set[str] = set()
+        """Longer ids that an older release wrote."""
         # The mmap_key driver knows only Salt's banks, and keeps them in this folder.
         folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
         self._folder = str(folder) if self.one_denied else ""
@@ -70,7 +72,10 @@ class CacheStore:
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         """See :meth:`KeyStore.recall`."""
-        self._seen.update(marks)
+        for minion_id, mark in marks:
+            self._seen[minion_id] = mark
+            if self._is_too_long(minion_id):
+                self._cut.add(minion_id)
 
     def sweep(self) -> None:
         """See :meth:`KeyStore.sweep`; the driver cleans up itself."""
@@ -94,7 +99,8 @@ class CacheStore:
             minion_key.check_id(minion_id)  # an event may name any path
         except InvalidRecord:
             return Content(ABSENT, {})
-        if self._is_too_long(minion_id):
+        # One that was written once must not look as if an operator had deleted it.
+        if self._is_too_long(minion_id) and minion_id not in self._cut:
             return Content(ABSENT, {})
         try:
             with self._lock:

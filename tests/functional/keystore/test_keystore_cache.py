@@ -237,6 +237,15 @@ class TestDrivers:
         cut = "the mmap_key driver keeps only 64 bytes of an id (mmap_key_id_size)"
         assert outcome.failed == ({f"{short}1": cut} if is_cut else {})
 
+    def test_a_long_id_that_an_older_release_wrote_is_not_gone(
+        self, opts: dict[str, Any], store: KeyStore, cache: Any
+    ) -> None:
+        """As deleted by an operator, its key would be deleted on all masters."""
+        long = "é" * 32 + "1"
+        put(cache, long, ACCEPTED)
+        store.recall([(long, 1)])
+        assert shown(store, long) == Stored(ACCEPTED, A)
+
     def test_a_second_look_from_the_start_names_everything(
         self, store: KeyStore, opts: dict[str, Any]
     ) -> None:
