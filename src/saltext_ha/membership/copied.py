@@ -7,15 +7,20 @@ copy would take out the other one.
 
 from __future__ import annotations
 
+import contextlib
 from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import TrustError
+from saltext_ha.common.files import write_whole
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership.invites import shown_fingerprint
 from saltext_ha.replica import state_owner
 from saltext_ha.transport import identity
+from saltext_ha.transport.identity import Identity
 
 WITHIN = 2.0  # seconds
+KNOWN = "copied"
+"""The file in a state folder that was found to be such a copy."""
 
 
 def check(config: HaConfig) -> None:
@@ -29,16 +34,27 @@ def check(config: HaConfig) -> None:
     former = state_owner.former(config)
     if former is None or not identity.is_there(config.state_dir):
         return
-    ours = identity.load_or_create(config.state_dir, config.name)
+    # It stays one while the other master is down.
+    known = config.state_dir / KNOWN
+    if not known.exists():
+        ours = identity.load_or_create(config.state_dir, config.name)
+        if not _answers(former.url, ours):
+            return
+        with contextlib.suppress(OSError):
+            write_whole(known, b"")
+    raise TrustError(
+        f"{config.state_dir} is a copy of the state folder of {former}, which was seen running: "
+        "to the group both are one master. Stop salt-master here, remove "
+        f"{config.state_dir} (if it is a copy, and not shared), and join as a new master:  salt-ha "
+        "invite  on a member, then  salt-ha join --token-file -  here"
+    )
+
+
+def _answers(url: str, ours: Identity) -> bool:
+    """Whether a master with this one's certificate answers at *url*."""
     try:
-        parts = urlsplit(former.url)
+        parts = urlsplit(url)
         there = shown_fingerprint(str(parts.hostname), int(parts.port or 0), WITHIN)
     except (OSError, ValueError):
-        return
-    if there in ours.fingerprints:
-        raise TrustError(
-            f"{config.state_dir} is a copy of the state folder of {former}, which runs: to the "
-            f"group both are one master. Stop salt-master here, remove {config.state_dir}, and "
-            "join as a new master:  salt-ha invite  on a member, then  salt-ha join --token-file - "
-            " here"
-        )
+        return False
+    return there in ours.fingerprints

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_bus")
 async def test_a_copy_of_a_master_that_runs_does_not_start(tmp_path: Path) -> None:
     m2, m3 = Place(tmp_path, "m2"), Place(tmp_path, "m3")
     folder = m3.config.state_dir
-    said = f"{folder} is a copy of the state folder of m2 ({m2.config.url}), which runs"
+    said = f"{folder} is a copy of the state folder of m2 ({m2.config.url}), which was seen running"
     with EngineProcess(m2):
         shutil.copytree(m2.config.state_dir, folder)
         with pytest.raises(TrustError, match=re.escape(said)):
@@ -28,6 +28,10 @@ async def test_a_copy_of_a_master_that_runs_does_not_start(tmp_path: Path) -> No
         token = await invited(m2)
         for test in (True, False):
             assert (await join_by(m3, token, test=test))["error"].startswith(said)
+    with pytest.raises(TrustError, match=re.escape(said)):  # also while the other one is down
+        await Engine(m3).start()
+    with EngineProcess(m2):
+        token = await invited(m2)
         shutil.rmtree(folder)
         assert (await join_by(m3, token))["members"] == ["m2"]
         async with Engine(m3) as three:
