@@ -78,7 +78,7 @@ class Line:
     @property
     def why_down(self) -> str:
         """Why the peer does not answer; empty before it was tried, and once it answers again."""
-        return "" if self._told is not False else self.error
+        return self.error if self.up is False else ""
 
     def ago(self) -> float | None:
         """

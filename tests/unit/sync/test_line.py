@@ -155,3 +155,13 @@ def test_a_peer_that_is_met_may_take_larger_messages_again(line: Line) -> None:
     line.met({"version": "2.0"})
     assert line.limit.most == BYTES_PER_MESSAGE
     assert line.info == {"version": "2.0"}
+
+
+def test_why_a_peer_is_down_is_told_until_it_answers(line: Line, client: Client) -> None:
+    assert line.why_down == ""
+    fail(line, client)
+    assert line.why_down == "timed out"
+    line.up = None  # the first round after it has begun, and may take long
+    assert line.why_down == ""
+    line.works()
+    assert line.why_down == ""
