@@ -232,10 +232,22 @@ class History:
             )
         ]
 
-    def was_accepted(self, minion_id: str, key: bytes) -> bool:
-        """Whether a key was ever accepted, or may have been, as its first lines were dropped."""
-        states = [state for _, state in self.decisions(minion_id, key)]
-        return ACCEPTED in states or states[-1:] not in ([PENDING], [DENIED])
+    def was_accepted(self, minion_id: str, key: bytes) -> bool | None:
+        """
+        Whether a key was ever accepted; also if its first lines were dropped, and what is left was
+        decided here. None: unknown, as all that is known came from a peer, which may know more.
+        """
+        lines = self._db.execute(
+            "SELECT state, sender FROM history WHERE id = ? AND key = ?"
+            " ORDER BY received, at, counter",
+            (minion_id, key),
+        ).fetchall()
+        if any(state == ACCEPTED for state, _ in lines):
+            return True
+        first, sender = lines[0] if lines else ("", None)
+        if first in (PENDING, DENIED):
+            return False
+        return True if sender == HERE else None
 
     # -- pruning
 

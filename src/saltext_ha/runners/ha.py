@@ -1131,7 +1131,7 @@ def rollback(
         salt-run ha.rollback test=True
         salt-run ha.rollback 7 tree=states
     """
-    names = tree if isinstance(tree, list) else str(tree).split(",")
+    names = tree if isinstance(tree, list) else str(tree or "").split(",")
     trees = [name.strip() for name in map(str, names) if name.strip()]
     payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
     payload |= {"adopt": adopt, "by": _caller()}

@@ -868,12 +868,32 @@ async def test_a_glob_restores_no_key_that_was_never_accepted(tmp_path: Path) ->
             assert [row["id"] for row in plan["changes"]] == ["web1"]
             assert plan["retcode"] == 1
             assert plan["notes"] == [
-                "3 keys left as they are, never accepted before (web1, web2, web3): if they are "
-                "yours, accept them with salt-key, rejected ones with --include-rejected"
+                f"3 keys left alone, never accepted as far as {engine.place.name} knows (web1, "
+                "web2, web3). If some are yours: run this on the master where they were deleted, "
+                "or ha.restore ID for each"
             ]
         # By its name it can be.
         done = await decisions(m2).restore({"minion": "web3"})
         assert [row["id"] for row in done["changes"]] == ["web3"]
+
+
+@in_a_loop
+async def test_a_glob_restores_no_key_of_which_only_the_end_is_known(tmp_path: Path) -> None:
+    """A master that was down does not know whether the key was a stranger's."""
+    one, two = places(tmp_path, "m1", "m2")
+    async with met(one, two) as (m1, m2):
+        await m2.stop()
+        knock(one, "web1")
+        await m1.hint("web1")
+        await until(lambda: known_keys(m1, "web1"), "it knocked")
+        (one.pki_dir / "minions_pre" / "web1").unlink()
+        await m1.hint("web1", gone=True)
+        async with Engine(two) as m2:
+            await m2.meets(m1)
+            await level(m1, m2)
+            plan = await decisions(m2).restore({"minion": "*", "since": "1h", "test": True})
+        assert (plan["changes"], plan["retcode"]) == ([], 1)
+        assert "1 key left alone, never accepted as far as m2 knows" in plan["notes"][0]
 
 
 @in_a_loop

@@ -104,9 +104,9 @@ class Decisions:
         if strange:
             more = ", …" if len(strange) > NAMED else ""
             notes.append(
-                f"{counted(len(strange))} left as they are, never accepted before "
-                f"({', '.join(strange[:NAMED])}{more}): if they are yours, accept them with "
-                "salt-key, rejected ones with --include-rejected"
+                f"{counted(len(strange))} left alone, never accepted as far as {self._group.name} "
+                f"knows ({', '.join(strange[:NAMED])}{more}). If some are yours: run this on the "
+                "master where they were deleted, or ha.restore ID for each"
             )
         elif not recent:
             notes.append(
@@ -139,16 +139,21 @@ class Decisions:
         self, glob: str, since: float
     ) -> tuple[dict[str, list[bytes]], list[str]]:
         """
-        Keys revoked at *since* or later, by id; and the ids of others that were never accepted.
+        Keys revoked at *since* or later, by id; and the ids of others that were never accepted, as
+        far as is known here.
         """
         core = self._core
         accepted: dict[str, list[bytes]] = {}
+        unclear: list[tuple[str, bytes]] = []
         strange: list[str] = []
 
         def sort(records: Sequence[Record]) -> None:
             for minion_id, key, *_ in records:
-                if core.replica.history.was_accepted(minion_id, key):
+                was = core.replica.history.was_accepted(minion_id, key)
+                if was:
                     accepted.setdefault(minion_id, []).append(key)
+                elif was is None:
+                    unclear.append((minion_id, key))
                 else:
                     strange.append(minion_id)
 
@@ -156,7 +161,12 @@ class Decisions:
         late = [r for r in revoked if max(value.at for value in r.revocations) >= since]
         for some in batches(late):
             await core.run(sort, some)
-        return accepted, strange
+        for minion_id, key in unclear:
+            if minion_id in accepted:  # which of them is to be restored?
+                accepted[minion_id].append(key)
+            else:
+                strange.append(minion_id)
+        return accepted, sorted(strange)
 
     async def release(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.release``: believe what the key store shows, although it was held."""
