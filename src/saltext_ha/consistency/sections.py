@@ -23,7 +23,7 @@ OF_MASTERS: Mapping[str, Section] = {
     )
 }
 KEYS = "keys"
-ROOTS = roots.SECTION.name
+ROOTS, RUNNING = roots.SECTION.name, running.SECTION.name
 KEYS_QUESTION = "Do they have the same minion keys in the same states?"
 #: All of them, with the keys and the clock, which one master cannot answer alone.
 NAMES: tuple[str, ...] = (KEYS, *OF_MASTERS, clock.NAME)

@@ -52,8 +52,13 @@ class OwnFacts:
     def __init__(self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection) -> None:
         self._opts, self._config, self._keys = opts, config, keys
         self._told: dict[bytes, dict[str, Told]] = {}
-        # One check at a time: many must not take all threads.
-        self._reading, self._reading_files = asyncio.Lock(), asyncio.Lock()
+        # One check at a time: many must not take all threads. What may hang (file systems, sdb://)
+        # has turns of its own: the other sections do not wait for it.
+        self._turns = {
+            **dict.fromkeys(sections.OF_MASTERS, asyncio.Lock()),
+            sections.ROOTS: asyncio.Lock(),
+            sections.RUNNING: asyncio.Lock(),
+        }
 
     def for_peers(self) -> dict[str, Handler]:
         async def clocked(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -83,41 +88,20 @@ class OwnFacts:
         """The sections *wanted* of this master, as read when the check *nonce* first asked."""
         names = [name for name in sections.OF_MASTERS if name in wanted]
         mine = Mine(self._opts, self._config, nonce)
-        # What is served may be on a file system that hangs: the other sections do not wait for it.
-        parts = (
-            (self._reading_files, [name for name in names if name == sections.ROOTS]),
-            (self._reading, [name for name in names if name != sections.ROOTS]),
-        )
-        read = await asyncio.gather(*(self._read(mine, part, turn) for turn, part in parts if part))
+        parts: dict[asyncio.Lock, list[str]] = {}
+        for name in names:
+            parts.setdefault(self._turns[name], []).append(name)
+        read = await asyncio.gather(*(self._read(mine, part, turn) for turn, part in parts.items()))
         told = {name: one for part in read for name, one in part.items()}
         return {name: told[name] for name in names}
 
     async def _read(self, mine: Mine, names: Sequence[str], turn: asyncio.Lock) -> dict[str, Told]:
-        nonce = mine.nonce
-
-        def silent(missing: Sequence[str]) -> dict[str, Told]:
-            return {name: Told(Facts({}, {"": HANGS}), nonce) for name in missing}
-
-        try:
-            await asyncio.wait_for(turn.acquire(), READ_WITHIN)
-        except asyncio.TimeoutError:
-            return silent(names)
-        known = self._told.get(nonce, {})
+        known = self._told.get(mine.nonce, {})
         missing = [name for name in names if name not in known]
-        taken: dict[str, Told] = {}
-
-        def take() -> None:
-            for name in missing:
-                taken[name] = Told(_facts(name, mine), nonce)
-
-        # An unresponsive file system keeps the thread, and its turn; do not wait for it.
-        taking = asyncio.ensure_future(asyncio.to_thread(take))
-        taking.add_done_callback(lambda _: turn.release())
-        done, _ = await asyncio.wait({taking}, timeout=READ_WITHIN)
-        for each in done:
-            each.result()  # raises what it raised
-        known = {**known, **silent(missing), **taken.copy()}
-        self._keep(nonce, known)
+        if missing:
+            silent = {name: Told(Facts({}, {"": HANGS}), mine.nonce) for name in missing}
+            known = {**known, **silent, **await _taken(mine, missing, turn)}
+            self._keep(mine.nonce, known)
         return {name: known[name] for name in names}
 
     def _keep(self, nonce: bytes, told: Mapping[str, Told]) -> None:
@@ -276,6 +260,27 @@ class _Check:
             self.unreached[name] = MALFORMED
         except HaError as exc:
             self.unreached[name] = str(exc)
+
+
+async def _taken(mine: Mine, names: Sequence[str], turn: asyncio.Lock) -> dict[str, Told]:
+    """Those of the sections *names* that can be read in time."""
+    taken: dict[str, Told] = {}
+
+    def take() -> None:
+        for name in names:
+            taken[name] = Told(_facts(name, mine), mine.nonce)
+
+    try:
+        await asyncio.wait_for(turn.acquire(), READ_WITHIN)
+    except asyncio.TimeoutError:
+        return {}
+    # What hangs keeps the thread, and its turn; do not wait for it.
+    taking = asyncio.ensure_future(asyncio.to_thread(take))
+    taking.add_done_callback(lambda _: turn.release())
+    done, _ = await asyncio.wait({taking}, timeout=READ_WITHIN)
+    for each in done:
+        each.result()  # raises what it raised
+    return taken.copy()
 
 
 def _facts(name: str, mine: Mine) -> Facts:
