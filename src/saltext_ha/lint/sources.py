@@ -109,7 +109,7 @@ def _matches(patterns: Any, origin: str, sources: Sources) -> Iterator[str]:
 
 def _listed(patterns: Any) -> list[Any]:
     if isinstance(patterns, str):
-        return [patterns]
+        return [patterns] if patterns else []
     return patterns if isinstance(patterns, list) else []
 
 

@@ -218,6 +218,16 @@ def test_a_file_with_another_ending_is_read_where_it_is_included(tmp_path: Path)
     assert facts.left_out == []
 
 
+@pytest.mark.parametrize("option", ["default_include", "include"])
+def test_an_empty_include_leads_nowhere(option: str, tmp_path: Path) -> None:
+    folder = tmp_path / "salt"
+    folder.mkdir()
+    (folder / "master").write_text(f"{option}: ''\n")
+    (tmp_path / "netplan.yaml").write_text("network: {}\n")
+    facts = collect.of_master({"conf_file": str(folder / "master"), "pki_dir": str(tmp_path)})
+    assert (facts.left_out, facts.problems) == ([], [])
+
+
 def test_a_folder_that_may_not_be_listed_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
