@@ -95,10 +95,11 @@ def follow(last: Last, result: Mapping[str, Any], at: float) -> tuple[Last, str]
     return now, ""
 
 
-def only_fetched(result: Mapping[str, Any]) -> bool:
-    """Whether masters differ only in what they fetched by git, each when it came to it."""
+def only_fetched(result: Mapping[str, Any], last: Last) -> bool:
+    """Whether only what each master fetches by git in its time differs, and some of it is new."""
     places = _drift(result)
-    return bool(places) and all(place.startswith(FETCHED) for place in places)
+    new = not last.drift.issuperset(places)
+    return new and all(place.startswith(FETCHED) for place in places)
 
 
 def event(result: Mapping[str, Any], master: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from saltext_ha.consistency.clock import Offset
 from saltext_ha.consistency.freshness import stale
 from saltext_ha.consistency.news import Last, follow
 from saltext_ha.consistency.result import answer, of_differences
-from tests.loop import in_a_loop
+from tests.loop import in_a_loop, until
 
 
 @pytest.mark.parametrize(
@@ -282,6 +282,31 @@ async def test_a_commit_that_another_master_is_about_to_fetch_is_no_news(
     running.cancel()
     assert fired == events
     assert watch.last.status == answers[-1]["status"]
+
+
+@pytest.mark.parametrize(
+    ("before", "interval", "status"),
+    [
+        (served("gitfs:https://x:main", "gitfs:https://y:main"), 3600, "differ"),
+        (served(), 0.01, "same"),
+    ],
+)
+@in_a_loop
+async def test_a_known_difference_is_not_waited_for_and_a_new_one_an_interval_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, interval: float, status: str
+) -> None:
+    monkeypatch.setattr(consistency_watch, "FIRST", 0.0)
+    watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, interval, fetched=3600)
+    watch.note(before)
+    noted, left = watch.last.at, [served("gitfs:https://x:main")]
+
+    async def check() -> Any:
+        return left.pop() if left else served()
+
+    running = asyncio.ensure_future(watch.run(check))
+    await until(lambda: watch.last.at > noted, deadline=20)
+    running.cancel()
+    assert watch.last.status == status
 
 
 @pytest.mark.parametrize("before", [made(), made("a"), made(unknown="m2")])

@@ -5,8 +5,8 @@ A master that leaves is dropped from the last answer at once. When a master join
 are compared as soon as it has been up for a moment. After a join it is unknown until then whether
 the masters differ. The same holds after a restart, unless the last answer was "the same": a restart
 keeps only the number of differences, and some may be gone. If masters differ, they are compared a
-moment after a deployment, too: it may have mended that. If they differ only in what git fetched, it
-counts if it is still so a moment later.
+moment after a deployment, too: it may have mended that. If only what git fetched differs, and some
+of it did not before, it counts if it is still so a moment later.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class ConsistencyWatch:
             up = frozenset(self._up())
             try:
                 answer = await check()
-                if news.only_fetched(answer):
-                    await asyncio.sleep(self._fetched)
+                if news.only_fetched(answer, self.last):
+                    await asyncio.sleep(min(self._fetched, interval))
                     answer = await check()
                 self.note(answer)
             except HaError as exc:
