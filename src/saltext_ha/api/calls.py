@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -153,16 +154,29 @@ def at_once(work: Sequence[tuple[str, Callable[[], T]]]) -> tuple[list[T], dict[
     errors by master.
     """
     found, errors = list[T](), dict[str, ApiPoolError]()
-    threads = ThreadPoolExecutor(len(work), "salt-api-part")
-    try:
-        for name, future in [(name, threads.submit(part)) for name, part in work]:
-            try:
-                found.append(future.result())
-            except ApiPoolError as exc:
-                errors[name] = exc
-    finally:
-        threads.shutdown(wait=False)  # who interrupts this does not wait for it
+    for name, future in [(name, beside(part)) for name, part in work]:
+        try:
+            found.append(future.result())
+        except ApiPoolError as exc:
+            errors[name] = exc
     return found, errors
+
+
+def beside(part: Callable[[], T]) -> Future[T]:
+    """
+    Do *part* in a thread. Who is interrupted does not wait for it: Python joins the threads of a
+    ``ThreadPoolExecutor`` before it ends, but no daemons.
+    """
+    future = Future[T]()
+
+    def run() -> None:
+        try:
+            future.set_result(part())
+        except BaseException as exc:  # whoever waits for the result gets it
+            future.set_exception(exc)
+
+    threading.Thread(target=run, name="salt-api-part", daemon=True).start()
+    return future
 
 
 def fail(

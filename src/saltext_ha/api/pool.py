@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -13,7 +12,7 @@ from typing import Any
 
 from saltext_ha.api import config
 from saltext_ha.api.attempts import Attempts
-from saltext_ha.api.calls import at_once, fail, function, none_left, publication, summary
+from saltext_ha.api.calls import at_once, beside, fail, function, none_left, publication, summary
 from saltext_ha.api.config import Endpoint
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.divided_jobs import DividedJobs
@@ -283,16 +282,15 @@ class SaltApiPool:
             return master.call(low, limit if master.health.usable else limit.part(2))
 
         answers, reasons, refused = dict[str, Any](), dict[str, str](), dict[str, str]()
-        with ThreadPoolExecutor(len(self._masters), "salt-api-minions") as threads:
-            futures = {name: threads.submit(ask, one) for name, one in self._masters.items()}
-            for name, future in futures.items():
-                try:
-                    answers[name] = future.result()
-                except Refused as exc:
-                    refused[name] = str(exc)
-                except (NotSent, Lost, CallFailed) as exc:
-                    reasons[name] = str(exc)
-                    self._prober.suspect(self._masters[name])
+        futures = {name: beside(partial(ask, one)) for name, one in self._masters.items()}
+        for name, future in futures.items():
+            try:
+                answers[name] = future.result()
+            except Refused as exc:
+                refused[name] = str(exc)
+            except (NotSent, Lost, CallFailed) as exc:
+                reasons[name] = str(exc)
+                self._prober.suspect(self._masters[name])
         found = union(answers, reasons | refused)
         if not found.asked:
             none_left({**reasons, **found.unasked}, refused)
