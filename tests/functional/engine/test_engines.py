@@ -817,7 +817,7 @@ async def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path)
 
 @in_a_loop
 async def test_minions_that_knocked_since_they_were_deleted_are_restored_too(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As minions that run do, within seconds."""
     one, two = places(tmp_path, "m1", "m2")
@@ -825,21 +825,21 @@ async def test_minions_that_knocked_since_they_were_deleted_are_restored_too(
         accept(one, minion_id)
     async with met(one, two) as (m1, m2):
         await until(lambda: accepted(two) == accepted(one), "accepted")
-        await delete(m1, "web1")
-        await level(m1, m2)
-        await asyncio.sleep(0.1)
-        before = time.time()
+        writer = m1.parts.core.keeper._writer
+        with monkeypatch.context() as an_hour_ago:
+            an_hour_ago.setattr(writer, "clock", lambda: time.time() - 3600)
+            await delete(m1, "web1")
+            await until(lambda: records(m1)[fingerprint(KEYS[0])].state == DELETED, "recorded")
         await delete(m1, "web2")
         for minion_id in ("web1", "web2"):
             knock(one, minion_id)
             await m1.hint(minion_id)
         await until(lambda: there(two, "minions_pre") == {"web1", "web2"}, "both knocked")
         # When they knocked does not matter.
-        since = {"minion": "*", "since": f"{time.time() - before}s"}
-        done = await decisions(m2).restore(since)
+        done = await decisions(m2).restore({"minion": "*", "since": "30m"})
         assert [row["id"] for row in done["changes"]] == ["web2"]
         assert (done["notes"], done["retcode"]) == ([], 0)
-        done = await decisions(m2).restore({"minion": "*", "since": "1h"})
+        done = await decisions(m2).restore({"minion": "*", "since": "2h"})
         assert [row["id"] for row in done["changes"]] == ["web1"]
         await until(lambda: accepted(one, two) == [{"web1", "web2"}] * 2, "restored")
 
