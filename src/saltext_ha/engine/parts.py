@@ -315,6 +315,8 @@ class Parts:
         yield self.core.mode.paused
         yield from self.renewal.notes()
         yield from self.membership.notes()
+        for name in sorted(self.config.peer_urls.keys() - self.group.masters):
+            yield f"ha: peers: no member is called {name}, so the URL there is not used"
         yield from self.vouching.notes()
         damage = self.damage()
         yield damage

@@ -52,6 +52,20 @@ async def test_who_hangs_up_is_counted_and_no_note(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_a_configured_url_of_nobody_is_told(tmp_path: Path) -> None:
+    """Not so that of a member whose file is damaged."""
+    peers = [{"name": name, "url": "https://127.0.0.1:1"} for name in ("m2", "m3", "mm2")]
+    (one,) = places(tmp_path, "m1", ha={"peer_timeout": 20, "peers": peers})
+    two, three = places(tmp_path, "m2", "m3")
+    befriend(one, two, three)
+    (one.config.state_dir / "peers" / "m3.json").write_text("{")
+    async with running(one):
+        own = (await run(one, "status"))["masters"][0]["note"]
+        told = [note for note in own.split("; ") if "ha: peers:" in note]
+        assert told == ["ha: peers: no member is called mm2, so the URL there is not used"]
+
+
+@in_a_loop
 async def test_a_refusal_says_when_and_from_where_and_goes_when_it_is_over(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     async with running(one, two) as (m1, m2):
