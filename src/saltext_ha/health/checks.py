@@ -9,6 +9,7 @@ must give an answer of its own.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -28,10 +29,32 @@ MAX_ANSWER = 65536
 
 def request_port(opts: Mapping[str, Any], timeout: float) -> str:
     """Send one request to a worker of the master, as a minion does."""
+    if problem := _starting(opts, timeout):
+        return problem
     address = own_address(opts.get("interface"))
     master = binding.SeenMaster(None, None, int(opts["ret_port"]), frozenset({address}))
     answer = pings.ping(opts, master, timeout)
     return "" if answer["answers"] else str(answer["note"])
+
+
+def _starting(opts: Mapping[str, Any], timeout: float) -> str:
+    """
+    Why the master must not be asked yet; empty if it may be.
+
+    Two requests before its workers listen, and a master of Salt 3008 over TCP may answer nobody any
+    more: each makes its router connect to them, and the router sends by the last of these
+    connections, but reads from the first (RequestClient.connect in salt/transport/tcp.py, 3008.4).
+    """
+    if opts.get("transport") != "tcp" or not opts.get("worker_pools_enabled"):
+        return ""
+    for pool in opts.get("worker_pools") or ():
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(FileNotFoundError):
+            connection.settimeout(timeout)
+            try:
+                connection.connect(f"{opts['sock_dir']}/workers-{pool}.ipc")
+            except ConnectionRefusedError:
+                return "its workers do not listen yet"
+    return ""
 
 
 def publisher(opts: Mapping[str, Any], timeout: float) -> str:
@@ -107,6 +130,8 @@ def run_runner(opts: Mapping[str, Any], timeout: float) -> str:
     import salt.utils.master
     from salt.channel.client import ReqChannel
 
+    if problem := _starting(opts, timeout):
+        raise RuntimeError(problem)
     user = str(opts.get("user") or "root")
     address = own_address(opts.get("interface"))
     host = f"[{address}]" if ":" in address else address

@@ -54,6 +54,28 @@ def test_falls_after_so_many_and_rises_after_so_many() -> None:
     ]
 
 
+def test_a_master_over_tcp_is_asked_only_when_its_workers_listen(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as workers, socket.create_server(("127.0.0.1", 0)) as port:
+        opts = {
+            "transport": "tcp",
+            "worker_pools_enabled": True,
+            "worker_pools": {"default": {}},
+            "sock_dir": str(tmp_path),
+            "interface": "127.0.0.1",
+            "ret_port": port.getsockname()[1],
+        }
+        workers.bind(str(tmp_path / "workers-default.ipc"))
+        port.settimeout(0.1)
+        assert checks.request_port(opts, 0.2) == "its workers do not listen yet"
+        with pytest.raises(RuntimeError, match="its workers do not listen yet"):
+            checks.run_runner(opts, 0.2)
+        with pytest.raises(TimeoutError):
+            port.accept()
+        workers.listen()
+        assert checks.request_port(opts, 0.2) not in ("", "its workers do not listen yet")
+        port.accept()[0].close()
+
+
 def test_a_master_that_starts_is_unknown_and_not_down() -> None:
     assert course(["x", "x", "x", ""], age=5.0) == [None, None, None, True]
     assert course(["x"], age=verdict.STARTING) == [False]

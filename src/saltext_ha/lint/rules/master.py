@@ -243,3 +243,32 @@ def no_data_cache(facts: HostFacts) -> Hits:
 def no_engine(facts: HostFacts) -> Hits:
     if facts.ha.keys() - {"lint"} and not in_group(facts):
         yield Hit("ha", "engines: does not name ha")
+
+
+@BOOK.rule(
+    "HA522",
+    WARNING,
+    "transport: tcp with worker pools",
+    why="If two minions ask a master that starts, before its workers listen, it may answer nobody "
+    "any more until it is restarted: its router then has two connections to the workers, sends by "
+    "one and reads from the other. Such a master still lets minions authenticate.",
+    fix="set worker_pools_enabled: False, or use transport: zeromq (on masters and minions)",
+    sources=(
+        CitedLine(
+            "salt/transport/tcp.py",
+            2984,
+            "RequestClient.connect",
+            "self._stream = await self.getstream()",
+        ),
+        CitedLine(
+            "salt/channel/server.py",
+            970,
+            "PoolRoutingChannel.pre_fork",
+            "if not _transport_has_builtin_router(self.transport):",
+        ),
+    ),
+    since=3008,
+)
+def pools_over_tcp(facts: HostFacts) -> Hits:
+    if facts.get("transport") == "tcp" and facts.get("worker_pools_enabled", True):
+        yield Hit("transport", "tcp", beside="worker_pools_enabled")
