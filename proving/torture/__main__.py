@@ -222,6 +222,7 @@ def _mutants(options: argparse.Namespace) -> int:
             if flaws:
                 failed = True
                 print(f"{mutant}: ERROR, seed {result['seed']}: {flaws[0]}", flush=True)
+                break
         else:
             failed = True
             print(f"{mutant}: SURVIVED {tried} histories", flush=True)

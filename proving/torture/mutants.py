@@ -80,7 +80,8 @@ def pull_before_push() -> None:
     begin = WriteMode.__init__
 
     def begin_at_once(self: WriteMode, *arguments: Any, **options: Any) -> None:
-        begin(self, *arguments, **{**options, "lost": False})
+        begin(self, *arguments, **options)
+        self.lost = False
 
     vars_of(WriteMode)("__init__", begin_at_once)
 
