@@ -1181,8 +1181,9 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         default 1m.
     wait
         Seconds that a master without the lead waits for the leader to begin a run with a name, and
-        that any master waits for a leader, or for its engine to start; by default 15. A master that
-        takes the lead meanwhile runs it.
+        that any master waits for a leader, or for its engine to start; by default 15, and in
+        ``schedule:`` 15 more than ``loop_interval``. A master that takes the lead meanwhile runs
+        it.
     kwarg
         More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
 
@@ -1204,6 +1205,7 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
     def work(settings: mapping.HaConfig) -> Answer:
         own, given = runner_arguments.divided(kwargs, once_runner.OPTIONS)
         functions = once_runner.Functions(__opts__, globals()["__salt__"], __context__)
+        own.setdefault("wait", once_runner.usual_wait(kwargs, __opts__))
         return once_runner.run(_asking(settings), functions, function, args, given, **own)
 
     answer = _answer(work)

@@ -92,6 +92,20 @@ def run(
     return answer
 
 
+def usual_wait(arguments: Mapping[str, Any], opts: Mapping[str, Any]) -> float:
+    """
+    Seconds to wait if the caller does not say how many.
+
+    salt-master looks at its schedule once in ``loop_interval`` seconds (60), also for jobs with
+    ``cron`` (``Maintenance.run`` in ``salt/master.py``, 3006 to 3008): so far apart do masters with
+    the same schedule begin.
+
+    :param arguments: of ``ha.once``, with those that Salt adds.
+    """
+    apart = opts.get("loop_interval", 0.0) if SCHEDULE in arguments else 0.0
+    return float(min(WAIT + apart, LONGEST_WAIT))
+
+
 def _told(ask: Ask, payload: Answer, end: float) -> Answer:
     """
     What the engine says. It may be starting: a schedule with ``run_on_start`` is faster.

@@ -1,0 +1,71 @@
+"""``ha.once`` in the runner: how long it waits for the master that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands.once import once_runner
+from saltext_ha.commands.once.once_runner import usual_wait
+from saltext_ha.common.errors import HaError
+
+SCHEDULED = {"__pub_schedule": "nightly"}
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, begins: float, arguments: Mapping[str, Any]) -> bool:
+    """Whether it gives up before the leader begins, so many seconds later."""
+    now = [100.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def ask(command: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        begun = now[0] >= 100.0 + begins
+        return {
+            "do": "skip" if begun else "wait",
+            "why": "m1 runs it" if begun else "m1 leads, and has not begun it",
+            "leader": "m1",
+            "fence": None,
+        }
+
+    monkeypatch.setattr(once_runner, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    functions = once_runner.Functions({}, {"test.arg": lambda: None}, {})
+    wait = usual_wait(arguments, {"loop_interval": 60})
+    answer = once_runner.run(ask, functions, "test.arg", (), {}, name="nightly", wait=wait)
+    assert answer["skipped"]
+    found: bool = answer["waited"]
+    return found
+
+
+def test_salt_masters_look_at_their_schedules_at_different_seconds_of_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not waited(monkeypatch, 59, SCHEDULED)
+    assert waited(monkeypatch, 80, SCHEDULED)
+    assert waited(monkeypatch, 59, {}), "cron is punctual"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "opts", "seconds"),
+    [
+        ({}, {"loop_interval": 60}, 15),
+        (SCHEDULED, {"loop_interval": 60}, 75),
+        (SCHEDULED, {"loop_interval": 2.5}, 17.5),
+        (SCHEDULED, {"loop_interval": 3600}, 300),
+        (SCHEDULED, {}, 15),
+    ],
+)
+def test_what_a_schedule_waits(
+    arguments: Mapping[str, Any], opts: Mapping[str, Any], seconds: float
+) -> None:
+    assert usual_wait(arguments, opts) == seconds
+
+
+@pytest.mark.parametrize("wait", [None, "long", -1, 301])
+def test_a_wait_that_makes_no_sense_is_refused(wait: Any) -> None:
+    functions = once_runner.Functions({}, {"test.arg": lambda: None}, {})
+    with pytest.raises(HaError, match="wait: takes seconds"):
+        once_runner.run(lambda *_: {}, functions, "test.arg", (), {}, wait=wait)
