@@ -276,7 +276,7 @@ def _once(parts: Parts) -> tuple[Answers, ...]:
         runs,
         locks,
         LeaderCommand(group, leader, runs, parts.reactions),
-        Once(leader, runs),
+        Once(group, leader, runs),
         LockCommand(group.name, leader, locks),
         *([parts.reactions] if parts.reactions else []),
     )

@@ -21,6 +21,9 @@ from saltext_ha.transport.peer import Peer
 from tests.leader import Leader
 from tests.loop import in_a_loop, until
 
+NO_GROUP: Any = None
+"""Only a master that takes no part in leading asks its group."""
+
 
 class Core:
     """What is used of the keeper's thread."""
@@ -95,7 +98,7 @@ class Group:
         loop = asyncio.get_running_loop()
 
         def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
-            commands = Once(self.leaders[master], self.runs[master]).commands()
+            commands = Once(NO_GROUP, self.leaders[master], self.runs[master]).commands()
             answer = commands[command]({**payload, "by": "root"})
             return asyncio.run_coroutine_threadsafe(answer, loop).result(20)  # type: ignore[arg-type]
 
@@ -236,7 +239,7 @@ async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
 async def test_what_it_runs_stands_in_the_log_without_control_characters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    once = Once(Leader("m1", "m1"), Group(tmp_path).runs["m1"])
+    once = Once(NO_GROUP, Leader("m1", "m1"), Group(tmp_path).runs["m1"])
     with running() as pid, caplog.at_level("INFO"):
         await once.once({"function": "f.g\nadmin", "pid": pid, "name": "n", "by": "a\x1b[2J"})
     (line,) = [one.getMessage() for one in caplog.records if "runs" in one.getMessage()]
@@ -245,7 +248,7 @@ async def test_what_it_runs_stands_in_the_log_without_control_characters(
 
 @in_a_loop
 async def test_nonsense_is_refused(tmp_path: Path) -> None:
-    once = Once(Leader("m1", "m1"), Group(tmp_path).runs["m1"])
+    once = Once(NO_GROUP, Leader("m1", "m1"), Group(tmp_path).runs["m1"])
     for wrong in (
         {"pid": True},
         {"pid": 2**22, "name": "n"},

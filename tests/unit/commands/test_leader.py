@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands.once.leader import LeaderCommand
+from saltext_ha.once.leader import NoLeader
 from saltext_ha.once.leadership import Apart, Leadership
 
 
-def leader(apart: Mapping[str, Apart] | None = None, **answers: Any) -> dict[str, Any]:
-    """:param apart: masters that do not answer, and why they do not elect."""
+def leader(
+    apart: Mapping[str, Apart] | None = None, own: Leadership | None = None, **answers: Any
+) -> dict[str, Any]:
+    """
+    :param apart: masters that do not answer, and why they do not elect.
+    :param own: what this master knows; by default, that it leads.
+    """
     errors = dict.fromkeys(apart or {}, "refused")
 
     async def ask(method: str, payload: Any, timeout: float) -> tuple[Any, Any]:
@@ -22,9 +28,9 @@ def leader(apart: Mapping[str, Apart] | None = None, **answers: Any) -> dict[str
 
     others = sorted({*answers, *errors})
     group = SimpleNamespace(name="m1", others=others, timeout=1.0, ask=ask)
-    own = SimpleNamespace(standing=Leadership("group", "m1", True, apart=apart or {}))
+    known = SimpleNamespace(standing=own or Leadership("group", "m1", True, apart=apart or {}))
     runs = SimpleNamespace(table=list)
-    return asyncio.run(LeaderCommand(group, own, runs, None).leader({}))  # type: ignore[arg-type]
+    return asyncio.run(LeaderCommand(group, known, runs, None).leader({}))  # type: ignore[arg-type]
 
 
 def test_one_that_takes_no_part_is_not_unknown_but_one_that_cannot_be_asked_is() -> None:
@@ -33,6 +39,14 @@ def test_one_that_takes_no_part_is_not_unknown_but_one_that_cannot_be_asked_is()
     assert [row["note"] for row in found["masters"]] == ["", "ha: leader: false there", "timed out"]
     assert found["retcode"] == 2
     assert leader({"m2": Apart("ha: leader: false there", out=True)})["retcode"] == 0
+
+
+def test_one_that_takes_no_part_says_who_leads_all_the_same() -> None:
+    off = NoLeader().standing
+    found = leader(own=off, m2=Leadership("group", "m2", True).told())
+    assert (found["leader"], found["leads"], found["retcode"]) == ("m2", False, 0)
+    found = leader(own=off, m2=off.told())
+    assert (found["leader"], found["retcode"]) == (None, 1), "nobody leads"
 
 
 def test_masters_that_agree() -> None:

@@ -49,9 +49,11 @@ class LeaderCommand:
         unknown = {n: why for n, why in errors.items() if not (n in apart and apart[n].out)}
         leading = [row["name"] for row in rows if row["leads"]]
         followed = {row["follows"] for row in rows if row["name"] not in errors and row["store"]}
+        # One that takes no part goes by what the others say.
+        leader = own.leader or ("" if own.store else min(leading, default=""))
         table = self._runs.table()
         wrong = (
-            (own.leader == "" and own.store != "")
+            not leader
             or len(leading) > 1
             or len(followed) > 1
             or any(row["state"] in (FAILED, UNFINISHED) for row in table)
@@ -59,6 +61,8 @@ class LeaderCommand:
         return {
             "kind": "leader",
             **own.told(),
+            "leader": leader or None,
+            "why": "" if leader else own.why,
             "masters": rows,
             "leading": leading,
             "runs": table,

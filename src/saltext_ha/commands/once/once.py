@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from saltext_ha.commands.arguments import span
 from saltext_ha.common.errors import HaError
 from saltext_ha.once.leader import Leader
+from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.runs import Runs
 from saltext_ha.replication import runs as registers
 from saltext_ha.replication.record import Dot
+from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
@@ -18,8 +21,8 @@ RUN, SKIP, WAIT = "run", "skip", "wait"
 
 
 class Once:
-    def __init__(self, leader: Leader, runs: Runs) -> None:
-        self._leader, self._runs = leader, runs
+    def __init__(self, group: Group, leader: Leader, runs: Runs) -> None:
+        self._group, self._leader, self._runs = group, leader, runs
 
     def commands(self) -> dict[str, Command]:
         return {"once": self.once, "once_end": self.end}
@@ -35,12 +38,10 @@ class Once:
         pid = payload.get("pid")
         if type(pid) is not int or not 0 < pid < 2**31:
             raise HaError("pid: takes a process id")
-        standing = self._leader.standing
+        standing = await self._standing()
         told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
-        if not standing.store:
-            return {**told, "do": SKIP, "why": standing.why}
         if not standing.leads:
-            return {**told, **self._elsewhere(name, within)}
+            return {**told, **self._elsewhere(standing, name, within)}
         if not name:
             return {**told, "do": RUN, "why": ""}
         run, why = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
@@ -48,10 +49,20 @@ class Once:
             return {**told, "do": SKIP, "why": why}
         return {**told, "do": RUN, "why": "", "start": list(run.start)}
 
-    def _elsewhere(self, name: str, within: float) -> dict[str, Any]:
+    async def _standing(self) -> Leadership:
+        """Who leads: as this master knows; if it takes no part, as the others say."""
+        own = self._leader.standing
+        if own.store:
+            return own
+        answers, _ = await self._group.ask("leading", {}, self._group.timeout)
+        leading = sorted(name for name, told in answers.items() if told.get("leads") is True)
+        if not leading:
+            return replace(own, why=f"{own.why}, and no other one leads")
+        return replace(own, leader=leading[0], why="")
+
+    def _elsewhere(self, standing: Leadership, name: str, within: float) -> dict[str, Any]:
         """What to do on a master that does not lead."""
-        standing, reached = self._leader.standing, self._runs.reached()
-        known = self._runs.registers.get(name)
+        known, reached = self._runs.registers.get(name), self._runs.reached()
         if known and (why := registers.why_not(known, time.time(), within, reached)):
             return {"do": SKIP, "why": why}
         if not standing.leader:

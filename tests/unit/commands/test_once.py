@@ -1,0 +1,47 @@
+"""``ha.once`` in the engine of a master that takes no part in leading."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from saltext_ha.commands.once.once import Once
+from saltext_ha.once.leader import NoLeader
+from saltext_ha.once.leadership import Leadership
+
+
+def answer(name: str = "", **peers: Leadership) -> dict[str, Any]:
+    async def ask(method: str, payload: Any, timeout: float) -> tuple[Any, Any]:
+        assert method == "leading"
+        return {each: known.told() for each, known in peers.items()}, {"m9": "timed out"}
+
+    group: Any = SimpleNamespace(ask=ask, timeout=1.0)
+    runs: Any = SimpleNamespace(registers={}, reached=set)
+    asked = {"function": "f.g", "name": name, "within": "60", "pid": os.getpid()}
+    return asyncio.run(Once(group, NoLeader(), runs).once(asked))
+
+
+OFF = NoLeader().standing
+M1, M2 = Leadership("group", "m1", True), Leadership("group", "m1")
+
+
+@pytest.mark.parametrize("name", ["", "nightly"])
+def test_if_no_master_leads_it_runs_nowhere_and_this_one_says_so(name: str) -> None:
+    for peers in ({}, {"m1": OFF}, {"m1": OFF, "m2": Leadership("etcd", why="no quorum")}):
+        found = answer(name, **peers)
+        assert (found["do"], found["leader"]) == ("wait", None), "then it exits 1"
+        assert found["why"] == (
+            "nobody leads: ha: leader: false: this master takes no part, and no other one leads"
+        )
+
+
+def test_where_another_leads_it_is_left_to_that_one() -> None:
+    found = answer(m1=M1, m2=M2)
+    assert (found["do"], found["leader"], found["why"]) == ("skip", "m1", "m1 leads")
+    found = answer("nightly", m1=M1, m2=M2)
+    assert (found["do"], found["leader"]) == ("wait", "m1")
+    assert found["why"] == "m1 leads, and has not begun it"
