@@ -124,6 +124,25 @@ class Runs:
 
     # -- running
 
+    def why_not(self, name: str, function: str, within: float) -> str:
+        """
+        Why *function* must not run under *name* now; empty if it may.
+
+        :param within: as in :meth:`begin`.
+        :raises InvalidRecord: what runs, or ran, under that name is another function.
+        """
+        known = self.registers.get(name, RunRegister())
+        found = runs.in_the_way(known, time.time(), within, self.reached())
+        if found is None:
+            return ""
+        run, why = found
+        if run.function != function[: run_rows.LONGEST]:
+            raise InvalidRecord(
+                f"name={name}: {why}, but it was {run.function}, not {function}; give each "
+                "function a name of its own"
+            )
+        return why
+
     async def begin(
         self, name: str, function: str, by: str, within: float, pid: int
     ) -> tuple[Run | None, str]:
@@ -137,9 +156,9 @@ class Runs:
         check(name)
         process = _process(pid)
         async with self._writing:
-            known = self.registers.get(name, RunRegister())
-            if why := runs.why_not(known, time.time(), within, self.reached()):
+            if why := self.why_not(name, function, within):
                 return None, why
+            known = self.registers.get(name, RunRegister())
             fence = self._leader.standing.fence or 0
             new = Run(
                 FIRST_DOT, RUNNING, self._name, by[:64], function[: run_rows.LONGEST],

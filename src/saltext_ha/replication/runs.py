@@ -83,22 +83,24 @@ def withdraw(known: RunRegister, start: Dot) -> RunRegister:
     return RunRegister(left, known.context)
 
 
-def why_not(known: RunRegister, now: float, within: float, reached: Container[str]) -> str:
+def in_the_way(
+    known: RunRegister, now: float, within: float, reached: Container[str]
+) -> tuple[Run, str] | None:
     """
-    Why a run must not begin now; empty if it may.
+    The run because of which another must not begin now, and what is said of it; None if it may.
 
     :param within: seconds in which one run is enough. :param reached: the masters that are reached:
         what they say of their runs is current.
     """
     for run in known.values:
         if run.state == RUNNING and run.on in reached:
-            return f"{run.on} runs it, since {age(run, now)}"
+            return run, f"{run.on} runs it, since {age(run, now)}"
     for run in known.values:
         # A clock that was set back leaves runs in its future; those do not count.
         if abs(now - run.began) < within:
             how = {DONE: "ran it", FAILED: "ran it, and it failed,"}.get(run.state, "began it")
-            return f"{run.on} {how} {age(run, now)} ago"
-    return ""
+            return run, f"{run.on} {how} {age(run, now)} ago"
+    return None
 
 
 def yields(known: RunRegister, start: Dot, reached: Container[str]) -> str:

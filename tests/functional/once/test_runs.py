@@ -236,6 +236,28 @@ async def test_names_that_ran_long_ago_are_forgotten(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_another_function_under_the_same_name_is_refused_on_all_masters(
+    tmp_path: Path,
+) -> None:
+    """Skipped as if it had run, it would run nowhere, and nobody would be told."""
+    group = Group(tmp_path)
+    with running() as pid:
+        run, _ = await group.runs["m1"].begin("n", "state.orchestrate", "root", 60, pid)
+        assert run
+        await group.runs["m1"].end("n", run.start, "done")
+        for master in group.names:
+            once = Once(NO_GROUP, group.leaders[master], group.runs[master])
+            asked = {"function": "cache.clear_all", "name": "n", "pid": pid}
+            with pytest.raises(HaError) as refused:
+                await once.once({**asked, "within": "1h"})
+            assert str(refused.value) == (
+                "name=n: m1 ran it 0 s ago, but it was state.orchestrate, not cache.clear_all; "
+                "give each function a name of its own"
+            )
+        assert (await once.once({**asked, "within": "0"}))["do"] == "wait", "it may change"
+
+
+@in_a_loop
 async def test_what_it_runs_stands_in_the_log_without_control_characters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

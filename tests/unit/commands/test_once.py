@@ -20,7 +20,7 @@ def answer(name: str = "", **peers: Leadership) -> dict[str, Any]:
         return {each: known.told() for each, known in peers.items()}, {"m9": "timed out"}
 
     group: Any = SimpleNamespace(ask=ask, timeout=1.0)
-    runs: Any = SimpleNamespace(registers={}, reached=set)
+    runs: Any = SimpleNamespace(why_not=lambda name, function, within: "")
     asked = {"function": "f.g", "name": name, "within": "60", "pid": os.getpid()}
     return asyncio.run(Once(group, NoLeader(), runs).once(asked))
 

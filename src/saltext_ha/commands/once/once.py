@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,6 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.runs import Runs
-from saltext_ha.replication import runs as registers
 from saltext_ha.replication.record import Dot
 from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
@@ -41,7 +39,7 @@ class Once:
         standing = await self._standing()
         told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
         if not standing.leads:
-            return {**told, **self._elsewhere(standing, name, within)}
+            return {**told, **self._elsewhere(standing, name, function, within)}
         if not name:
             return {**told, "do": RUN, "why": ""}
         run, why = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
@@ -60,10 +58,11 @@ class Once:
             return replace(own, why=f"{own.why}, and no other one leads")
         return replace(own, leader=leading[0], why="")
 
-    def _elsewhere(self, standing: Leadership, name: str, within: float) -> dict[str, Any]:
+    def _elsewhere(
+        self, standing: Leadership, name: str, function: str, within: float
+    ) -> dict[str, Any]:
         """What to do on a master that does not lead."""
-        known, reached = self._runs.registers.get(name), self._runs.reached()
-        if known and (why := registers.why_not(known, time.time(), within, reached)):
+        if why := self._runs.why_not(name, function, within):
             return {"do": SKIP, "why": why}
         if not standing.leader:
             return {"do": WAIT, "why": f"nobody leads: {standing.why}"}
