@@ -11,6 +11,8 @@ from contextlib import suppress
 
 import psutil
 
+from saltext_ha.common.processes import is_alive
+
 TURN = 0.05  # seconds between two looks
 KILLING = 5.0
 """Seconds to try to kill them; one that waits for a disk ends when that answers."""
@@ -76,13 +78,13 @@ class Descendants:
                 with suppress(psutil.Error):
                     each.kill()
             time.sleep(TURN)
-        return sorted(each.pid for each in self._found() if _runs(each)) if self._any() else []
+        return sorted(each.pid for each in self._found() if is_alive(each)) if self._any() else []
 
     def _any(self) -> bool:
         children = self.reap()
-        if any(map(_runs, self._others)):
-            return any(map(_runs, self._found()))
-        return children or any(map(_runs, self._known))
+        if any(map(is_alive, self._others)):
+            return any(map(is_alive, self._found()))
+        return children or any(map(is_alive, self._known))
 
     def _found(self) -> set[psutil.Process]:
         self._known |= _below(psutil.Process()).difference(self._others, *map(_below, self._others))
@@ -94,10 +96,3 @@ def _below(process: psutil.Process) -> set[psutil.Process]:
         return {*process.children(recursive=True)}
     except psutil.Error:
         return set()
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False

@@ -19,6 +19,7 @@ import psutil
 from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
 from saltext_ha.common.printable import is_printable
+from saltext_ha.common.processes import is_alive
 from saltext_ha.once import run_rows
 from saltext_ha.once.leader import Leader
 from saltext_ha.reconciler.core import Core
@@ -221,7 +222,7 @@ class Runs:
 
     async def _look_after(self) -> None:
         for (name, start), process in list(self._processes.items()):
-            if not _runs(process):
+            if not is_alive(process):
                 await self._give_up(name, start)
         # Nobody looks after a run from before this start. A run that others say this master runs,
         # as after the loss of its replica.db, would never end.
@@ -335,10 +336,3 @@ def _worth(register: RunRegister) -> tuple[bool, float]:
     """The sort key of a register by worth: still running, then how late it began."""
     running = any(run.state == RUNNING for run in register.values)
     return running, register.last.began if register.last else 0.0
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
