@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import boot_clock
@@ -29,6 +29,10 @@ from saltext_ha.transport.listener import Handler
 TURN = 1.0
 """Seconds between two looks at the key."""
 NO_MORE = "this master leads no more"
+STRANGER = (
+    "{0} has the key {1} in etcd, and is no master of this group; if it is one of another group, "
+    "give one of the two another  prefix:"
+)
 EARLIER = 0.1  # of the TTL
 GIVING_BACK = 1.0  # seconds for which the end of the engine waits for etcd
 
@@ -38,6 +42,7 @@ class EtcdLeader:
     The part of one master.
 
     :param group: its name is part of the key.
+    :param peers: the names of the other masters of the group.
     :param clock: seconds that only grow, also while this process is stopped.
     :ivar client: asks etcd, until :meth:`run` ends.
     """
@@ -47,10 +52,11 @@ class EtcdLeader:
         me: Candidate,
         group: str,
         settings: LeaderSettings,
+        peers: Container[str],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit
-        self._settings, self._clock = settings, clock
+        self._settings, self._peers, self._clock = settings, peers, clock
         self._start = f"{me.name} {secrets.token_hex(8)}"
         self._prefix = f"{settings.prefix}/{group}"
         self._key = f"{self._prefix}/leader"
@@ -89,8 +95,11 @@ class EtcdLeader:
         known = held if held and self._clock() - self._seen <= self._settings.ttl else None
         if known is None or (_name(known) == self._name and not leads):
             why = self._problem or self._unfit() or NO_MORE
-            return Leadership(ETCD, why=why, since=self._since)
-        return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)
+        elif _name(known) != self._name and _name(known) not in self._peers:
+            why = STRANGER.format(_name(known), self._key)
+        else:
+            return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)
+        return Leadership(ETCD, why=why, since=self._since)
 
     def notes(self) -> Iterator[str]:
         known = self.standing

@@ -59,7 +59,7 @@ def make(
     if settings is None:
         return NoLeader()
     if settings.store == ETCD:
-        return EtcdLeader(me, group, settings)
+        return EtcdLeader(me, group, settings, lines)
     return GroupLeader(me, settings, lines)
 
 

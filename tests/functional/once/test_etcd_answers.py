@@ -85,7 +85,8 @@ async def serving() -> AsyncIterator[Etcd]:
 @contextlib.asynccontextmanager
 async def leader(*endpoints: str) -> AsyncIterator[tuple[EtcdLeader, asyncio.Task[None]]]:
     settings = LeaderSettings(ETCD, endpoints=endpoints, ttl=8)
-    found = EtcdLeader(Candidate("m1", lambda: "", lambda tag, data: None), "g", settings)
+    me = Candidate("m1", lambda: "", lambda tag, data: None)
+    found = EtcdLeader(me, "g", settings, {"m2"})
     task = asyncio.ensure_future(found.run())
     try:
         yield found, task

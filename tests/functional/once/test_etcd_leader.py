@@ -45,6 +45,7 @@ class Masters:
                 ),
                 "g",
                 settings,
+                names,
             )
             for name in names
         }
