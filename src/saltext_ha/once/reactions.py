@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from saltext_ha.common.errors import HaError, PeerError, reason_of
+from saltext_ha.common.errors import HaError, PeerError, UnknownMethod, reason_of
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.same_event import KEPT, Occurrence, Occurrences, key_of
 from saltext_ha.salt_bus import reactor as events
@@ -44,6 +44,10 @@ GRACE = 2.0
 """Seconds for which the leader waits for its own copy of an event, if it hears the minion too."""
 QUIET = 15.0  # seconds that an event may wait until a note says so
 TOLD = 600.0  # seconds for which a note says that events were dropped
+NONE_TAKEN = (
+    "{0} leads, and takes none: write  ha: once: {{reactor: true}}  and the same  reactor:  there, "
+    "and restart it"
+)
 COUNTED = ("handed", "taken", "same", "dropped", "twice")
 
 
@@ -255,6 +259,9 @@ class Reactions:
                 self._why = f"{leader} does not answer, and leads no more"
                 return False
             calling.result()
+        except UnknownMethod:
+            self._why = NONE_TAKEN.format(leader)
+            return False
         except PeerError as exc:
             self._why = reason_of(exc)
             return False

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.common.errors import HaError, PeerRefused
+from saltext_ha.common.errors import HaError, PeerRefused, UnknownMethod
 from saltext_ha.once import reactions
 from saltext_ha.once.reactions import Reactions
 from saltext_ha.once.same_event import WINDOW
@@ -70,7 +70,12 @@ class Client:
             sent = wire.unpack(wire.pack(payload or {}))
             self.sent.append(len(sent["events"]))
             await self.answers.wait()
-            answer = await self._to.reactions.for_peers()[method](self._peer, sent)
+            handlers = self._to.reactions.for_peers()
+            if method not in handlers:
+                raise UnknownMethod(f"m1 refused {method}: there is no /v1/{method} here", "")
+            answer = await handlers[method](self._peer, sent)
+        except UnknownMethod:
+            raise
         except HaError as exc:
             raise PeerRefused(str(exc)) from None
         if self.loses_answers:
@@ -398,6 +403,19 @@ async def test_why_the_leader_takes_nothing_is_told() -> None:
         m2.lines["m1"].cut = True
         m2.reactions.heard("x", {"n": 1}, time.monotonic() - reactions.QUIET, False)
         await until(lambda: "".join(m2.reactions.notes()).endswith("wait for a leader: cut"))
+
+
+@in_a_loop
+async def test_a_leader_whose_reactor_is_not_of_the_leader_is_told() -> None:
+    async with playing("m1", "m2") as (m1, m2):
+        m1.switch.configured = False  # it has no reactor, or no  once:
+        m2.leader.follows = "m1"
+        m2.reactions.heard("x", {"n": 1}, time.monotonic() - reactions.QUIET, False)
+        await until(lambda: m2.reactions._why)
+        assert [*m2.reactions.notes()] == [
+            "reactor: 1 events wait for a leader: m1 leads, and takes none: write  ha: once: "
+            "{reactor: true}  and the same  reactor:  there, and restart it"
+        ]
 
 
 @in_a_loop
