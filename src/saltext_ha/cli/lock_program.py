@@ -23,6 +23,7 @@ LOST = 76
 NOT_FOUND, NOT_RUN = 127, 126  # as shells have them
 AGAIN = 1.0  # seconds between two questions while it waits
 TURN = 0.1  # seconds between two looks at the lease while the command runs
+PROLONGED = 0.85  # of a lease: when no more is left, it is prolonged
 EARLIER = 0.25
 """The last part of a lease, in which a command that loses its lock must end; then it is killed."""
 BEFORE = 0.5  # seconds before the end of a lease, in which what has not ended is killed
@@ -87,7 +88,7 @@ class Lock:
         :raises Lost: that failed, and too little of the lease is left.
         """
         left = self._until - boot_clock()
-        if left > 0.7 * self._seconds:
+        if left > PROLONGED * self._seconds:
             return
         why = "its lease could not be prolonged"
         if left > EARLIER * self._seconds:

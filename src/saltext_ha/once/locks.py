@@ -29,8 +29,11 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
-TTL = 12.0
-"""Seconds for which a lock of the group holds after it was given or prolonged."""
+TTL = 20.0
+"""
+Seconds for which a lock of the group holds after it was given or prolonged: so long that its holder
+keeps it while another master begins to lead.
+"""
 ANSWER_WITHIN = 3.0  # for the leader's answer
 MOST = 1_000
 LONGEST = 100  # characters of the name that a holder gives itself
