@@ -26,6 +26,7 @@ The errors of this package, in one tree.
     ├── StillReading            all files could not be read in the time there was
     ├── FolderChanged           somebody wrote into a folder while it was read
     ├── DiskHangs               work on a disk was given up, as nothing moved there
+    ├── EngineBusy              the ha engine of this master carries out as many commands as it can
     └── EngineUnavailable       the ha engine of this master does not answer on its socket
         ├── EngineBrokeOff      it may have got the command, and carry it out
         └── NotPermitted        this user may not ask it
@@ -206,6 +207,10 @@ class FolderChanged(HaError):
 
 class DiskHangs(HaError):
     """Work on a disk was given up: nothing moved there for too long."""
+
+
+class EngineBusy(HaError):
+    """The ha engine of this master carries out as many commands as it can, and not this one."""
 
 
 class EngineUnavailable(HaError):

@@ -14,7 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError, NotPermitted
+from saltext_ha.common.errors import (
+    EngineBrokeOff,
+    EngineBusy,
+    EngineUnavailable,
+    HaError,
+    NotPermitted,
+)
 
 # Most answers come within so many seconds; then the engine is asked whether it responds at all.
 FIRST = 2.0
@@ -22,7 +28,7 @@ FIRST = 2.0
 AGAIN = 10.0
 # Seconds that an engine may take to accept a caller, or to answer a small question.
 ANSWER_WITHIN = 5.0
-
+BUSY = 503  # the status of an answer
 
 MAX_REASON = 10_000
 NOT_STARTED = (
@@ -110,7 +116,8 @@ def request(
     :return: the engine's answer, plain data.
     :raises EngineUnavailable: no engine answers there. It is :exc:`EngineBrokeOff` if one may have
         got the command, :exc:`NotPermitted` if this user may not ask it.
-    :raises HaError: the engine refused or failed; the message is its reason.
+    :raises HaError: the engine refused or failed; the message is its reason. It is
+        :exc:`EngineBusy` if it carries out too many commands.
     """
     connection = _UnixConnection(path, timeout)
     try:
@@ -138,7 +145,8 @@ def request(
     finally:
         connection.close()
     if response.status != 200:
-        raise HaError(str(answer.get("error", f"the engine answered HTTP {response.status}")))
+        kind = EngineBusy if response.status == BUSY else HaError
+        raise kind(str(answer.get("error", f"the engine answered HTTP {response.status}")))
     return dict(answer)
 
 

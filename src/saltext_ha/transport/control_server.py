@@ -16,6 +16,7 @@ from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.transport.connection import Connection, Limits
+from saltext_ha.transport.control_client import BUSY
 from saltext_ha.transport.http_server import HttpServer
 
 log = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ class ControlServer:
             return _error(413, "the request is too large, at most 1 MB; name fewer at a time")
         if self._working >= MAX_COMMANDS:
             self._refuse("too many commands", "")
-            return _error(503, f"{MAX_COMMANDS} commands are being carried out; try again later")
+            return _error(BUSY, f"{MAX_COMMANDS} commands are being carried out; try again later")
         # The command has arrived: from now on it has no deadline, and is not dropped for others.
         connection.busy()
         connection.spared = True

@@ -13,6 +13,9 @@ import salt.runner
 
 from lab import etcd
 from lab.engines import Engine, Place, befriend
+from saltext_ha.commands.once import once_runner
+from saltext_ha.transport import control_client
+from saltext_ha.transport.control_server import MAX_COMMANDS
 from tests.engines import met, places, run, running
 from tests.functional.once.salt_run import begun, once, options
 from tests.loop import in_a_loop, until
@@ -350,3 +353,25 @@ async def test_two_at_once_on_the_leader_run_it_once(tmp_path: Path) -> None:
         )
         assert sum(not each["skipped"] for each in answers) == 1
         assert lines(file) == ["x -"]
+
+
+@in_a_loop
+async def test_many_that_are_due_at_one_instant_all_run(tmp_path: Path) -> None:
+    """More than an engine takes at a time: a schedule begins all of a minute together."""
+    many = 3 * MAX_COMMANDS
+    async with met(*places(tmp_path, "m1", "m2")) as (m1, m2):
+        await leads(m1, m2)
+        socket = m1.parts.config.control_socket
+
+        def fire(number: int) -> dict[str, Any]:
+            functions = once_runner.Functions({}, {"site.job": lambda: number}, {})
+            return once_runner.run(
+                lambda command, payload: control_client.request(socket, command, payload),
+                functions, "site.job", (), {}, name=f"job {number}",
+            )  # fmt: skip
+
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(many) as pool:
+            asked = [loop.run_in_executor(pool, fire, number) for number in range(many)]
+            answers = await asyncio.gather(*asked)
+    assert [each["return"] for each in answers] == [*range(many)]

@@ -11,6 +11,7 @@ from typing import Any
 from saltext_ha.commands.engine_client import Answer, Ask
 from saltext_ha.common.errors import (
     EngineBrokeOff,
+    EngineBusy,
     EngineUnavailable,
     HaError,
     NotPermitted,
@@ -108,17 +109,18 @@ def usual_wait(arguments: Mapping[str, Any], opts: Mapping[str, Any]) -> float:
 
 def _told(ask: Ask, payload: Answer, end: float) -> Answer:
     """
-    What the engine says. It may be starting: a schedule with ``run_on_start`` is faster.
+    What the engine says. It may be starting: a schedule with ``run_on_start`` is faster. Or more
+    jobs are due at this instant than it takes at a time.
 
     :param end: until when to wait for it (``time.monotonic``).
-    :raises HaError: it refuses, may have begun the run, or is not there until *end*.
+    :raises HaError: it refuses, may have begun the run, or is not there or busy until *end*.
     """
     while True:
         try:
             return ask("once", payload)
         except (EngineBrokeOff, NotPermitted):
             raise
-        except EngineUnavailable:
+        except (EngineUnavailable, EngineBusy):
             if time.monotonic() >= end:
                 raise
         time.sleep(POLL)
