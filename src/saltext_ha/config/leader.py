@@ -28,7 +28,8 @@ class LeaderSettings:
     :ivar key: a file: the key of that certificate.
     :ivar username: of etcd, where it has users; with ``password_file``.
     :ivar password: a file, of mode 0600, with that user's password.
-    :ivar prefix: below which the group keeps its key there; the name of the group follows.
+    :ivar prefix: below which the group keeps its key there; the name of the group follows. Groups
+        of the same name in one etcd need different ones.
     :ivar ttl: seconds after which another master may lead when the leader says nothing; with etcd
         also those after which a lock that is not prolonged ends.
     """

@@ -194,8 +194,9 @@ def schedules(members: Members) -> Hits:
     INFO,
     "one reactor on several masters",
     why="A hot-hot minion sends its events to all masters, and each reacts: once a master.",
-    fix="ha: once: {reactor: true} on all masters (docs/once.md; in a partition each half reacts), "
-    "leave it on one master, or make it harmless when it runs several times",
+    fix="ha: once: {reactor: true} on all masters (docs/once.md; in a partition each half reacts; "
+    "a reaction local. reaches only minions that are connected to the leader), leave it on one "
+    "master, or make it harmless when it runs several times",
     sources=(
         CitedLine(
             "salt/utils/reactor.py",
