@@ -81,6 +81,9 @@ class JobCache:
     def _call(self, function: str, *args: Any) -> Any:
         import salt.loader
 
+        # Minions send their returns to an ext_job_cache themselves.
+        if not (self._opts.get("job_cache", True) or self._opts.get("ext_job_cache")):
+            raise HaError("it keeps no returns of jobs: job_cache: False")
         name = f"{self.returner}.{function}"
         try:
             if self._loaded is None:

@@ -93,6 +93,18 @@ def test_a_cache_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         JobCache(place.opts).jobs("", 5)
 
 
+def test_a_cache_that_keeps_no_returns_is_told(tmp_path: Path) -> None:
+    """Salt writes down there what it published all the same; all minions would count as missing."""
+    place = Place(tmp_path, "m1", options={"job_cache": False})
+    cached(place, JIDS[0], {}, minions=["w1"])
+    cache = JobCache(place.opts)
+    for ask in (lambda: cache.jobs("", 5), lambda: cache.job(JIDS[0])):
+        with pytest.raises(HaError, match="it keeps no returns of jobs: job_cache: False"):
+            ask()
+    elsewhere = {**place.opts, "ext_job_cache": "local_cache"}
+    assert [row["jid"] for row in JobCache(elsewhere).jobs("", 5)] == [JIDS[0]]
+
+
 @pytest.mark.parametrize(
     "jid",
     [
