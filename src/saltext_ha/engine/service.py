@@ -18,6 +18,7 @@ from saltext_ha.engine import wiring
 from saltext_ha.engine.parts import Parts
 from saltext_ha.engine.upkeep import follow_members
 from saltext_ha.engine.wiring import Answering
+from saltext_ha.keystore import rotation
 from saltext_ha.membership.auto_join import AutoJoin
 from saltext_ha.reconciler.scanner import Scanner
 from saltext_ha.salt_bus.announce import Announcer
@@ -150,6 +151,7 @@ class Service:
             ("leader", parts.leader.run()),
             ("runs", parts.runs.run()),
             *([("reactor", parts.reactions.run())] if parts.reactions else []),
+            ("rotation", rotation.watch(parts.opts, parts.notes)),
             ("status page", self._serve_status(made.pages)),
             ("prune", prune_regularly(parts.core, config.keep_history)),
         ):
