@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from saltext_ha.common.validators import is_number
 from saltext_ha.lint.cited import MASTER_INCLUDES, SIGNS, CitedLine
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 
 BOOK = RuleBook(MASTER)
+
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+"""In ``schedule:``, and how many seconds each has."""
 
 
 def in_group(facts: HostFacts) -> bool:
@@ -227,6 +231,37 @@ def _misread(roots: object) -> Iterator[str]:
 def no_data_cache(facts: HostFacts) -> Hits:
     if facts.get("minion_data_cache") is False:
         yield Hit("minion_data_cache", "False")
+
+
+@BOOK.rule(
+    "HA521",
+    WARNING,
+    "a scheduled job that is due less often than its process is restarted",
+    why="Salt restarts the process of its schedule every maintenance_interval (an hour), and "
+    "counts anew. So the job runs at each restart instead; with run_on_start: False it never runs.",
+    fix="cron: in the place of hours: or days:, or cron(8)",
+    sources=(
+        CitedLine(
+            "salt/master.py",
+            488,
+            "Maintenance.run",
+            "while time.time() - start < self.restart_interval:",
+        ),
+        "saltstack/salt issue 65784",
+    ),
+)
+def counts_anew(facts: HostFacts) -> Hits:
+    restarted = facts.get("maintenance_interval", 3600)
+    for name, (function, job) in facts.jobs.items():
+        given = {unit: job[unit] for unit in UNITS if unit in job}
+        if not all(map(is_number, (restarted, *given.values()))):
+            continue
+        seconds = sum(UNITS[unit] * number for unit, number in given.items())
+        kwargs = job.get("kwargs")
+        # With within:, ha.once skips those that come too early.
+        guarded = function == "ha.once" and isinstance(kwargs, Mapping) and "within" in kwargs
+        if seconds > restarted and not (guarded and job.get("run_on_start", True)):
+            yield Hit("schedule", f"{name}: every {seconds:g} s")
 
 
 @BOOK.rule(
