@@ -254,6 +254,19 @@ async def test_without_anybody_that_leads_nothing_runs(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_where_no_master_takes_part_nothing_runs_and_that_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "effect"
+    off = {"leader": False}
+    async with met(*places(tmp_path, "m1", "m2", ha=off, **options(tmp_path))) as (m1, m2):
+        answer = await on(m1.place, "effect.append", str(file), "x", wait=0)
+        assert (answer["skipped"], answer["retcode"], answer["leader"]) == (True, 1, None)
+        assert "and no other one leads" in answer["why"]
+        shown = await run(m2.place, "leader")
+        assert (shown["leader"], shown["retcode"]) == (None, 1)
+    assert not lines(file)
+
+
+@in_a_loop
 async def test_an_engine_that_starts_is_waited_for(tmp_path: Path) -> None:
     """As where a schedule with ``run_on_start`` begins together with the engine."""
     file = tmp_path / "effect"
