@@ -162,6 +162,33 @@ def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
     assert "salt/ha/minion/web1/failover" in [data.get("tag") for _, data in salt.fired]
 
 
+def test_a_move_is_told_once_also_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    salt = Salt(monkeypatch)
+    watch = salt.watch(tmp_path)
+    assert turns(watch, 1) == [M1]
+    add = Journal.add
+
+    def full(self: Journal, entry: RecordedMove) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Journal, "add", full)
+    salt.up = {M2, M3}
+    assert turns(watch, 5) == [M1]
+    assert salt.here == M2
+    told = [data for tag, data in salt.fired if data.get("tag") == "salt/ha/minion/web1/failover"]
+    assert [data["data"]["why"][:9] for data in told] == ["no answer"]
+    assert caplog.text.count("not written") == 1
+    assert watch.place.mover.order == (M2, M3, M1)
+
+    # There is room again.
+    monkeypatch.setattr(Journal, "add", add)
+    salt.up = {M1, M3}
+    watch.state = State(M2)  # the last move was long ago
+    assert turns(watch) == [M1, M3]
+
+
 def test_salt_call_has_a_list_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"caller": True, "cachedir": str(tmp_path), "local_masters": [M3, M2, M1]}
     assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)

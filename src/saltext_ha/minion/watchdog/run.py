@@ -142,6 +142,8 @@ class Watch:
         self._said: str | None = None
         self._tidy_until = 0.0
         self._begun = False
+        self._unwritten: tuple[RecordedMove | None, RecordedMove] | None = None
+        """The last entry of the journal, and the one that could not be written after it."""
 
     def turn(self) -> float:
         """Look once and act; returns the seconds until the next turn."""
@@ -179,7 +181,7 @@ class Watch:
         """
         if look.current is None:
             return False
-        last = self.journal.last()
+        last = self._last()
         first, self._begun = not self._begun, True
         if first or last is None:
             self._note(RecordedMove(time.time(), None, look.current, journal.STARTED))
@@ -188,7 +190,7 @@ class Watch:
             if last.target == look.current:
                 break
             time.sleep(POLL)
-            last, now = self.journal.last() or last, self.place.looker.bound()
+            last, now = self._last() or last, self.place.looker.bound()
             if now and now.configured == last.target != look.current:
                 return None
         if last.why == journal.ASKED and last.order:
@@ -264,10 +266,19 @@ class Watch:
         return True
 
     def _note(self, entry: RecordedMove) -> None:
+        entry = replace(entry, order=list(self.place.mover.order))
         try:
-            self.journal.add(replace(entry, order=list(self.place.mover.order)))
+            self.journal.add(entry)
         except OSError as exc:
             log.error("ha_watchdog: %s not written: %s", self.journal.path, exc)
+            self._unwritten = self.journal.last(), entry
+
+    def _last(self) -> RecordedMove | None:
+        """The latest change; without this, one that is not in the journal would be seen anew."""
+        written = self.journal.last()
+        if self._unwritten and self._unwritten[0] == written:
+            return self._unwritten[1]
+        return written
 
     def _say(self, look: WatchdogLook, next_: Next) -> None:
         """Log one line whenever the trouble changes."""
