@@ -7,6 +7,8 @@ import errno
 import inspect
 import json
 import os
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -459,8 +461,31 @@ def test_whoever_supervises_it_is_left_alone(tmp_path: Path, opts: dict[str, Any
 
 def test_the_first_process_of_a_container_is_never_ended() -> None:
     """Nobody would be left to put the old file back, and no command would be left to run."""
-    with pytest.raises(HaError, match="process 1 of its container"):
+    with pytest.raises(HaError, match="its container ends with the minion"):
         restart.way(1, {"minion_restart_command": "true"})
+
+
+def test_nor_is_what_a_container_ends_with(
+    tmp_path: Path, opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``docker run --init`` ends with the process that it started, and not with others."""
+    init, starts = tmp_path / "docker-init", tmp_path / "starts"
+    shutil.copy("/bin/sh", init)
+    command = shlex.join(sleeper(starts, options.bus(opts)))
+    with subprocess.Popen([init, "-c", f"{command} & sleep 600 & wait"]) as process:
+        try:
+            monkeypatch.setattr(restart, "FIRST", process.pid)
+            children = psutil.Process(process.pid).children
+            wait_for(lambda: starts.exists() and len(children()) == 2, 60, "both run")
+            minion, beside = sorted(children(), key=lambda each: each.pid)
+            with pytest.raises(HaError, match="its container ends with the minion"):
+                restart.way(minion.pid, {"minion_restart_command": "true"})
+            # One that is stuck is ended, and what runs the container starts it again.
+            assert numbers(restart.way(minion.pid, {}, outlived=False)) == [minion.pid] * 2
+            assert numbers(restart.way(beside.pid, {})) == [beside.pid, beside.pid]
+        finally:
+            for each in (*children(), process):
+                each.kill()
 
 
 def test_salts_own_parent_belongs_to_the_minion(tmp_path: Path) -> None:

@@ -433,7 +433,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The orders that processes were started with."""
     orders: list[dict[str, Any]] = []
     way = restart.Way(("salt-minion",))
-    monkeypatch.setattr(restart, "way", lambda minion, opts: way)
+    monkeypatch.setattr(restart, "way", lambda minion, opts, **_: way)
     monkeypatch.setattr(detached, "start", lambda module, order: orders.append(order))
     return orders
 
@@ -546,11 +546,11 @@ def test_without_a_way_to_restart_it_that_is_said(
     begun: list[dict[str, Any]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def none(minion: int, opts: Any) -> restart.Way:
-        raise HaError("it is process 1 of its container")
+    def none(minion: int, opts: Any, **more: bool) -> restart.Way:
+        raise HaError("its container ends with the minion")
 
     monkeypatch.setattr(restart, "way", none)
     watch = stuck(tmp_path, monkeypatch)
     assert begun == []
-    assert "cannot be restarted: it is process 1 of its container" in caplog.text
+    assert "cannot be restarted: its container ends with the minion" in caplog.text
     assert rescue.STUCK not in [each.why for each in watch.journal.read()]

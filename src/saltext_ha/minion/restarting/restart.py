@@ -29,6 +29,9 @@ from saltext_ha.minion.restarting.processes import KnownProcess, know, living
 UNIT = "salt-minion.service"
 ENDS = 20.0  # seconds for a minion to end by itself
 SUPERVISED = 10.0  # seconds in which a supervisor may start it again
+FIRST = 1
+# As the first process of a container, each of these ends with the process that it has started.
+INITS = ("tini", "docker-init", "dumb-init", "catatonit", "podman-init")
 
 
 @dataclass(frozen=True)
@@ -53,26 +56,27 @@ def read(fields: Mapping[str, Any]) -> Way:
     return Way(tuple(fields["command"]), ends, fields["wait"], fields["cwd"])
 
 
-def way(minion: int, opts: Mapping[str, Any]) -> Way:
+def way(minion: int, opts: Mapping[str, Any], *, outlived: bool = True) -> Way:
     """
     How the minion with the process *minion* is restarted.
 
+    :param outlived: not by the end of its container, which something else may start again.
     :raises HaError: no way would leave a process that can put the old file back; or the minion has
         ended.
     """
     try:
-        return _way(minion, opts)
+        return _way(minion, opts, outlived)
     except psutil.Error as exc:
         raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
 
 
-def _way(minion: int, opts: Mapping[str, Any]) -> Way:
+def _way(minion: int, opts: Mapping[str, Any], outlived: bool) -> Way:
     process = psutil.Process(minion)
     top = _top(process)
-    if top.pid == 1:
+    if top.pid == FIRST or (outlived and _is_child_of_init(top)):
         raise HaError(
-            "the minion is process 1 of its container: with it ends what could start it again "
-            "or put an old file back. Write the file into the image, or restart the container"
+            "its container ends with the minion, and so does what could start it again or put an "
+            "old file back. Write the file into the image, or restart the container"
         )
     ends = know(top), know(process)
     command = opts.get("minion_restart_command")
@@ -154,6 +158,15 @@ def _top(process: psutil.Process) -> psutil.Process:
                 break
             process = parent
     return process
+
+
+def _is_child_of_init(top: psutil.Process) -> bool:
+    """Whether the container that this process runs in ends with *top*, though that is not first."""
+    first = psutil.Process(FIRST)
+    if top.ppid() != FIRST or first.name() not in INITS:
+        return False
+    # Others came to it when their parents had ended.
+    return bool(top == min(first.children(), key=lambda each: (each.create_time(), each.pid)))
 
 
 def _line(process: psutil.Process) -> str:

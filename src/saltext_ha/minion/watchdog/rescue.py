@@ -83,7 +83,7 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
     :raises HaError: there is no way to restart it.
     :raises OSError: the journal cannot be written.
     """
-    way = restart.way(minion, opts)
+    way = restart.way(minion, opts, outlived=False)
     journal.add(RecordedMove(time.time(), None, current, STUCK))
     pidfile = str(opts.get("pidfile") or "")
     order = {"way": asdict(way), "minion": minion, "pidfile": pidfile, "current": current}
