@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -139,6 +139,15 @@ def split_entry(entry: str, default_port: int) -> tuple[str, int]:
     with contextlib.suppress(ValueError):
         host = ipaddress.ip_address(host).compressed
     return host, int(port) if port else default_port
+
+
+def written(entries: Iterable[str], default_port: int, host: str, port: int) -> str | None:
+    """The entry that means the master at *host* and *port*, as Salt calls it; None if none does."""
+    for entry in entries:
+        with contextlib.suppress(ValueError):
+            if split_entry(entry, default_port) == (host, port):
+                return entry
+    return None
 
 
 def resolve(host: str) -> frozenset[str]:
@@ -326,11 +335,9 @@ def current_master(running: Running, links: TcpLinks) -> tuple[dict[str, Any], S
 
 def _narrowed(running: Running) -> Running:
     # Do not wait for a name service about masters that were not asked for.
-    for entry in running.entries if running.asked else ():
-        with contextlib.suppress(ValueError):
-            if split_entry(entry, running.default_port) == (running.host, running.port):
-                return replace(running, entries=(entry,))
-    return running
+    host, port = str(running.host), running.port or 0
+    entry = written(running.entries, running.default_port, host, port) if running.asked else None
+    return replace(running, entries=(entry,)) if entry else running
 
 
 def _why_unknown(running: Running, links: TcpLinks, known: list[SeenMaster]) -> str | None:

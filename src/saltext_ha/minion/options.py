@@ -27,20 +27,24 @@ def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     *opts* are the ``__opts__`` of a function or an engine of the minion; *sent_by* is the
     ``__pub_master_id`` of the job.
     """
-    caller = bool(opts.get("caller"))
-    entries, default_port, note = _configured(opts)
-    # No single master: a minion that has lost all of them, and salt-call --local.
+    caller = is_caller(opts)
+    found, default_port, note = _configured(opts)
+    entries = tuple(map(str, found)) if isinstance(found, list) else (str(found),)
+    host, port = str(opts.get("master")), _port(opts.get("master_port"))
+    # No single master: a minion that has lost all of them, and salt-call --local. That of
+    # salt-call --master may be none of the minion's.
     nobody = isinstance(opts.get("master"), list) or "master_uri" not in opts
     nobody = nobody or (caller and opts.get("file_client") == "local")
+    nobody = nobody or (caller and not binding.written(entries, default_port, host, port))
     ip = None if nobody else bare_ip(str(opts.get("master_ip")))
     return binding.Running(
-        entries=tuple(map(str, entries)) if isinstance(entries, list) else (str(entries),),
-        listed=isinstance(entries, list),
+        entries=entries,
+        listed=isinstance(found, list),
         master_type=str(opts.get("master_type", "str")),
         default_port=default_port,
-        host=str(opts.get("master")) if ip else None,
+        host=host if ip else None,
         ip=ip,
-        port=_port(opts.get("master_port")) if ip else None,
+        port=port if ip else None,
         publish_port=_own_publish_port(opts),
         told=binding.told_ports(salt.crypt.AsyncAuth.creds_map),
         caller=caller,
@@ -59,6 +63,26 @@ def names(opts: Mapping[str, Any]) -> dict[str, str]:
     return {name: entry for name, entry in texts.items() if isinstance(name, str)}
 
 
+def own_entry(opts: Mapping[str, Any], running: binding.Running) -> str:
+    """
+    The entry of the master that *opts* of a Minion object belong to, one of several at once. Salt
+    takes the port off it when it connects.
+    """
+    own = str(opts["master"])
+    if own in running.entries:
+        return own
+    port = _port(opts.get("master_port"))
+    return binding.written(running.entries, running.default_port, own, port) or own
+
+
+def is_caller(opts: Mapping[str, Any]) -> bool:
+    """
+    Whether this process is none of the minion with *opts*: that of ``salt-call``, or of a program
+    with ``salt.client.Caller``. What runs in a minion has the mark that Salt sets at its start.
+    """
+    return bool(opts.get("caller")) or not (opts.get("multimaster") or is_proxy(opts))
+
+
 def is_proxy(opts: Mapping[str, Any]) -> bool:
     """Whether *opts* are those of a proxy minion: it has files and folders of its own."""
     return bool(opts.get("proxyid"))
@@ -70,8 +94,9 @@ def read_again(conf_file: str, minion_id: str, proxy: bool) -> Mapping[str, Any]
 
     :param proxy: it is a proxy minion.
     """
-    reader = salt.config.proxy_config if proxy else salt.config.minion_config
-    found: Mapping[str, Any] = reader(conf_file, minion_id=minion_id)
+    if proxy:
+        return {**salt.config.proxy_config(conf_file, minion_id=minion_id), "proxyid": minion_id}
+    found: Mapping[str, Any] = salt.config.minion_config(conf_file, minion_id=minion_id)
     return found
 
 
@@ -88,11 +113,11 @@ def bus(opts: Mapping[str, Any]) -> str | int:
     return str(Path(folder) / f"minion_event_{digest[:10]}_pub.ipc") if folder else ""
 
 
-def pid(opts: Mapping[str, Any], caller: bool) -> int | None:
+def pid(opts: Mapping[str, Any]) -> int | None:
     """The process of the running minion; see :func:`saltext_ha.minion.tcp_links.minion_pid`."""
     forks = bool(opts.get("multiprocessing", True))
     return tcp_links.minion_pid(
-        str(opts.get("pidfile") or ""), bus(opts), caller=caller, forks=forks
+        str(opts.get("pidfile") or ""), bus(opts), caller=is_caller(opts), forks=forks
     )
 
 
@@ -114,16 +139,19 @@ def _configured(opts: Mapping[str, Any]) -> tuple[Any, int, str | None]:
     """The masters as written, the request port for entries without one, and a note."""
     port = _port(opts.get("master_port"))
     now = opts.get("master_list") or opts.get("master") or []
-    if not opts.get("multimaster") or isinstance(now, list):
+    caller = is_caller(opts)
+    if not caller and (not opts.get("multimaster") or isinstance(now, list)):
         return now, port, None
     # A minion process has a Minion object for each master, and each knows its own master only.
+    # salt-call --master has another one.
     path = str(opts.get("conf_file") or "")
     written = _read(path, opts)
     if written is None:
         note = f"cannot read {path or 'the configuration file'}; there may be more masters"
-        return now, port, note
+        return now, port, None if caller else note
     masters = written.get("master")
-    return masters if isinstance(masters, list) else now, _port(written.get("master_port")), None
+    told = masters and opts.get("master_type") != "func" and (caller or isinstance(masters, list))
+    return masters if told else now, _port(written.get("master_port")), None
 
 
 def _read(path: str, opts: Mapping[str, Any]) -> dict[str, Any] | None:

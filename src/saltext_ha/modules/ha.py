@@ -212,7 +212,7 @@ def version() -> dict[str, Any]:
 
         salt '*' ha.version
     """
-    pid = options.pid(__opts__, bool(__opts__.get("caller")))
+    pid = options.pid(__opts__)
     return {
         "kind": "version",
         "version": ours(),
@@ -321,7 +321,7 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
     answer: dict[str, Any] = {"from": None, "to": to, "result": False}
     try:
         trial = bool(__opts__.get("test")) if test is None else arguments.switch("test", test)
-        if (pid := options.pid(__opts__, bool(__opts__.get("caller")))) is None:
+        if (pid := options.pid(__opts__)) is None:
             raise HaError(_no_minion())
         place = run.site(__opts__, lambda: tcp_links.established(pid), request.TIMEOUT)
         plan = request.plan(place, to)
@@ -390,7 +390,7 @@ def _publishing(known: list[binding.SeenMaster], limit: float) -> list[bool | No
 
 
 def _links(running: binding.Running) -> tcp_links.TcpLinks:
-    pid = options.pid(__opts__, running.caller)
+    pid = options.pid(__opts__)
     if pid is None:
         return tcp_links.TcpLinks(None, _no_minion())
     links = tcp_links.established(pid)
@@ -420,7 +420,7 @@ def _past(running: binding.Running, current: binding.SeenMaster) -> dict[str, An
     here = str(current.configured)
     watchdog = here if running.type == "list" else ""
     entries = journal.Journal(str(__opts__.get("cachedir")), watchdog).read()
-    pid = options.pid(__opts__, running.caller)
+    pid = options.pid(__opts__)
     started = tcp_links.started_at(pid) if entries and pid else None
     since = None if started is None else journal.since(entries, here, started)
     if since is None:

@@ -31,7 +31,7 @@ def apply(opts: Mapping[str, Any], wish: Wanted, timeout: Any, again: Any) -> Ap
     :param again: try a file again that was put back within the last hour.
     :raises HaError: says why nothing was changed.
     """
-    caller = bool(opts.get("caller"))
+    caller = options.is_caller(opts)
     if unkept := files.problem(str(opts["cachedir"])):
         raise HaError(f"{unkept}; what became of a restart could not be noted there")
     if not is_number(timeout) or timeout < 1:
@@ -42,7 +42,7 @@ def apply(opts: Mapping[str, Any], wish: Wanted, timeout: Any, again: Any) -> Ap
         raise HaError(
             "multiprocessing is off: the process that restarts the minion would end with it"
         )
-    minion = options.pid(opts, caller)
+    minion = options.pid(opts)
     made = plan.make(opts, wish, minion, again)
     way, changes = None, dict[str, str]()
     if made.changes:

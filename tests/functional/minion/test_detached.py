@@ -76,7 +76,7 @@ def test_a_minion_that_could_not_be_started_anew_is_in_its_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = restart.Way(("/no/such/salt-minion",))
-    monkeypatch.setattr(restart, "way", lambda minion, opts: gone)
+    monkeypatch.setattr(restart, "way", lambda minion, opts, outlived: gone)
     journal = Journal(tmp_path)
     rescue.begin(os.getpid(), {"pidfile": str(tmp_path / "pid")}, journal, "m1")
     wait_for(lambda: len(journal.read()) == 2, 60, "it is noted")

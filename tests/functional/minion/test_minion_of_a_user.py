@@ -72,6 +72,7 @@ def told() -> Iterator[dict[str, Any]]:
             "pidfile": f"{folder}/minion.pid",
             "cachedir": folder,
             "conf_file": f"{folder}/minion",
+            "multimaster": True,
         }
         line = [sys.executable, "-c", MINION, json.dumps(opts)]
         done = subprocess.run(line, check=True, capture_output=True, text=True, timeout=120)

@@ -84,3 +84,36 @@ def test_another_process_finds_the_bus_and_the_masters_of_a_proxy_minion(folder:
     assert options.running(again).entries == (M1, M2)
     assert options.running(again).default_port == 4508
     assert again["cachedir"] == opts["cachedir"]
+
+
+def called(folder: Path, **values: Any) -> dict[str, Any]:
+    """The options of salt-call on a minion with the files in *folder*."""
+    found = dict(salt.config.minion_config(str(folder / "minion")))
+    master = {"master": M1, "master_ip": M1, "master_port": 4506, "master_uri": f"tcp://{M1}:4506"}
+    return found | {"caller": True, "multimaster": False} | master | values
+
+
+@pytest.mark.parametrize("kind", ["failover", "str"])
+def test_a_master_that_only_salt_call_has_is_not_the_minions(tmp_path: Path, kind: str) -> None:
+    masters = {"failover": f"[{M1}, {M2}]", "str": M1}[kind]
+    (tmp_path / "minion").write_text(f"master: {masters}\nmaster_type: {kind}\nid: web1\n")
+    other = {"master": "10.0.0.3", "master_ip": "10.0.0.3", "master_list": ["10.0.0.3"]}
+    running = options.running(called(tmp_path, **other))
+    assert (running.entries, running.ip) == (tuple(masters.strip("[]").split(", ")), None)
+    usual = options.running(called(tmp_path))
+    assert (usual.entries, usual.ip) == (running.entries, M1)
+
+
+def test_masters_that_a_function_names_are_no_entries_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "minion").write_text("master: module.function\nmaster_type: func\nid: web1\n")
+    assert options.running(called(tmp_path)).entries == (M1,)
+
+
+def test_a_program_that_calls_is_not_the_minion(tmp_path: Path) -> None:
+    """As one with ``salt.client.Caller``: only what salt-minion starts has this mark."""
+    (tmp_path / "minion").write_text(f"master: {M1}\nid: web1\npidfile: {tmp_path}/pid\n")
+    opts = called(tmp_path)
+    del opts["caller"]
+    assert options.running(opts).caller
+    assert options.pid(opts) is None
+    assert options.pid(opts | {"multimaster": True}) is not None

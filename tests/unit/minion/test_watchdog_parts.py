@@ -188,6 +188,7 @@ def test_changes_by_others_are_noted_and_told(
 
 def place(kind: str = "failover", **opts: Any) -> run.Site:
     base = {"id": "web1", "master": [M1, M2], "master_type": kind, "publish_port": 4505}
+    base |= {"multimaster": True}
     found = run.site(base | opts, lambda: TcpLinks(frozenset()), 0.2)
     assert found.looker.opts
     return found

@@ -74,6 +74,7 @@ def test_the_watch_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     opts = {
         "id": "web1", "master": M1, "master_list": [M1, M2], "master_type": "failover",
         "master_ip": M1, "master_port": 4506, "master_uri": f"tcp://{M1}:4506",
+        "multimaster": True,
     }  # fmt: skip
     links: frozenset[Link] = frozenset({(M1, 4505), (M1, 4506)})
     place = site(opts, lambda: TcpLinks(links), 1)

@@ -313,6 +313,25 @@ def test_a_hot_minion_has_a_watchdog_for_each_of_its_masters(
     assert (site.masters, site.of, site.first) == ((M2,), 2, None)
 
 
+def test_it_is_for_the_same_master_when_salt_starts_it_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By then Salt has taken the port off the entry."""
+    conf = tmp_path / "minion"
+    conf.write_text(f"master: [{M1}, '{M2}:4510', '[2001:db8::1]:4512']\n")
+    usual = {"multimaster": True, "conf_file": str(conf), "master_type": "str"}
+    for entry, host, port in (
+        (f"{M2}:4510", M2, 4510),
+        ("[2001:db8::1]:4512", "2001:db8::1", 4512),
+        (M1, M1, 4506),
+    ):
+        first = Salt(monkeypatch, **usual, master=entry, local_masters=[]).site
+        again = {"master": host, "master_port": port, "master_ip": host, "master_uri": "…"}
+        for site in (first, Salt(monkeypatch, **usual, **again, local_masters=[]).site):
+            (master,) = site.book.masters
+            assert (master.configured, master.host, master.port) == (entry, host, port)
+
+
 def test_who_was_moved_by_hand_is_known_to_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

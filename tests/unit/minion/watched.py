@@ -53,8 +53,9 @@ class Salt:
         self.fired: list[tuple[str, Any]] = []
         self.steps: list[TcpLinks] = []
         self.unanswered: dict[Link, int] = {}
-        usual = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
-        self.opts = usual | {"publish_port": 4505, "auth_timeout": 1} | opts
+        usual: dict[str, Any] = {"id": "web1", "master": [M1, M2, M3], "master_type": "failover"}
+        usual |= {"multimaster": True, "publish_port": 4505, "auth_timeout": 1}
+        self.opts = usual | opts
         self.order = list(self.opts.get("local_masters", self.opts["master"]))
         self.site = run.site(self.opts, self.links, 0.2, lambda: self.unanswered)
         monkeypatch.setattr(pings, "ping_all", self.ping_all)

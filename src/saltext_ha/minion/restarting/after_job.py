@@ -48,7 +48,7 @@ def ask(order: dict[str, str]) -> processes.KnownProcess | None:
     import salt.config
 
     opts = salt.config.minion_config(order["conf_file"])
-    minion = options.pid(opts, True)
+    minion = options.pid(opts)
     if minion is None:
         raise HaError(f"no running minion found (pidfile {opts.get('pidfile')})")
     way = restart.way(minion, opts)

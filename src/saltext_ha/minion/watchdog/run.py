@@ -72,10 +72,11 @@ def site(
     In a minion that is bound to several masters at once, each engine watches the one master that it
     belongs to.
     """
-    running = replace(options.running(opts), host=None, ip=None, port=None)
+    running = options.running(opts)
     of = len(running.entries)
     if running.type == "list" and isinstance(opts.get("master"), str):
-        running = replace(running, entries=(str(opts["master"]),))
+        running = replace(running, entries=(options.own_entry(opts, running),))
+    running = replace(running, host=None, ip=None, port=None)
     # master_type distributed crashes in Salt 3006 to 3008: it hashes text as if it were bytes.
     settled = running.master_type == "failover" and not by_chance(opts)
     first = running.entries[0] if settled and running.entries else None
