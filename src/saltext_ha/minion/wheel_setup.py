@@ -7,6 +7,8 @@ JSON: ``problem``, empty on success, and ``path``, the folder of the installatio
 the standard library, and any Python 3 can read it.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -52,6 +54,7 @@ def install(folder: Path, order: "dict[str, str]") -> str:
     wheel = folder / order["name"]
     if hashlib.sha256(wheel.read_bytes()).hexdigest() != order["sha256"]:
         raise Problem("what arrived is not what was sent")
+    wait_for_others()
     # Before anything is changed: pip does not install dependencies, so one may be missing.
     run(["-c", "import " + MODULES], "it does not run here", {"PYTHONPATH": str(wheel)})
     onedir = hasattr(sys, "RELENV")
@@ -66,6 +69,13 @@ def install(folder: Path, order: "dict[str, str]") -> str:
     if version != order["version"]:
         raise Problem(f"installed, but Salt's Python finds {version} in {path}: remove that")
     return str(path)
+
+
+def wait_for_others() -> None:
+    """Minions of one host may share a Python: they install one after the other."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        # It is released when this process ends.
+        fcntl.flock(os.open(sys.prefix, os.O_RDONLY), fcntl.LOCK_EX)
 
 
 def forget_others(version: str) -> None:
@@ -92,7 +102,9 @@ def run(arguments: "list[str]", what: str, env: "dict[str, str] | None" = None) 
     )
     if done.returncode:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        # Below "ERROR: Exception:" pip shows a traceback, of which the last line says what it is.
         errors = [line for line in said if line.lower().startswith("error")]
+        errors = [line for line in errors if line.strip() != "ERROR: Exception:"]
         last = (errors or said or [f"it ended with {done.returncode}"])[-1]
         raise Problem(f"{what}: {last.strip()[:300]}")
     return done.stdout

@@ -1311,10 +1311,10 @@ def install_minions(
         Only say which minions would get it, and which cannot.
 
     A minion needs nothing but Salt, and pip in Salt's own Python. The wheel of what is installed
-    here is sent in jobs of a quarter of a megabyte; each minion checks its hash, tries whether it
-    runs, and installs it with ``salt-pip`` (else ``python -m pip``), without any package index.
-    Each master sends a job to all minions that are connected to it (unless ``zmq_filtering``):
-    about 1 MB for each, however many are to get it. Progress goes to standard error.
+    here is sent in jobs of 130 KB; each minion checks its hash, tries whether it runs, and installs
+    it with ``salt-pip`` (else ``python -m pip``), without any package index. Each master sends a
+    job to all minions that are connected to it (unless ``zmq_filtering``): 1.3 MB for each, however
+    many are to get it. Progress goes to standard error.
 
     Returns a dict: ``version``, ``sha256`` and ``bytes`` of the wheel, ``minions`` (a list of rows:
     ``id``; ``result``: ``installed``, ``already there``, ``would be installed``, ``failed``,

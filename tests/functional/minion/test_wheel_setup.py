@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -91,6 +94,33 @@ def test_it_is_installed_and_replaces_another_version(
     assert (answer["problem"], answer["path"]) == ("", str(package.parent))
     assert version(python) == wheel.version
     assert not (package / "left_over.py").exists()
+
+
+def test_minions_that_share_a_python_install_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, pip of one fails, as that of the other has just removed what it replaces."""
+    (tmp_path / "a.whl").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    alone = []
+
+    def run(arguments: list[str], what: str, env: Any = None) -> str:
+        if what == "pip":
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(os.open(tmp_path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone.append(True)
+        return json.dumps(["1.0", "/there"])
+
+    monkeypatch.setattr(wheel_setup, "run", run)
+    order = {"name": "a.whl", "sha256": hashlib.sha256().hexdigest(), "version": "1.0"}
+    assert wheel_setup.install(tmp_path, order) == "/there"
+    assert alone
+
+
+def test_what_pip_stumbled_over_is_said() -> None:
+    text = "ERROR: Exception:\nTraceback (most recent call last):\nKeyError: 'x'"
+    with pytest.raises(wheel_setup.Problem, match=r"^pip: KeyError: 'x'$"):
+        wheel_setup.run(["-c", f"import sys; sys.exit({text!r})"], "pip")
 
 
 def test_without_pip_it_says_so(python: Path, tmp_path: Path, wheel: OwnWheel) -> None:
