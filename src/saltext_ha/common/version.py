@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import functools
 from importlib import metadata
+from pathlib import Path
+
+import saltext_ha
 
 
 @functools.cache
 def ours() -> str:
     """The installed version of saltext-ha."""
     return metadata.version("saltext-ha")
+
+
+def installed_at() -> float:
+    """When that version was installed, as Unix time: pip writes each file anew."""
+    return Path(saltext_ha.__file__).stat().st_mtime
 
 
 def salt_release() -> tuple[int, ...]:

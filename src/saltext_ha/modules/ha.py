@@ -18,7 +18,7 @@ from salt.exceptions import SaltInvocationError
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
-from saltext_ha.common.version import ours
+from saltext_ha.common.version import installed_at, ours
 from saltext_ha.config import mapping
 from saltext_ha.minion import arguments, binding, evidence, files, options, pings, tcp_links
 from saltext_ha.minion.restarting import processes
@@ -202,9 +202,10 @@ def version() -> dict[str, Any]:
     Which saltext-ha is installed on this minion?
 
     People see a line; the return, and ``--out=json``, is a dictionary: ``kind`` (``version``);
-    ``version``; ``started``, since when the minion's process runs, as Unix time; and ``process``:
-    its id, and when it started by a clock that cannot be set. The last two are None if no minion
-    runs.
+    ``version``; ``started``, since when the minion's process runs, as Unix time; ``process``: its
+    id, and when it started by a clock that cannot be set; and ``outdated``: whether its engine
+    ``ha_watchdog`` began before that version was installed, and the minion has to be restarted. The
+    last three are None if no minion runs.
 
     CLI Example:
 
@@ -213,11 +214,15 @@ def version() -> dict[str, Any]:
         salt '*' ha.version
     """
     pid = options.pid(__opts__)
+    started = tcp_links.started_at(pid) if pid else None
+    watchdog = "ha_watchdog" in str(__opts__.get("engines"))
     return {
         "kind": "version",
         "version": ours(),
-        "started": tcp_links.started_at(pid) if pid else None,
+        "started": started,
         "process": (known := processes.find(pid)) and list(known),
+        # A time in the future is one from before the clock was set back.
+        "outdated": started and watchdog and started < installed_at() <= time.time(),
     }
 
 

@@ -86,14 +86,16 @@ def _note(data: Mapping[str, Any]) -> str:
 def version(
     minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
 ) -> list[str]:
-    """Which saltext-ha a minion has, and since when its process runs."""
+    """Which saltext-ha a minion has, since when its process runs, and whether that has it, too."""
     started = data.get("started")
     since = "no running minion"
     if isinstance(started, (int, float)):
         at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(started))
         since = f"the minion runs since {at}"
-    head = screen.paint(clean(minion), "running")
-    return [f"{head}: saltext-ha {clean(data.get('version'))} · {since}"]
+    outdated = data.get("outdated") is True
+    restart = " · its watchdog is of before: restart the minion" if outdated else ""
+    head = screen.paint(clean(minion), "degraded" if outdated else "running")
+    return [f"{head}: saltext-ha {clean(data.get('version'))} · {since}{restart}"]
 
 
 def moved(

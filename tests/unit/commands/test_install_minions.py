@@ -92,6 +92,18 @@ def test_only_another_process_is_a_restarted_minion() -> None:
     assert "not back" in rows["same"]["problem"]
 
 
+def test_a_minion_that_was_not_restarted_after_an_installation_is_no_success() -> None:
+    """Its engine is of the version before, also where another tool has installed this one."""
+    has = {"version": "2.0", "started": 5.0, "process": [7, 100.0]}
+    minions = Minions(
+        old=Minion([8, 200.0], watchdog=True, has={**has, "outdated": True}),
+        new=Minion([8, 200.0], watchdog=True, has={**has, "outdated": False}),
+    )
+    rows, retcode = minions.rows()
+    assert (rows["old"]["result"], rows["old"]["restarted"]) == ("installed", True)
+    assert (rows["new"]["result"], retcode) == ("already there", 0)
+
+
 def test_an_engine_that_ends_meanwhile_is_not_asked_without_a_pause() -> None:
     minions = Minions(web1=Minion([8, 200.0]))
     looked: list[str] = []

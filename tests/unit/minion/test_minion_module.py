@@ -64,6 +64,21 @@ def test_a_process_is_the_same_when_the_clock_was_set(
     assert before["process"] == after["process"] != list(run_by)
 
 
+def test_a_watchdog_of_before_an_installation_is_told(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = ha.version()["started"]
+    monkeypatch.setattr(ha, "installed_at", lambda: started + 1)
+    assert ha.version()["outdated"] is False  # nothing of it runs all the time
+    opts["engines"] = [{"ha_watchdog": {}}]
+    assert ha.version()["outdated"] is True
+    for at in (started - 1, time.time() + 60):
+        monkeypatch.setattr(ha, "installed_at", lambda at=at: at)
+        assert ha.version()["outdated"] is False
+    opts["caller"] = True
+    assert ha.version()["outdated"] is None
+
+
 def test_a_hot_minion_whose_list_is_in_an_included_file(opts: dict[str, Any]) -> None:
     conf = Path(opts["conf_file"])
     (conf.parent / "minion.d").mkdir()

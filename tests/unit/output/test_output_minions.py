@@ -421,3 +421,6 @@ def test_the_version_on_a_minion_is_a_line() -> None:
     at = time.mktime((2026, 3, 1, 14, 5, 9, 0, 0, -1))
     runs = ha.output({"web1": {**answer, "started": at}})
     assert runs.startswith(f"{text}the minion runs since 2026-03-01 14:05:09")
+    assert "restart" not in runs
+    outdated = ha.output({"web1": {**answer, "outdated": True}})
+    assert "its watchdog is of before: restart the minion" in outdated

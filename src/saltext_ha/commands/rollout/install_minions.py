@@ -98,7 +98,7 @@ class Installation:
         """The minions to install it on; the rows of the others say why not."""
         for minion, facts in self._facts.items():
             row = self.rows[minion]
-            if facts.version == self._wheel.version and not force:
+            if facts.version == self._wheel.version and not (facts.outdated or force):
                 row.result = PRESENT
             elif problem := facts.obstacle(self._wheel.python):
                 row.result, row.problem = FAILED, problem

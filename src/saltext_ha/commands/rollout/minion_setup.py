@@ -27,7 +27,8 @@ ASK = [TEMPLATE, "jinja", None, None, "base"]
 class Facts:
     """
     What a minion says of itself: ``python`` is the path of Salt's Python and ``release`` its
-    version; ``version`` is saltext-ha's, None without one, ``?`` if it is too old to say.
+    version; ``version`` is saltext-ha's, None without one, ``?`` if it is too old to say;
+    ``outdated``: the watchdog there began before that version was installed.
     """
 
     python: str
@@ -37,6 +38,7 @@ class Facts:
     conf: str
     watchdog: bool
     version: str | None
+    outdated: bool
 
     def obstacle(self, wanted: str) -> str:
         """
@@ -65,8 +67,10 @@ def read(returned: Any) -> Facts | str:
         if not all(isinstance(each, str) and each for each in paths):
             raise ValueError
         python, cache, conf, kernel = paths
-        version = told["has"] and str(told["has"]["version"])
+        has = told["has"] or {}
+        version = str(has["version"]) if has else None
+        outdated = has.get("outdated") is True
         watchdog = told["watchdog"] is True
-        return Facts(python, release, kernel, cache, conf, watchdog, version or None)
+        return Facts(python, release, kernel, cache, conf, watchdog, version or None, outdated)
     except (TypeError, ValueError, KeyError):
         return f"says nothing of its Python: {str(returned)[:200]}"
