@@ -83,6 +83,11 @@ def is_caller(opts: Mapping[str, Any]) -> bool:
     return bool(opts.get("caller")) or not (opts.get("multimaster") or is_proxy(opts))
 
 
+def startup_delay(opts: Mapping[str, Any]) -> float:
+    """Seconds that Salt may sleep, once the minion has started, before it looks for a master."""
+    return float(opts.get("random_startup_delay") or 0)
+
+
 def is_proxy(opts: Mapping[str, Any]) -> bool:
     """Whether *opts* are those of a proxy minion: it has files and folders of its own."""
     return bool(opts.get("proxyid"))

@@ -134,9 +134,12 @@ def _again(order: Order, last: int | None, opts: Callable[[], Mapping[str, Any]]
 
 
 def watch(opts: Mapping[str, Any], running: Callable[[], int | None], timeout: float) -> str:
-    """The master that the minion with *opts* reaches within *timeout* seconds; empty for none."""
+    """
+    The master that the minion with *opts* reaches within *timeout* seconds after it has begun to
+    look for one; empty for none.
+    """
     now = options.running({**opts, "multimaster": False})
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + options.startup_delay(opts) + timeout
     steady = 0
     while time.monotonic() < deadline:
         pid = running()

@@ -603,3 +603,24 @@ def test_when_the_job_does_not_end_the_old_file_is_back(
         assert (target(opts).read_text() if old else target(opts).exists()) == (old or False)
     assert starts.read_text() == "started\n", "nobody was restarted"
     assert process.is_running()
+
+
+def test_a_minion_that_salt_starts_late_is_waited_for(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Salt sleeps for up to ``random_startup_delay`` before it looks for a master."""
+
+    class Clock:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += seconds
+
+    clock = Clock()
+    monkeypatch.setattr(trial, "time", clock)
+    conf = {**opts, "master": "10.0.0.1", "random_startup_delay": 600}
+    assert trial.watch(conf, lambda: None, 180) == ""
+    assert clock.now == 780

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ FACTS: dict[str, Any] = {
     "kernel": "Linux",
     "cache": "/var/cache/salt/minion",
     "conf": "/etc/salt/minion",
+    "delay": 0,
     "watchdog": False,
     "has": {"version": "1.0"},
 }
@@ -90,6 +92,20 @@ def test_only_another_process_is_a_restarted_minion() -> None:
     }
     assert (rows["new"]["result"], retcode) == ("installed", 1)
     assert "not back" in rows["same"]["problem"]
+
+
+def test_a_minion_that_salt_starts_late_is_waited_for() -> None:
+    """It sleeps for up to ``random_startup_delay`` before it looks for a master."""
+
+    class Late(Minion):
+        def __call__(self, fun: str, arg: list[Any]) -> Any:
+            if fun == "ha.version" and self._process == self._after and time.monotonic() < back:
+                return None
+            return super().__call__(fun, arg)
+
+    back = time.monotonic() + 1
+    rows, retcode = Minions(late=Late([8, 200.0], delay=60)).rows()
+    assert (rows["late"]["restarted"], retcode) == (True, 0)
 
 
 def test_a_minion_that_was_not_restarted_after_an_installation_is_no_success() -> None:

@@ -15,6 +15,7 @@ TOLD: dict[str, Any] = {
     "kernel": "Linux",
     "cache": "/var/cache/salt/minion",
     "conf": "/etc/salt/minion",
+    "delay": 0,
     "watchdog": False,
     "has": None,
 }

@@ -193,7 +193,8 @@ class Installation:
         self._await(before)
 
     def _await(self, before: Mapping[str, Any]) -> None:
-        end, left = time.monotonic() + BACK, dict(before)
+        left, back = dict(before), BACK + max((self._facts[i].delay for i in before), default=0.0)
+        end = time.monotonic() + back
         while left and (now := time.monotonic()) < end:
             for minion, told in self._versions(sorted(left)).items():
                 # Not by the time of its start: the minion's clock may have been set meanwhile.
@@ -204,7 +205,7 @@ class Installation:
                 time.sleep(max(0.0, now + TURN - time.monotonic()))
         for minion in left:
             self.rows[minion].restarted = False
-            self._fail(minion, f"installed; the minion is not back {BACK:g} s after its restart")
+            self._fail(minion, f"installed; the minion is not back {back:g} s after its restart")
 
     def _versions(self, minions: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """Those of *minions* that run the installed version → their answer to ``ha.version``."""

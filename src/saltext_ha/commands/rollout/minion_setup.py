@@ -16,6 +16,7 @@ TEMPLATE = """{{ {
     "kernel": grains.get("kernel"),
     "cache": opts.get("cachedir"),
     "conf": opts.get("conf_file"),
+    "delay": opts.get("random_startup_delay"),
     "watchdog": "ha_watchdog" in opts.get("engines") | string,
     "has": salt["ha.version"]() if "ha.version" in salt
         else {"version": "?"} if "ha.current_master" in salt else none,
@@ -28,7 +29,8 @@ class Facts:
     """
     What a minion says of itself: ``python`` is the path of Salt's Python and ``release`` its
     version; ``version`` is saltext-ha's, None without one, ``?`` if it is too old to say;
-    ``outdated``: the watchdog there began before that version was installed.
+    ``outdated``: the watchdog there began before that version was installed. ``delay``: seconds
+    after its start within which it looks for a master.
     """
 
     python: str
@@ -39,6 +41,7 @@ class Facts:
     watchdog: bool
     version: str | None
     outdated: bool
+    delay: float
 
     def obstacle(self, wanted: str) -> str:
         """
@@ -71,6 +74,9 @@ def read(returned: Any) -> Facts | str:
         version = str(has["version"]) if has else None
         outdated = has.get("outdated") is True
         watchdog = told["watchdog"] is True
-        return Facts(python, release, kernel, cache, conf, watchdog, version or None, outdated)
+        delay = float(told["delay"] or 0)
+        return Facts(
+            python, release, kernel, cache, conf, watchdog, version or None, outdated, delay
+        )
     except (TypeError, ValueError, KeyError):
         return f"says nothing of its Python: {str(returned)[:200]}"
