@@ -417,6 +417,9 @@ if [ -f "$config/minion" ]; then
     ! grep -Eq '^["'\'']?default_include["'\'']?[[:space:]]*:' "$config/minion" ||
         fail "$config/minion sets default_include: whether minion.d is read is not certain. Take
 it out, then run this again."
+    ! grep -Eq '^["'\'']?include["'\'']?[[:space:]]*:' "$config/minion" ||
+        say "note: what $config/minion names as include is read after minion.d, and was not looked
+at here: none of those files may set the options of the new one."
     # A drop-in takes the place of a whole option: that is meant for master:, never for these.
     lost=$(sets "$config/minion" | grep -E ': (engines|ha)$' || :)
     [ -z "$lost" ] || fail "$config/minion has options that the new file would replace as a whole. Move them

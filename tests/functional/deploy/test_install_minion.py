@@ -359,6 +359,16 @@ def test_what_would_be_lost_or_mixed_is_refused(
     assert snapshot(etc) == before
 
 
+def test_files_that_are_stronger_and_not_looked_at_are_told(run: Run, etc: Path) -> None:
+    etc.mkdir()
+    (etc / "minion").write_text("# include: x\n")
+    assert "include" not in run(*PINNED, "m1", "m2", "--dry-run").stdout
+    (etc / "minion").write_text("include:\n  - /srv/masters.conf\n")
+    result = run(*PINNED, "m1", "m2")
+    assert result.returncode == 0
+    assert "minion names as include is read after minion.d" in result.stdout
+
+
 # -- what it downloads
 
 BOOTSTRAP = "echo ran >>$RAN\nexit 3\n"
