@@ -20,6 +20,9 @@ file that sets it would replace the whole ``ha:`` mapping.
 """
 
 
+SALT_SSH = "salt-ssh has a configuration of its own, and not that of a minion"
+
+
 def running(opts: Mapping[str, Any], sent_by: Any = None) -> binding.Running:
     """
     The values that :mod:`saltext_ha.minion.binding` works on.
@@ -81,6 +84,12 @@ def is_caller(opts: Mapping[str, Any]) -> bool:
     with ``salt.client.Caller``. What runs in a minion has the mark that Salt sets at its start.
     """
     return bool(opts.get("caller")) or not (opts.get("multimaster") or is_proxy(opts))
+
+
+def is_of_salt_ssh(opts: Mapping[str, Any]) -> bool:
+    """Whether *opts* are those of a run of salt-ssh, and not of the minion of that host."""
+    place = str(Path(str(opts.get("conf_file") or "")).parent / "running_data")
+    return opts.get("root_dir") == place
 
 
 def startup_delay(opts: Mapping[str, Any]) -> float:

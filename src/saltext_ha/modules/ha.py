@@ -253,6 +253,8 @@ def lint(only: str = "", ignore: str = "") -> dict[str, Any]:
     from saltext_ha.lint import ask
 
     try:
+        if options.is_of_salt_ssh(__opts__):
+            raise HaError(f"{options.SALT_SSH}; run  salt-call --local ha.lint  on that host")
         answer = ask.minion(__opts__, only, ignore)
     except HaError as exc:
         answer = {"kind": "error", "error": str(exc), "retcode": 2}
@@ -406,6 +408,8 @@ def _links(running: binding.Running) -> tcp_links.TcpLinks:
 
 
 def _no_minion() -> str:
+    if options.is_of_salt_ssh(__opts__):
+        return options.SALT_SSH
     return f"no running minion found (pidfile {__opts__.get('pidfile')})"
 
 

@@ -31,6 +31,11 @@ def apply(opts: Mapping[str, Any], wish: Wanted, timeout: Any, again: Any) -> Ap
     :param again: try a file again that was put back within the last hour.
     :raises HaError: says why nothing was changed.
     """
+    if options.is_of_salt_ssh(opts):
+        raise HaError(
+            f"{options.SALT_SSH}, which would never see the file: use install-minion.sh, or "
+            "salt-call --local  on that host"
+        )
     caller = options.is_caller(opts)
     if unkept := files.problem(str(opts["cachedir"])):
         raise HaError(f"{unkept}; what became of a restart could not be noted there")

@@ -111,6 +111,15 @@ def test_a_minion_without_a_configuration_file(opts: dict[str, Any]) -> None:
     assert run({**opts, "test": True})["changes"] == {}
 
 
+def test_by_salt_ssh_no_minion_would_have_it(opts: dict[str, Any]) -> None:
+    """It has a folder of its own on the host, with a configuration in it."""
+    opts["root_dir"] = str(Path(opts["conf_file"]).parent / "running_data")
+    ret = run(opts)
+    assert ret["result"] is False
+    assert "salt-ssh has a configuration of its own" in ret["comment"]
+    assert not target(opts).exists()
+
+
 def test_switches_that_are_texts(opts: dict[str, Any]) -> None:
     for name in ("again", "watchdog", "failback", "signed"):
         refused = run(opts, **{name: "false"})

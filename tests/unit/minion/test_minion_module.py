@@ -15,7 +15,7 @@ import salt.crypt
 import salt.utils.event
 from salt.exceptions import SaltInvocationError
 
-from saltext_ha.minion import binding, tcp_links
+from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.restarting import processes
 from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Journal, RecordedMove
@@ -185,6 +185,18 @@ def test_a_move_without_a_running_minion_is_an_error(
     answer = ha.failover()
     assert (answer["result"], ha.__context__) == (False, {"retcode": 1})
     assert f"no running minion found (pidfile {opts['pidfile']})" in answer["comment"]
+
+
+def test_by_salt_ssh_the_minion_of_the_host_is_unknown(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its own configuration would be clean, and no minion runs with it."""
+    opts.update(caller=True, multimaster=False, root_dir=str(tmp_path / "running_data"))
+    monkeypatch.setattr(ha, "__context__", {}, raising=False)
+    answer = ha.lint()
+    assert answer["error"].startswith(options.SALT_SSH)
+    assert ha.__context__["retcode"] == 2
+    assert ha.current_master()["note"] == options.SALT_SSH
 
 
 @pytest.mark.parametrize("values", [{}, {"master": None}, {"master": 17}, {"master": []}])
