@@ -34,7 +34,7 @@ def apply(opts: Mapping[str, Any], wish: Wanted, timeout: Any, again: Any) -> Ap
     if options.is_of_salt_ssh(opts):
         raise HaError(
             f"{options.SALT_SSH}, which would never see the file: use install-minion.sh, or "
-            "salt-call --local  on that host"
+            "salt-call --local on that host"
         )
     caller = options.is_caller(opts)
     if unkept := files.problem(str(opts["cachedir"])):
