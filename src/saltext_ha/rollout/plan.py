@@ -19,7 +19,7 @@ from saltext_ha.minion import options
 from saltext_ha.minion.restarting.processes import job_of
 from saltext_ha.minion.restarting.restart import Way
 from saltext_ha.rollout import drop_in, record
-from saltext_ha.rollout.record import PUT_BACK
+from saltext_ha.rollout.record import FAILED, PUT_BACK
 from saltext_ha.rollout.trial import Order
 
 #: Options that must not be replaced as a whole: other engines, other keys of ha:.
@@ -94,12 +94,17 @@ def make(
     _check_other_files(opts, path, found)
     last = record.read(str(opts["cachedir"]))
     same = last is not None and last.digest == record.digest(new)
-    if last and same and last.state == PUT_BACK and old != new and not again:
-        age = time.time() - last.at
-        if age < REMEMBERED:
+    stale = minion is not None and old == new and _is_newer(path, minion)
+    age = time.time() - last.at if last and same and not again else REMEMBERED
+    if last and age < REMEMBERED:
+        mended = "When the cause is mended, set again: True"
+        if old != new and last.state in (PUT_BACK, FAILED):
             raise HaError(
-                f"this file was tried {age / 60:.0f} minutes ago and put back: {last.why}. When "
-                "the cause is mended, set again: True"
+                f"this file was tried {age / 60:.0f} minutes ago and put back: {last.why}. {mended}"
+            )
+        if stale and last.state == FAILED:
+            raise HaError(
+                f"the minion was not restarted {age / 60:.0f} minutes ago: {last.why}. {mended}"
             )
     trying = last is not None and last.trying
     if trying and not same:
@@ -111,7 +116,7 @@ def make(
         path,
         old,
         new,
-        minion is not None and old == new and _is_newer(path, minion),
+        stale,
         trying,
         _remarks(opts, path, found),
     )

@@ -31,7 +31,7 @@ from saltext_ha.lint import check
 from saltext_ha.minion import options, tcp_links
 from saltext_ha.minion.restarting import processes, restart
 from saltext_ha.rollout import drop_in, plan, record, trial
-from saltext_ha.rollout.record import KEPT, PUT_BACK, TRYING, RolloutRecord
+from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, RolloutRecord
 from saltext_ha.states import ha as state
 
 pytestmark = pytest.mark.core
@@ -254,12 +254,16 @@ def noted(
     record.write(opts["cachedir"], RolloutRecord(state, record.digest(text), at, "why", *helper))
 
 
-def test_a_file_that_was_put_back_is_not_tried_again_at_once(opts: dict[str, Any]) -> None:
-    noted(opts, PUT_BACK, time.time() - 600)
+@pytest.mark.parametrize("state", [PUT_BACK, FAILED])
+def test_a_file_that_was_put_back_is_not_tried_again_at_once(
+    opts: dict[str, Any], state: str
+) -> None:
+    """Also where the minion could not be restarted: each run promised it, and none did it."""
+    noted(opts, state, time.time() - 600)
     with pytest.raises(HaError, match=r"10 minutes ago and put back: why\..*again: True"):
         make(opts)
     assert make(opts, again=True).changes
-    noted(opts, PUT_BACK, time.time() - 3700)
+    noted(opts, state, time.time() - 3700)
     assert make(opts).changes
     noted(opts, PUT_BACK, time.time(), text="another")
     assert make(opts).changes
@@ -320,6 +324,10 @@ def test_a_minion_that_runs_with_what_was_there_before(opts: dict[str, Any]) -> 
     me, started = os.getpid(), psutil.Process().create_time()
     os.utime(target(opts), (time.time(), time.time()))
     assert make(opts, me).stale
+    noted(opts, FAILED, time.time() - 600)
+    with pytest.raises(HaError, match=r"was not restarted 10 minutes ago: why\..*again: True"):
+        make(opts, me)
+    assert make(opts, me, again=True).stale
     # The clock was set back since: a restart would not mend that.
     os.utime(target(opts), (time.time() + 3600, time.time() + 3600))
     assert not make(opts, me).stale
