@@ -15,11 +15,13 @@ import os
 import shutil
 import subprocess  # nosec B404
 import sys
+import time
 from pathlib import Path
 
 MODULES = "saltext_ha.modules.ha, saltext_ha.states.ha, saltext_ha.engines.ha_watchdog"
 # Installs into the folder of extras, like /usr/bin/salt-pip of Salt's own packages.
 SALT_PIP = "import sys; sys.argv[0] = 'salt-pip'; from salt.scripts import salt_pip; salt_pip()"
+LONGEST_WAIT = 120.0  # seconds
 WHERE = (
     "import importlib.metadata as m, json, pathlib as p, saltext_ha as s;"
     "print(json.dumps([m.version('saltext-ha'), str(p.Path(s.__file__).parents[1])]))"
@@ -72,10 +74,20 @@ def install(folder: Path, order: "dict[str, str]") -> str:
 
 
 def wait_for_others() -> None:
-    """Minions of one host may share a Python: they install one after the other."""
+    """
+    Minions of one host may share a Python: they install one after the other. None waits for ever,
+    as any user can hold this lock.
+    """
     with contextlib.suppress(OSError):  # a file system without locks
-        # It is released when this process ends.
-        fcntl.flock(os.open(sys.prefix, os.O_RDONLY), fcntl.LOCK_EX)
+        place = os.open(sys.prefix, os.O_RDONLY)
+        end = time.monotonic() + LONGEST_WAIT
+        while time.monotonic() < end:
+            try:
+                # It is released when this process ends.
+                return fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.1)
+    return None
 
 
 def forget_others(version: str) -> None:

@@ -115,6 +115,9 @@ def test_minions_that_share_a_python_install_one_after_the_other(
     order = {"name": "a.whl", "sha256": hashlib.sha256().hexdigest(), "version": "1.0"}
     assert wheel_setup.install(tmp_path, order) == "/there"
     assert alone
+    # Whoever holds it for ever, as any user can, is not waited for for ever.
+    monkeypatch.setattr(wheel_setup, "LONGEST_WAIT", 0.3)
+    assert wheel_setup.install(tmp_path, order) == "/there"
 
 
 def test_what_pip_stumbled_over_is_said() -> None:

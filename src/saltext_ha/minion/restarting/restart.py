@@ -31,7 +31,7 @@ ENDS = 20.0  # seconds for a minion to end by itself
 SUPERVISED = 10.0  # seconds in which a supervisor may start it again
 FIRST = 1
 # As the first process of a container, each of these ends with the process that it has started.
-INITS = ("tini", "docker-init", "dumb-init", "catatonit", "podman-init")
+INITS = ("tini", "tini-static", "docker-init", "dumb-init", "catatonit", "podman-init")
 
 
 @dataclass(frozen=True)
