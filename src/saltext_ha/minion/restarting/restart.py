@@ -197,7 +197,10 @@ def _main_process(unit: str) -> int:
 
 
 def _end(ends: tuple[KnownProcess, ...]) -> None:
-    """End the minion's processes, but no running jobs, as systemd's KillMode=process does."""
+    """
+    End the minion's processes, but no running jobs, as systemd's KillMode=process does. Salt 3008
+    then ends its jobs itself (``MinionManager.stop_async``).
+    """
     processes = [found for known in dict.fromkeys(ends) if (found := living(known))]
     for process in processes[:1]:
         with contextlib.suppress(psutil.NoSuchProcess):
