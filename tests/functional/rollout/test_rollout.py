@@ -500,6 +500,12 @@ def test_nor_is_what_a_container_ends_with(
             # One that is stuck is ended, and what runs the container starts it again.
             assert numbers(restart.way(minion.pid, {}, outlived=False)) == [minion.pid] * 2
             assert numbers(restart.way(beside.pid, {})) == [beside.pid, beside.pid]
+
+            def hidden(process: psutil.Process) -> str:
+                raise psutil.AccessDenied(process.pid)
+
+            monkeypatch.setattr(psutil.Process, "name", hidden)
+            assert numbers(restart.way(minion.pid, {})) == [minion.pid] * 2
         finally:
             for each in (*children(), process):
                 each.kill()

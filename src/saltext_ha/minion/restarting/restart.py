@@ -162,11 +162,14 @@ def _top(process: psutil.Process) -> psutil.Process:
 
 def _is_child_of_init(top: psutil.Process) -> bool:
     """Whether the container that this process runs in ends with *top*, though that is not first."""
-    first = psutil.Process(FIRST)
-    if top.ppid() != FIRST or first.name() not in INITS:
-        return False
-    # Others came to it when their parents had ended.
-    return bool(top == min(first.children(), key=lambda each: (each.create_time(), each.pid)))
+    # Another user may not be shown the first process.
+    with contextlib.suppress(psutil.Error):
+        first = psutil.Process(FIRST)
+        if top.ppid() == FIRST and first.name() in INITS:
+            # Others came to it when their parents had ended.
+            oldest = min(first.children(), key=lambda each: (each.create_time(), each.pid))
+            return bool(top == oldest)
+    return False
 
 
 def _line(process: psutil.Process) -> str:
