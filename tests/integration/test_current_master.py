@@ -194,6 +194,11 @@ def test_salt_call_speaks_for_the_running_minion(site: Site) -> None:
     local = site.hot.cli("salt-call", "--local", "ha.current_master").data["local"]
     assert (local["address"], local["connected"]) == (None, None)
     assert site.m1.address in local["note"]
+    # Whichever master salt-call itself is sent to.
+    own = site.failover.salt_call("ha.current_master").data
+    for master in (site.m1, site.m2):
+        sent = site.failover.cli("salt-call", f"--master={master.address}", "ha.current_master")
+        assert sent.data["local"] == own
 
 
 def test_salt_call_does_not_guess_between_masters_on_one_address(site: Site) -> None:
