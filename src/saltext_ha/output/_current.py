@@ -93,7 +93,7 @@ def version(
         at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(started))
         since = f"the minion runs since {at}"
     outdated = data.get("outdated") is True
-    restart = " · its watchdog is of before: restart the minion" if outdated else ""
+    restart = " · its watchdog is older: restart the minion" if outdated else ""
     head = screen.paint(clean(minion), "degraded" if outdated else "running")
     return [f"{head}: saltext-ha {clean(data.get('version'))} · {since}{restart}"]
 

@@ -423,4 +423,4 @@ def test_the_version_on_a_minion_is_a_line() -> None:
     assert runs.startswith(f"{text}the minion runs since 2026-03-01 14:05:09")
     assert "restart" not in runs
     outdated = ha.output({"web1": {**answer, "outdated": True}})
-    assert "its watchdog is of before: restart the minion" in outdated
+    assert "its watchdog is older: restart the minion" in outdated
