@@ -163,6 +163,14 @@ def resolve(host: str) -> frozenset[str]:
     return frozenset(ip for info in found if (ip := bare_ip(str(info[4][0]))))
 
 
+def resolved(host: str) -> frozenset[str]:
+    """:func:`resolve`; empty if the name does not resolve."""
+    try:
+        return resolve(host)
+    except (OSError, UnicodeError):  # UnicodeError: it is no possible name
+        return frozenset()
+
+
 def told_ports(creds_map: Mapping[Any, Any]) -> dict[Link, int]:
     """
     ``{(ip, request port): publish port}`` from Salt's map of credentials.

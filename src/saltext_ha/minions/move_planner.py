@@ -88,6 +88,13 @@ def host_of(entry: str) -> str:
         return entry
 
 
+def unmet(minions: Iterable[BoundMinion]) -> set[str]:
+    """The hosts in the configurations of *minions* by which none of them reached its master."""
+    told = [*minions]
+    hosts = {host_of(entry) for each in told for entry in each.entries if is_host(entry)}
+    return hosts - {each.here for each in told}
+
+
 def names_of(minions: Iterable[BoundMinion], addresses: Mapping[str, set[str]]) -> dict[str, str]:
     """
     Host, as minions write it → the master that a minion reaches by this host, or that has this

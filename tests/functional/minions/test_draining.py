@@ -15,6 +15,7 @@ import pytest
 from lab.engines import Engine
 from saltext_ha.commands.minions import drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
+from saltext_ha.minion import binding
 from tests.engines import run
 from tests.functional.minions.test_minions import (
     World,
@@ -123,6 +124,26 @@ async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no
             spread = await run(m1(there), "rebalance")
         assert (list(spread["untold"]), spread["retcode"]) == (["m2"], 2)
         assert "m2 could not be told that it is not drained any more" in spread["notes"][1]
+
+
+@in_a_loop
+async def test_a_master_that_nobody_is_with_is_found_by_the_name_that_minions_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masters know each other by address, minions know them by name: after a drain, too."""
+    names = {f"salt{n}.example.org": frozenset({f"127.0.0.{n + 1}"}) for n in (1, 2)}
+    real = binding.resolve
+
+    def resolve(host: str) -> frozenset[str]:
+        return names.get(host) or real(host)
+
+    monkeypatch.setattr(binding, "resolve", resolve)
+    monkeypatch.setattr(World, "address", lambda _, master: f"salt{master[1:]}.example.org")
+    async with world(tmp_path, web1=failover("m1"), web2=failover("m1")) as there:
+        done = await run(m1(there), "drain", "m1", timeout=5)
+        assert ([row["to"] for row in done["moves"]], done["retcode"]) == (["m2", "m2"], 0)
+        spread = await run(m1(there), "rebalance", timeout=5)
+        assert [(row["to"], row["moved"]) for row in spread["moves"]] == [("m1", True)]
 
 
 @in_a_loop

@@ -10,6 +10,7 @@ import pytest
 from saltext_ha.commands.masters.endpoints import MinionEndpoint
 from saltext_ha.commands.minions import failover_safe
 from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.safety import (
     Capacity,
@@ -392,7 +393,7 @@ def test_a_name_that_leads_to_several_masters_leads_to_none_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     addresses = {"salt": frozenset({"10.0.0.1", "10.0.0.2"}), "m2": frozenset({"10.0.0.2"})}
-    monkeypatch.setattr(failover_safe, "_resolved", lambda host: addresses.get(host, frozenset()))
+    monkeypatch.setattr(binding, "resolved", lambda host: addresses.get(host, frozenset()))
     masters = [MinionEndpoint("m1", "10.0.0.1"), MinionEndpoint("m2", "m2")]
     lookup = failover_safe._lookup({"m1": {"web": {"here": ["salt", 4506]}}}, masters)
     assert lookup("salt", 4506) == {"m1", "m2"}

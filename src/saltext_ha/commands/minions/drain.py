@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from saltext_ha.commands.minions.minions import Bound
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.health.watcher import Watcher
+from saltext_ha.minion import binding
 from saltext_ha.minions import move_planner
 from saltext_ha.minions.job_answers import Answers
 from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
@@ -194,7 +196,7 @@ class Drain:
             (i, _found(i, source, value)) for i, (_, value) in answers[source].returned.items()
         )
         shut = {n: UNASKED for n, each in answers.items() if n != source and each.error} | closed
-        steps, reasons = move_planner.drain(here, self._names(everyone), load, shut)
+        steps, reasons = move_planner.drain(here, await self._names(everyone), load, shut)
         others = {n: each for n, each in answers.items() if n != source and n not in closed}
         stay = {i: Staying(why, _fate(here[i], i, others)) for i, why in reasons.items()}
         for minion_id, each in stay.items():
@@ -223,7 +225,7 @@ class Drain:
                 if name in closed and marked.get(name)
             }
             ready = [name for name in working if name not in closed]
-            steps = move_planner.level(everyone, self._names(everyone), ready)
+            steps = move_planner.level(everyone, await self._names(everyone), ready)
             stay = {i: each.stays for i, each in everyone.items() if each.stays}
             before = Counter(each.on for each in everyone.values() if not each.stays)
             done = await self._carry_out(steps, batch, seconds, test)
@@ -258,11 +260,14 @@ class Drain:
             raise HaError("minions are being moved already; wait until that is done")
         return self._turn
 
-    def _names(self, everyone: Mapping[str, BoundMinion]) -> dict[str, str]:
+    async def _names(self, everyone: Mapping[str, BoundMinion]) -> dict[str, str]:
         addresses = {
             name: {urlsplit(peer.url).hostname or ""} for name, peer in self._group.peers.items()
         }
         addresses[self._group.name] = {move_planner.host_of(self._host)}
+        # Who met a master knows its host; of a master that nobody is connected to, ask elsewhere.
+        if unmet := move_planner.unmet(everyone.values()):
+            addresses = await asyncio.to_thread(_looked_up, unmet, addresses, self._group.name)
         return move_planner.names_of(everyone.values(), addresses)
 
     async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
@@ -386,6 +391,24 @@ def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
         for name, each in sorted(answers.items(), reverse=True)
         for minion_id, (_, value) in each.returned.items()
     }
+
+
+def _looked_up(
+    hosts: Collection[str], addresses: Mapping[str, set[str]], own: str
+) -> dict[str, set[str]]:
+    """
+    The *addresses* of masters, and those of *hosts* that are the same machine. Blocks.
+
+    :param own: this master's name.
+    """
+    ips = {host: binding.resolved(host) for host in hosts}
+    found = {}
+    for name, known in addresses.items():
+        # A machine may know its own name by a loopback address only.
+        each = known | {socket.gethostname()} if name == own else known
+        there = frozenset[str]().union(*map(binding.resolved, each))
+        found[name] = known | {host for host in hosts if ips[host] & there}
+    return found
 
 
 def _last(heard: Mapping[str, Mapping[str, Any]]) -> list[str]:

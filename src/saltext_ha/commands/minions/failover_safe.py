@@ -180,7 +180,7 @@ def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> report
     """
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:
-        for host in {each.address, *_resolved(each.address)}:
+        for host in {each.address, *binding.resolved(each.address)}:
             addresses[reports.place(host, each.request_port)].add(each.name)
     learnt: dict[reports.Place, set[str]] = defaultdict(set)
     for name, raw in answers.items():
@@ -195,18 +195,11 @@ def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> report
             return met & own or met or own
         # A host name may mean several masters; these minions may have met only one of them.
         if host not in known:
-            known[host] = _resolved(host)
+            known[host] = binding.resolved(host)
         found = (addresses.get((each, port), set()) for each in {where[0], *known[host]})
         return learnt.get(where, set()).union(*found)
 
     return lookup
-
-
-def _resolved(host: str) -> frozenset[str]:
-    try:
-        return binding.resolve(host)
-    except (OSError, UnicodeError):
-        return frozenset()
 
 
 def _answer(group: safety.GroupFacts, asked: list[str]) -> dict[str, Any]:
