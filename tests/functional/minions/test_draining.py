@@ -16,6 +16,7 @@ from lab.engines import Engine
 from saltext_ha.commands.minions import drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.minion import binding
+from saltext_ha.minions.job_specs import WHERE
 from tests.engines import run
 from tests.functional.minions.test_minions import (
     World,
@@ -124,6 +125,32 @@ async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no
             spread = await run(m1(there), "rebalance")
         assert (list(spread["untold"]), spread["retcode"]) == (["m2"], 2)
         assert "m2 could not be told that it is not drained any more" in spread["notes"][1]
+
+
+@in_a_loop
+async def test_two_drains_at_once_do_not_drain_all_masters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when each master is told to drain itself: minions take seconds to answer."""
+    async with world(tmp_path, web1=failover("m1"), db1=failover("m2")) as there:
+        m2 = there.engines["m2"]
+        here = there.engines["m1"].made.jobs
+        real, late = here.run, list[dict[str, Any]]()
+
+        async def slow(spec: Any, *args: Any, **more: Any) -> Any:
+            if spec.what == WHERE and not late:
+                late.append(await run(m2.place, "drain", "m2", timeout=5))
+            return await real(spec, *args, **more)
+
+        monkeypatch.setattr(here, "run", slow)
+        first = await run(m1(there), "drain", "m1", timeout=5)
+        assert (late[0]["retcode"], is_drained(there)) == (0, {"m2"})
+        assert "no other master than m1 is ready" in first["error"]
+        assert "stays drained" not in first["error"]
+        assert there.minions["web1"].hears == {"m1"}
+        # Insisting, it may.
+        done = await run(m1(there), "drain", "m1", force=True, timeout=5)
+        assert (is_drained(there), done["moves"]) == ({"m1", "m2"}, [])
 
 
 @in_a_loop

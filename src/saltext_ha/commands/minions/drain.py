@@ -81,13 +81,13 @@ class Drain:
         if payload.get("name") in ("", self._group.name):
             self._health.draining = payload.get("draining") is True
 
-    async def _mark(self, name: str) -> None:
+    async def _mark(self, name: str, draining: bool = True) -> None:
         """
-        Tell the master *name* that it is drained: the others ask it.
+        Tell the master *name* that it is drained, or not any more: the others ask it.
 
         :raises HaError: it may not know.
         """
-        payload = {"name": name, "draining": True}
+        payload = {"name": name, "draining": draining}
         try:
             if name == self._group.name:
                 self._draining(payload)
@@ -97,10 +97,30 @@ class Drain:
                 raise HaError(self._group.why_unasked(name))
         except HaError as exc:
             raise HaError(
-                f"nothing was moved: {name} could not be told that it is drained: {exc}. If "
-                "salt-run ha.status shows it as drained, it has heard it: salt-run ha.rebalance "
-                "ends that"
+                f"nothing was moved: {name} could not be told that it is "
+                f"{'drained' if draining else 'not drained any more'}: {exc}. If salt-run "
+                "ha.status shows it as drained, salt-run ha.rebalance ends that"
             ) from None
+
+    async def _begin(
+        self, source: str, before: Mapping[str, Mapping[str, Any]], payload: Mapping[str, Any]
+    ) -> dict[str, Mapping[str, Any]]:
+        """
+        Mark *source*, and ask once more whether another master is ready: one may have been drained
+        since *before*. Whoever drains it marks it first, too, so that one of both notices.
+
+        :return: what the masters say of their health now.
+        :raises HaError: no other one is ready now, or *source* may not know that it is drained.
+        """
+        await self._mark(source)
+        healths = await self._healths()
+        try:
+            self._ready_without(source, healths, payload)
+        except HaError:
+            if before.get(source, {}).get("draining") is not True:
+                await self._mark(source, draining=False)
+            raise
+        return healths
 
     async def _unmark(self) -> dict[str, str]:
         """Tell all masters that they are not drained any more; master → why it was not told."""
@@ -127,7 +147,7 @@ class Drain:
         test = bool(payload.get("test"))
         async with self._alone():
             healths = await self._healths()
-            last = self._ready_without(source, healths, payload)
+            self._ready_without(source, healths, payload)
             answers = await self._where()
             if answers[source].error:
                 raise HaError(
@@ -135,7 +155,8 @@ class Drain:
                     "it hear no other master; with the watchdog they leave it when it does not work"
                 )
             if not test:
-                await self._mark(source)
+                healths = await self._begin(source, healths, payload)
+            last = self._ready_without(source, healths, payload)
             with contextlib.nullcontext() if test else _drained(source):
                 closed = closed_masters.closed(answers, healths, insisting=bool(last))
                 steps, stay = await self._leaving(source, answers, closed)
