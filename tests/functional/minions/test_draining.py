@@ -128,6 +128,19 @@ async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no
 
 
 @in_a_loop
+async def test_a_master_that_does_not_say_whom_it_heard_may_have_more_minions(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, web1=failover("m1"), off=failover()) as there:
+        there.start("m1", "off")
+        async with deaf_to("bound", there.engines["m1"]):
+            done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
+        assert ([*done["unknown"]], done["retcode"]) == (["m1"], 2)
+        done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
+        assert ([row["id"] for row in done["stay"]], done["retcode"]) == (["off"], 1)
+
+
+@in_a_loop
 async def test_two_drains_at_once_do_not_drain_all_masters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

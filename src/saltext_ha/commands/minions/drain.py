@@ -159,10 +159,11 @@ class Drain:
             last = self._ready_without(source, healths, payload)
             with contextlib.nullcontext() if test else _drained(source):
                 closed = closed_masters.closed(answers, healths, insisting=bool(last))
-                steps, stay = await self._leaving(source, answers, closed)
+                steps, stay, unheard = await self._leaving(source, answers, closed)
                 done = await self._carry_out(steps, batch, seconds, test)
         reasons = {i: each.why for i, each in stay.items()}
-        answer = self._answer("drain", done, reasons, answers, payload) | {"master": source}
+        answer = self._answer("drain", done, reasons, answers, payload, unheard)
+        answer["master"] = source
         answer["notes"] = [last] if last else []
         for row in answer["stay"]:
             row["goes_on"] = stay[row["id"]].goes_on
@@ -196,9 +197,10 @@ class Drain:
 
     async def _leaving(
         self, source: str, answers: Mapping[str, Answers], closed: Mapping[str, str]
-    ) -> tuple[list[RebalanceStep], dict[str, Staying]]:
+    ) -> tuple[list[RebalanceStep], dict[str, Staying], dict[str, str]]:
         """
-        Where the minions of *source* go, and those that stay.
+        Where the minions of *source* go, and those that stay; master → why it does not say which
+        minions it has heard.
 
         :param closed: masters that get no minions → why. Such a master is often empty, and would
             look like the one with the most room.
@@ -223,9 +225,10 @@ class Drain:
         for minion_id, each in stay.items():
             if here[minion_id].type == move_planner.HOT and not each.goes_on:
                 stay[minion_id] = each._replace(why=NOT_HEARD)
-        for minion_id in await self._quiet(source, {*here, *everyone}):
+        quiet, unheard = await self._quiet(source, {*here, *everyone})
+        for minion_id in quiet:
             stay[minion_id] = Staying(f"was heard on {source} and does not answer now", None)
-        return steps, stay
+        return steps, stay, unheard
 
     async def rebalance(self, payload: dict[str, Any]) -> dict[str, Any]:
         batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
@@ -291,14 +294,20 @@ class Drain:
             addresses = await asyncio.to_thread(_looked_up, unmet, addresses, self._group.name)
         return move_planner.names_of(everyone.values(), addresses)
 
-    async def _quiet(self, source: str, answered: Collection[str]) -> list[str]:
-        """Minions that are bound to *source*, as far as masters heard, and did not answer."""
+    async def _quiet(
+        self, source: str, answered: Collection[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """
+        Minions that are bound to *source*, as far as masters heard, and did not answer; and
+        master → why it does not say whom it heard.
+        """
         view = await self._bound.minions({"glob": "*"})
-        return [
+        quiet = [
             row["id"]
             for row in view["minions"]
             if row["id"] not in answered and source in (row["masters"] or _last(row["on"]))
         ]
+        return quiet, view["unknown"]
 
     async def _carry_out(
         self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
@@ -376,8 +385,10 @@ class Drain:
         stay: Mapping[str, str],
         answers: Mapping[str, Answers],
         payload: Mapping[str, Any],
+        unheard: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         unknown = {name: each.error for name, each in answers.items() if each.error}
+        unknown = {**(unheard or {}), **unknown}
         failed = [row for row in rows if not (row["moved"] or row["planned"])]
         return {
             "kind": kind,
