@@ -106,13 +106,14 @@ class Jobs:
         """
 
         async def ask(name: str, jid: str) -> Answers | None:
-            line, payload = self._group.lines.get(name), {"jid": jid, "timeout": timeout}
+            line, finding = self._group.lines.get(name), self.here.finding
+            payload = {"jid": jid, "timeout": timeout, "finding": finding}
             try:
                 if name == self._group.name:
                     return read_answers(await self.here.more(payload))
                 if line is None:
                     return Answers(error=self._group.why_unasked(name))
-                wait = timeout + LOOKING + LATE + 5
+                wait = timeout + LOOKING + finding + LATE + 5
                 return read_answers(await line.call("job_more", payload, wait))
             except UnknownMethod:
                 return None
@@ -173,14 +174,15 @@ class Jobs:
 
     async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
         """The results of *spec* on the master *name*."""
-        payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout}
+        finding = self.here.finding
+        payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout, "finding": finding}
         line = self._group.lines.get(name)
         try:
             if name == self._group.name:
                 return read_answers(await self.here.run(payload))
             if line is None:
                 return Answers(error=self._group.why_unasked(name))
-            wait = timeout + PUBLISHING + 5 + afterwards(spec)
+            wait = timeout + PUBLISHING + 5 + afterwards(spec, finding)
             return read_answers(await line.call("job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust) or exc.taken)

@@ -46,8 +46,11 @@ SILENT = 20.0  # seconds without a report
 LAST = 2.0
 # A minion that has not returned a command in time is asked whether it still runs it.
 FIND_JOB = "saltutil.find_job"
-FINDING = 5.0  # seconds to answer
-LOOKING = 10.0  # seconds to publish the question and to answer it
+FINDING = 5.0
+"""Seconds to answer, where all who are connected have returned, or for an older release that asks;
+otherwise as many as Salt's own clients wait: ``gather_job_timeout``."""
+MOST_FINDING = 60.0
+LOOKING = 5.0  # seconds to publish the question, beside those to answer it
 LATE = 2.0  # seconds in which the return of a minion that has just ended it must come
 
 
@@ -90,6 +93,10 @@ class OwnJobs:
         self.takes_commands = takes_commands
         self.publish: Publish = publish_here
         self.connections: Callable[[], int | None] = functools.partial(audience, opts)
+        given: Any = opts.get("gather_job_timeout")
+        usable = is_number(given) and given > 0
+        self.finding: float = min(given, MOST_FINDING) if usable else FINDING
+        """Seconds that minions have to say whether they still run what this master asked for."""
         self._shared = False
         """Whether more minions have ever returned or run a job than there were connections."""
         self._running: dict[str, asyncio.Task[dict[str, Any]]] = {}
@@ -158,6 +165,7 @@ class OwnJobs:
     async def run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         jid = _jid(payload)
         spec, timeout = read(payload.get("order")), _seconds(payload.get("timeout"))
+        finding = _seconds(payload.get("finding", FINDING))
         if spec.what == CMD and by and not self.takes_commands:
             raise InvalidRecord("takes no commands from other masters (ha: commands: False)")
         # A call may come twice, when a connection breaks; the job is published once.
@@ -168,17 +176,20 @@ class OwnJobs:
             level = logging.INFO if spec.what == CMD else logging.DEBUG
             what, asked = f"{spec.what} {spec.job()[0]}", by or "this master"
             log.log(level, "ha job: jid=%s what=%s by=%s", jid, what, asked)
-            task = self._running[jid] = asyncio.ensure_future(self._carry_out(spec, jid, timeout))
+            task = asyncio.ensure_future(self._carry_out(spec, jid, timeout, finding))
+            self._running[jid] = task
             loop = asyncio.get_running_loop()
             task.add_done_callback(
                 lambda _: loop.call_later(AFTERWARDS, self._running.pop, jid, None)
             )
         return await asyncio.shield(task)
 
-    async def _carry_out(self, spec: Spec, jid: str, timeout: float) -> dict[str, Any]:
+    async def _carry_out(
+        self, spec: Spec, jid: str, timeout: float, finding: float
+    ) -> dict[str, Any]:
         returns = self._returns
         try:
-            patience = timeout + PUBLISHING + afterwards(spec)
+            patience = timeout + PUBLISHING + afterwards(spec, finding)
             job = await self._published(spec, jid, patience, functools.partial(answer, spec.what))
         except HaError as exc:
             unsure = isinstance(exc, PublishingTimedOut)
@@ -189,7 +200,7 @@ class OwnJobs:
         if spec.what == CMD:
             known = {i: one for i, one in self._commands.items() if returns.targeted(i) is not None}
             self._commands = {**known, jid: job}
-            running = await self._still_running(jid, job.targeted)
+            running = await self._still_running(jid, job, finding)
         try:
             self._check_heard(jid, job)
         except HaError as exc:
@@ -203,16 +214,17 @@ class OwnJobs:
         """Wait longer for a command published here, for any peer: it could read returns anyway."""
         jid = _jid(payload)
         timeout, returns = _seconds(payload.get("timeout")), self._returns
+        finding = _seconds(payload.get("finding", FINDING))
         job = self._commands.get(jid)
         if job is None or returns.targeted(jid) is None:
             raise InvalidRecord("that job is no longer waited for")
         if self._waiting_on >= MAX_RUNNING:
             raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
-        returns.expect([jid], timeout + LOOKING + LATE + AFTERWARDS)
+        returns.expect([jid], timeout + LOOKING + finding + LATE + AFTERWARDS)
         self._waiting_on += 1
         try:
             await self._all_of(jid, job, timeout, timeout)
-            running = await self._still_running(jid, job.targeted)
+            running = await self._still_running(jid, job, finding)
             self._note_sharing(jid, job, len(running))
             if not running:
                 # A minion whose command has just ended sends its return after this answer.
@@ -291,24 +303,29 @@ class OwnJobs:
         most = None if before is None or after is None else max(before, after)
         return Published(began, targeted, most)
 
-    async def _still_running(self, jid: str, targeted: frozenset[str]) -> list[str]:
-        """Those of *targeted* that have not returned that job, and say that they still run it."""
+    async def _still_running(self, jid: str, job: Published, finding: float) -> list[str]:
+        """
+        The minions that have not returned *job*, and say within *finding* seconds that they still
+        run it.
+        """
         loop, returns = asyncio.get_running_loop(), self._returns
-        missing = sorted(targeted - returns.of(jid).keys())
+        missing = sorted(job.targeted - returns.of(jid).keys())
         if not missing:
             return []
         (look,) = new_jids(1)
         question = CommandSpec(missing, "list", FIND_JOB, (jid,))
         keep = functools.partial(_is_of, jid)
-        end = loop.time() + LOOKING
+        patience = LOOKING + finding
+        end = loop.time() + patience
         try:
             asked = await asyncio.wait_for(
-                self._published(question, look, LOOKING, keep, count=False), LOOKING
+                self._published(question, look, patience, keep, count=False), patience
             )
         except (HaError, asyncio.TimeoutError):
             self._over([look])
             return []  # no minion said so
-        seconds = min(FINDING, end - loop.time())
+        most = min(FINDING, finding) if self._all_heard(jid, job) else finding
+        seconds = min(most, end - loop.time())
         await self._all_of(look, asked, seconds, seconds)
         self._over([look])
         return [minion_id for minion_id, each in returns.of(look).items() if each.value]
@@ -325,14 +342,17 @@ class OwnJobs:
             now = loop.time()
             if here > before:
                 before, last = here, now
-            all_heard = here == job.connections and not self._shared
-            patience = min(silent, LAST) if all_heard else silent
+            patience = min(silent, LAST) if self._all_heard(jid, job) else silent
             left = min(end, last + patience) - now
             if left <= 0:
                 return
             self._arrived.clear()
             if returns.count(jid) == here:
                 await _within(self._arrived, left)
+
+    def _all_heard(self, jid: str, job: Published) -> bool:
+        """Whether as many minions have returned *job* as were connected."""
+        return self._returns.count(jid) == job.connections and not self._shared
 
     def strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The minions that returned these jobs here; with ``counts`` only how far they are."""
@@ -355,9 +375,13 @@ class OwnJobs:
         asyncio.get_running_loop().call_later(AFTERWARDS + 1, returns.forget_old)
 
 
-def afterwards(spec: Spec) -> float:
-    """Seconds that a master may take after it has published *spec* and waited for returns."""
-    return LOOKING if spec.what == CMD else 0.0
+def afterwards(spec: Spec, finding: float) -> float:
+    """
+    Seconds that a master may take after it has published *spec* and waited for returns.
+
+    :param finding: for minions to say whether they still run it.
+    """
+    return LOOKING + finding if spec.what == CMD else 0.0
 
 
 def _is_of(jid: str, value: Any) -> bool:

@@ -781,8 +781,9 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     timeout
         Seconds to wait for minions, at most 300; by default 60. A minion that takes longer is asked
         every ``timeout`` whether it still runs the job, and waited for while it says so, for an
-        hour more at most. If it says no, or nothing, it is ``missing``; what it returns later is in
-        the job cache of its master. A master of an older release waits for the timeout only.
+        hour more at most. If it says no, or nothing within ``gather_job_timeout`` (of the master's
+        configuration, a minute at most), it is ``missing``; what it returns later is in the job
+        cache of its master. A master of an older release waits for the timeout only.
     batch
         How many minions at a time, or a share such as ``10%``; for a glob or a list. The next batch
         begins when all of the last one have returned or are not waited for any more. On a master of

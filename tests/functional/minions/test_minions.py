@@ -176,7 +176,12 @@ async def world(
 ) -> AsyncIterator[World]:
     """Masters that have met, with accepted minions; *options* are in their configuration."""
     places = [
-        Place(root, f"m{number}", QUICK, {"interface": f"127.0.0.{number + 1}", **(options or {})})
+        Place(
+            root,
+            f"m{number}",
+            QUICK,
+            {"interface": f"127.0.0.{number + 1}", "gather_job_timeout": 1, **(options or {})},
+        )
         for number in range(1, masters + 1)
     ]
     befriend(*places)
@@ -1052,6 +1057,35 @@ async def test_who_has_not_returned_is_asked_whether_it_still_runs_it(
         there.published.clear()
         await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
         assert [fun for _, fun, _ in there.published] == ["test.arg"]
+
+
+@in_a_loop
+async def test_who_is_slow_to_say_that_it_runs_it_has_the_time_that_salt_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the other master, too: as configured where it was asked for."""
+    monkeypatch.setattr(own_jobs, "FINDING", 0.2)
+    monkeypatch.setattr(cmd_batches, "LONGEST", 0.0)
+    minions = {"fo2": failover("m2"), "slow": failover("m2", busy=True)}
+    async with world(tmp_path, options={"gather_job_timeout": 10}, **minions) as there:
+        for name in minions:
+            there.start("m2", name)
+        theirs, loop = there.engines["m2"], asyncio.get_running_loop()
+        here = theirs.made.jobs.here
+        real = here.publish
+
+        def publish(opts: Any, order: Any, jid: str) -> list[str]:
+            function, _, _, arguments = order.job()
+            if function != "saltutil.find_job":
+                return real(opts, order, jid)
+            data = {"id": "slow", "fun": function, "return": {"jid": arguments[0]}}
+            tell = functools.partial(theirs.parts.bus.tell, f"salt/job/{jid}/ret/slow", data)
+            loop.call_soon_threadsafe(loop.call_later, 1.0, tell)
+            return ["slow"]
+
+        here.publish = publish
+        ran = await run(m1(there), "cmd", "*", "test.arg", timeout=SECONDS)
+        assert ran["running"] == {"slow": ran["jobs"][0]["m2"]}
 
 
 @in_a_loop

@@ -84,7 +84,7 @@ async def test_what_a_master_does_not_say_any_more_is_unknown(
     ends: Callable[[World], Awaitable[str]],
 ) -> None:
     """And the minions of the others are waited for."""
-    monkeypatch.setattr("saltext_ha.minions.jobs.LOOKING", 1.0)
+    monkeypatch.setattr("saltext_ha.minions.jobs.LOOKING", 0.0)
     minions = {"busy1": failover("m1", busy=True), "busy2": failover("m2", busy=True)}
     async with world(tmp_path, **minions, fo2=failover("m2"), silent=failover("m2")) as there:
         for name, minion in minions.items():

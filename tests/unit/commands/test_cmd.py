@@ -250,7 +250,7 @@ def test_the_runner_waits_longer_than_the_engine_may_take(monkeypatch: pytest.Mo
     monkeypatch.setattr(runner, "__context__", {}, raising=False)
     runner.cmd("*", "test.ping", timeout=1)
     pings = where.PINGING + 2 * where.TIMEOUT
-    published = 1 + publishing.PUBLISHING + 5 + own_jobs.LOOKING
+    published = 1 + publishing.PUBLISHING + 5 + own_jobs.LOOKING + own_jobs.MOST_FINDING
     assert waited[0] > SLOW + pings + published + 3 * 5.0
 
 

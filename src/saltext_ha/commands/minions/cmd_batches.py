@@ -24,7 +24,7 @@ LONGEST = 3600.0
 """Seconds to wait, beyond the timeout, for minions that say that they still run the job."""
 AGAIN = 5.0
 """Least seconds between two questions whether minions still run it: each is a job of its own."""
-BESIDE = 60.0
+BESIDE = 90.0
 """Seconds beside the timeout to find the minions, publish, and ask which still run the job."""
 MAY_HAVE_RUN = "the job may have run: salt-run ha.jobs shows it once the engine runs again"
 INTERRUPTED = "interrupted; minions go on with what was published: salt-run ha.jobs shows it"
