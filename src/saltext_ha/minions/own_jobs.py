@@ -24,8 +24,8 @@ from saltext_ha.minions.job_specs import (
     read,
 )
 from saltext_ha.minions.publishing import PUBLISHING, Publish, new_jids, publish_here
-from saltext_ha.minions.returns import Returns
-from saltext_ha.salt_bus.intake import fitted
+from saltext_ha.minions.returns import LEFT_OUT, Returns
+from saltext_ha.salt_bus.intake import TOO_MUCH, fitted
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -36,7 +36,8 @@ AFTERWARDS = 10.0  # seconds for which stray returns are still kept
 AT_ONCE = 4  # jobs being published
 MAX_RUNNING = 32  # jobs being waited for
 MAX_ANSWERS = 6 * 1024 * 1024  # bytes of one message to a peer
-NO_ROOM = "answered so much that it does not fit into a message beside the others"
+NO_ROOM = "answered so much that it does not fit beside the others"
+SHOWS = "; salt-run jobs.lookup_jid {0} on {1} shows it"
 # A report takes its minion seconds, and longer if many are asked at once: wait as long as reports
 # keep coming.
 REPORTING = 45.0  # seconds in all
@@ -251,8 +252,15 @@ class OwnJobs:
         """The results of a job so far, as a message for a peer."""
         came = self._returns.of(jid)
         # They go to a peer in one message.
-        too_much = {"problem" if what == REPORT else "error": NO_ROOM}
-        values = fitted({i: each.value for i, each in came.items()}, MAX_ANSWERS, too_much)
+        whole = SHOWS.format(jid, self._name) if what == CMD else ""
+        too_much = {"problem" if what == REPORT else "error": NO_ROOM + whole}
+
+        def told(value: Any) -> Any:
+            if value is LEFT_OUT:
+                return too_much
+            return TOO_MUCH + whole if value == TOO_MUCH else value
+
+        values = fitted({i: told(each.value) for i, each in came.items()}, MAX_ANSWERS, too_much)
         return {
             "error": "",
             "targeted": sorted(job.targeted),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore.minion_key import is_id
-from saltext_ha.salt_bus.intake import FROM_PEER, MemoryBudget, weigh
+from saltext_ha.salt_bus.intake import FROM_PEER, HELD_EACH, MemoryBudget, weigh
 
 Keep = Callable[[Any], Any]
 
@@ -19,11 +19,13 @@ MAX_RETURNS = 100_000
 MAX_STRAYS = 10_000
 """Returns that are kept of a job published elsewhere, whose targets are unknown here."""
 OVERHEAD = 300  # bytes of a return besides its id and value
+LEFT_OUT = object()
+"""The value of a return that was too large for the room that was left."""
 
 
 class Return(NamedTuple):
     """
-    A return: when it came (``time.monotonic``) and the value.
+    A return: when it came (``time.monotonic``) and the value, or :data:`LEFT_OUT`.
 
     ``relayed``: another member of Salt's own cluster received it and passed it on. ``retcode``: 0
     where the function did not fail.
@@ -81,8 +83,11 @@ class Returns:
                 return
             if job.awaits(minion_id):
                 value = job.keep(data.get("return")) if job.keep else None
-                size = OVERHEAD + weigh(minion_id) + weigh(value)
-                if self._room.take(size):
+                taken = self._room.take(size := _size(minion_id, value))
+                if not taken and size > HELD_EACH:  # it has returned all the same
+                    value = LEFT_OUT
+                    taken = self._room.take(size := _size(minion_id, value))
+                if taken:
                     job.held += size
                     code = data.get("retcode")
                     failed = code if isinstance(code, int) else 0
@@ -143,7 +148,7 @@ class Returns:
                 return
             job.targeted = targeted
             for minion_id in job.returned.keys() - targeted:
-                size = OVERHEAD + weigh(minion_id) + weigh(job.returned.pop(minion_id).value)
+                size = _size(minion_id, job.returned.pop(minion_id).value)
                 job.held -= size
                 self._room.give(size)
 
@@ -177,3 +182,8 @@ class Returns:
     def failed(self, jid: str) -> int:
         """How many minions have returned it and failed."""
         return sum(bool(each.retcode) for each in self.of(jid).values())
+
+
+def _size(minion_id: str, value: Any) -> int:
+    """About how many bytes a return takes."""
+    return OVERHEAD + weigh(minion_id) + weigh(value)

@@ -164,11 +164,19 @@ class MemoryBudget:
         self._most = HELD_AT_LEAST + HELD_EACH * minions
 
     def take(self, size: int) -> bool:
-        """Whether *size* more bytes may be kept; if so, they are counted from now on."""
+        """
+        Whether *size* more bytes may be kept; if so, they are counted from now on.
+
+        What is larger than :data:`HELD_EACH` has no part in the room that grows with the number of
+        minions: that is for the fact that each of them has answered, which is kept instead.
+        """
         with self._lock:
-            if self.held + size <= self._most:
+            large = size > HELD_EACH
+            if self.held + size <= (HELD_AT_LEAST if large else self._most):
                 self.held += size
                 return True
+            if large:
+                return False
             if self._clock() - self._last > TOLD:
                 self._refused = 0
             self._refused, self._last = self._refused + 1, self._clock()

@@ -38,9 +38,11 @@ from saltext_ha.minions.job_specs import (
     CommandSpec,
     JobSpec,
 )
+from saltext_ha.minions.own_jobs import NO_ROOM
 from saltext_ha.minions.presence import Sight
 from saltext_ha.minions.publishing import new_jids
 from saltext_ha.runners import ha as runner
+from saltext_ha.salt_bus import intake
 from saltext_ha.transport import control_client
 from tests.engines import QUICK, run, running
 from tests.keys import public_key
@@ -1057,6 +1059,28 @@ async def test_who_has_not_returned_is_asked_whether_it_still_runs_it(
         there.published.clear()
         await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
         assert [fun for _, fun, _ in there.published] == ["test.arg"]
+
+
+@in_a_loop
+async def test_who_returns_more_than_is_kept_has_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when thousands of minions return a highstate: none of them is missing."""
+    monkeypatch.setattr(intake, "HELD_AT_LEAST", 20_000)
+    async with world(tmp_path, **{f"web{n}": failover("m1") for n in range(8)}) as there:
+        there.engines["m1"].parts.room.suit(len(there.minions))
+        ran = await run(m1(there), "cmd", "*", "test.arg", "x" * 5_000, timeout=SECONDS)
+        assert (len(ran["returned"]), ran["missing"], ran["retcode"]) == (8, {}, 0)
+        (jid,) = ran["jobs"][0].values()
+        left_out = {"error": f"{NO_ROOM}; salt-run jobs.lookup_jid {jid} on m1 shows it"}
+        whole = [value for value in ran["returned"].values() if value == ["x" * 5_000]]
+        assert 0 < len(whole) < 4
+        assert [*ran["returned"].values()].count(left_out) == 8 - len(whole)
+        assert not there.engines["m1"].parts.room.note()
+        large = "x" * 100_001
+        ran = await run(m1(there), "cmd", "web1", "test.arg", large, timeout=SECONDS)
+        assert ran["returned"]["web1"].startswith("answered more than 100000 characters")
+        assert "salt-run jobs.lookup_jid 2" in ran["returned"]["web1"]
 
 
 @in_a_loop

@@ -27,7 +27,7 @@ from saltext_ha.minions.job_specs import (
     answer,
 )
 from saltext_ha.minions.publishing import new_jids
-from saltext_ha.minions.returns import Returns
+from saltext_ha.minions.returns import LEFT_OUT, Returns
 from saltext_ha.salt_bus.intake import DEEPEST, HELD_AT_LEAST, TOLD, TOO_MUCH, MemoryBudget
 from saltext_ha.transport import wire
 from tests.unit.clock import Clock
@@ -278,12 +278,20 @@ def test_what_is_kept_of_minions_is_bounded_in_all() -> None:
     returns.expect(["1", "2"], 10, str)
     for number in range(50):
         returns(*event("1", f"web{number}", "x" * 1_000_000))
-    assert 20 < returns.count("1") < 40
+    came = returns.of("1").values()
+    assert len(came) == 50, "all have returned"
+    assert 20 < sum(each.value is not LEFT_OUT for each in came) < 40
+    assert room.held <= HELD_AT_LEAST
+    assert not room.note()
+    for number in range(10_000):
+        returns(*event("1", f"db{number}", "x" * 1_000))
+    assert 50 < returns.count("1") < 10_000
     assert room.held <= HELD_AT_LEAST
     assert "left out" in room.note()
     room.suit(10_000)  # more minions, more room
-    returns(*event("2", "db1", "x" * 1_000_000))
-    assert returns.count("2") == 1
+    returns(*event("2", "db1", "x" * 1_000))
+    returns(*event("2", "db2", "x" * 1_000_000))
+    assert [each.value is LEFT_OUT for each in returns.of("2").values()] == [False, True]
     clock.now += 11
     returns.forget_old()
     assert (room.held, returns.count("1")) == (0, 0)
