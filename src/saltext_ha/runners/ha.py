@@ -776,8 +776,8 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     tgt_type
         ``glob``, or ``list``, ``pcre``, ``compound``, ``grain``, ``grain_pcre``, ``pillar``,
         ``pillar_pcre``, ``ipcidr``, ``nodegroup``. Each master looks grains and pillar up in its
-        own cache; a minion that is not in there (``saltutil.refresh_pillar`` mends that) does not
-        match.
+        own cache; a minion that is not in there (``saltutil.refresh_pillar`` mends that) is neither
+        waited for nor shown, though it may run the job beside others that match.
     timeout
         Seconds to wait for minions, at most 300; by default 60. A minion that takes longer is asked
         every ``timeout`` whether it still runs the job, and waited for while it says so, for an
@@ -805,16 +805,16 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
     Returns a dict: ``returned`` (id → what the function returned), ``failed`` (id → exit code, if
     its function failed), ``missing`` (id → the master that published it, if it did not return in
     time), ``running`` (id → job id, for those of ``missing`` that said to the end that they still
-    run it), ``unreachable`` (minions that no master reaches, and listed ids without an accepted
-    key), ``jobs`` (a list of master → job id), ``targets`` (a list of master → target), ``unknown``
-    (masters that could not be asked, and why; with the job id if the job may have run), ``unsure``
-    (ids that may have run it, but the master that published it for them could not be asked any
-    more while they were waited for; as far as it is known which minions listen to that one). If the
-    engine of this master stops answering during the first batch, the error says that the job may
-    have run; after it, ``unknown`` says why for ``this master``, earlier returns are kept, the ids
-    of the batch under way are ``unsure``, and ``not_begun`` are those of later batches, which have
-    not run it. Exit code 2 if a master could not be asked, 1 if a minion failed, did not return, is
-    not reached, or none matched, else 0.
+    run it), ``unreachable`` (minions that no master reaches, or without an accepted key on the
+    master that does, and listed ids without one), ``jobs`` (a list of master → job id), ``targets``
+    (a list of master → target), ``unknown`` (masters that could not be asked, and why; with the job
+    id if the job may have run), ``unsure`` (ids that may have run it, but the master that published
+    it for them could not be asked any more while they were waited for; as far as it is known which
+    minions listen to that one). If the engine of this master stops answering during the first
+    batch, the error says that the job may have run; after it, ``unknown`` says why for ``this
+    master``, earlier returns are kept, the ids of the batch under way are ``unsure``, and
+    ``not_begun`` are those of later batches, which have not run it. Exit code 2 if a master could
+    not be asked, 1 if a minion failed, did not return, is not reached, or none matched, else 0.
 
     CLI Example:
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from saltext_ha.api.target_split import Part
+from saltext_ha.api.target_split import Part, divide
 from saltext_ha.commands import engine_client
 from saltext_ha.commands.minions import cmd, cmd_batches, where
 from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
@@ -272,8 +272,11 @@ def answered(
     wanted = CommandSpec(tgt, tgt_type, "test.ping")
     returned: dict[str, tuple[float, Any]] = dict.fromkeys(targeted, (0.1, True))
     came = Answers(frozenset(targeted), returned, jid="20260131031245123456")
-    told: dict[str, Any] = {"unknown": {}, "minions": reached or {}}
+    told: dict[str, Any] = {"unknown": {}, "minions": reached or {}, "ids": [*(reached or {})]}
     return cmd.answer(wanted, {"m1": Part("m1", tgt, tgt_type)}, {"m1": came}, told, False)
+
+
+REACHED = {"fo1": ["m1"], "fo2": ["m2"]}
 
 
 def test_who_is_listed_and_has_no_key_is_not_reached() -> None:
@@ -294,3 +297,27 @@ def test_a_job_that_matched_nobody_was_not_published() -> None:
     assert (found["jobs"], found["retcode"]) == ({}, 1)
     shown = cmd_lines({**found, "jobs": [{}], "targets": [found["targets"]]})
     assert shown == ["no minion with an accepted key matched"]
+
+
+@pytest.mark.parametrize(
+    ("tgt", "tgt_type", "unreachable"),
+    [
+        ("*", "glob", ["fo2", "hot"]),
+        (["fo1", "fo2", "hot"], "list", ["fo2", "hot"]),
+        ("G@os:x", "compound", []),
+    ],
+)
+def test_who_has_no_key_on_its_master_is_not_reached(
+    tgt: Any, tgt_type: str, unreachable: list[str]
+) -> None:
+    """As where the key folder of that master was wiped; of other targets nobody knows the ids."""
+    plan = {part.master: part for part in divide(tgt, tgt_type, REACHED, ["m1", "m2"])}
+    found = {"m1": Answers(frozenset({"fo1"}), {"fo1": (0.1, True)}), "m2": Answers()}
+    told = {"unknown": {}, "minions": REACHED, "ids": [*REACHED, "hot"]}
+    wanted = CommandSpec(tgt, tgt_type, "test.ping")
+    ran = cmd.answer(wanted, plan, found, told, False)
+    assert (ran["unreachable"], ran["retcode"]) == (unreachable, int(bool(unreachable)))
+    # What came of it on a master that does not say is another matter.
+    found["m2"] = Answers(error="timed out")
+    ran = cmd.answer(wanted, plan, found, told, False)
+    assert (ran["unreachable"], ran["retcode"]) == ([i for i in unreachable if i == "hot"], 2)

@@ -127,7 +127,7 @@ class Commands:
         question = (
             {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
         )
-        told = await self._where.where(question)
+        told = await self._where.where({**question, "all": True})
         nobody, batch = not told["count"], payload.get("batch") is True
         if batch and nobody and self._order_masters:
             raise InvalidRecord(BELOW)
@@ -200,10 +200,15 @@ def answer(
         running |= {i: each.jid for i in left if i in each.running}
     listed = wanted.tgt_type in LISTABLE
     unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
-    # Listed, without an accepted key: in the group, or on the masters that published.
-    keyless = {*told.get("absent", ())} if wanted.tgt_type == "list" else set()
-    if wanted.tgt_type == "list" and found and not any(each.error for each in found.values()):
-        keyless = {*wanted.tgt}.difference(*(each.targeted for each in found.values()))
+    # Without an accepted key: of those listed, in the group, or on the masters that published.
+    meant = frozenset[str]().union(*(each.targeted for each in found.values()))
+    told_by = {name for name, each in found.items() if not each.error}
+    home = {i: _home(plan, told["minions"].get(i, plan)) for i in told["ids"]}
+    keyless = {i for i, name in home.items() if listed and name in told_by}
+    if wanted.tgt_type == "list":
+        all_said = told_by and told_by == found.keys()
+        keyless |= {*(wanted.tgt if all_said else told.get("absent", ()))}
+    keyless -= meant
     unreachable = sorted({*unreachable, *keyless}.difference(returned))
     lost = {n for n, each in found.items() if each.error and each.unsure}
     unsure = {i for i, by in told["minions"].items() if listed and _home(plan, by) in lost}
