@@ -1300,6 +1300,24 @@ async def test_an_id_that_salt_has_made_a_number_of_is_refused(tmp_path: Path) -
                 assert (refused["kind"], refused["retcode"]) == ("error", 2), wrong
 
 
+@in_a_loop
+async def test_a_slow_minion_has_as_long_to_say_where_it_is_as_to_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it could not be moved at all."""
+    async with world(tmp_path, web1=failover("m1")) as there:
+        jobs, given = there.engines["m1"].made.jobs, dict[str, float]()
+        real = jobs.run
+
+        async def timed(spec: Any, timeout: float, *more: Any, **named: Any) -> Any:
+            given[spec.what] = timeout
+            return await real(spec, timeout, *more, **named)
+
+        monkeypatch.setattr(jobs, "run", timed)
+        await run(m1(there), "drain", "m1", test=True)
+        assert given[WHERE] >= given[MOVE] >= 15.0
+
+
 def drains_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain, "POLL", 0.05)
     monkeypatch.setattr(drain, "ASKING", SECONDS)

@@ -31,7 +31,7 @@ from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
-ASKING = 5.0  # seconds for minions to answer where they are,
+ASKING = 15.0  # seconds for minions to answer where they are,
 PER_SECOND = 500  # and one second more for each so many minions
 ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its other masters answer
 ARRIVING = 60.0  # seconds within which the other master must have heard a moved minion
