@@ -16,7 +16,7 @@ from lab.engines import Engine
 from saltext_ha.commands.minions import drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.minion import binding
-from saltext_ha.minions.job_specs import WHERE
+from saltext_ha.minions.job_specs import MOVE, WHERE
 from tests.engines import run
 from tests.functional.minions.test_minions import (
     World,
@@ -138,6 +138,25 @@ async def test_a_master_that_does_not_say_whom_it_heard_may_have_more_minions(
         assert ([*done["unknown"]], done["retcode"]) == (["m1"], 2)
         done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
         assert ([row["id"] for row in done["stay"]], done["retcode"]) == (["off"], 1)
+
+
+@in_a_loop
+async def test_who_answers_too_late_and_moves_has_moved(tmp_path: Path) -> None:
+    async with world(tmp_path, web1=failover("m1"), web2=failover("m1", mute=True)) as there:
+        here = there.engines["m1"].made.jobs.here
+        real = here.publish
+
+        def publish(opts: Any, order: Any, jid: str) -> list[str]:
+            found = real(opts, order, jid)
+            if order.what == MOVE and order.ids == ("web1", "web2"):
+                there.minions["web2"].hears = {"m2"}
+                there.start("m2", "web2")
+            return found
+
+        here.publish = publish
+        done = await run(m1(there), "drain", "m1", timeout=5)
+        assert {row["id"]: row["moved"] for row in done["moves"]} == {"web1": True, "web2": True}
+        assert done["retcode"] == 0
 
 
 @in_a_loop

@@ -343,8 +343,10 @@ class Drain:
             _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
         ]
         said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
-        leaving = {row["id"]: row for row in rows if said.get(row["id"]) is True and not test}
-        if leaving:
+        # Who has not answered may be on its way all the same.
+        late = {step.minion for step in steps} - told.keys() - problems.keys()
+        leaving = {i: row for row in rows if said.get(i := row["id"]) is True or i in late}
+        if leaving and not test:
             await self._await_arrival(leaving, began, seconds)
         again = [n for s in steps if said.get(s.minion) is False and (n := s.instead())]
         later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
@@ -353,7 +355,10 @@ class Drain:
     async def _await_arrival(
         self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
     ) -> None:
-        """Wait, at most *seconds*, until another master surely heard each minion after *began*."""
+        """
+        Wait, at most *seconds*, until another master surely heard each minion after *began*: those
+        that said that they move, and those that said nothing.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         missing = dict(leaving)
@@ -373,7 +378,7 @@ class Drain:
                     row.update(moved=True, to=heard[0], note="")
                     del missing[minion_id]
         for row in missing.values():
-            row["note"] = (
+            row["note"] = row["note"] or (
                 f"left its master, and was heard nowhere within {seconds:g} s; ask by "
                 "salt-run ha.minions live=True"
             )
