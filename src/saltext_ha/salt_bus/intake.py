@@ -44,7 +44,7 @@ class Size(NamedTuple):
 
 SMALL = Size(200, 10_000)
 # What is kept of a return is what job_specs.answer or reports.shorten makes of it.
-ANSWER = Size(5_000, 100_000)
+ANSWER = Size(20_000, 1_000_000)  # more than 1 000 states
 FIELDS: Mapping[str, Size] = {
     **dict.fromkeys(
         ("act", "cmd", "data", "fired", "from", "fun", "id", "jid", "master", "proof", "retcode"),

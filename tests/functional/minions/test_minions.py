@@ -1077,9 +1077,9 @@ async def test_who_returns_more_than_is_kept_has_returned(
         assert 0 < len(whole) < 4
         assert [*ran["returned"].values()].count(left_out) == 8 - len(whole)
         assert not there.engines["m1"].parts.room.note()
-        large = "x" * 100_001
-        ran = await run(m1(there), "cmd", "web1", "test.arg", large, timeout=SECONDS)
-        assert ran["returned"]["web1"].startswith("answered more than 100000 characters")
+        monkeypatch.setitem(intake.FIELDS, "return", intake.Size(100, 10_000))
+        ran = await run(m1(there), "cmd", "web1", "test.arg", "x" * 10_001, timeout=SECONDS)
+        assert ran["returned"]["web1"].startswith(intake.TOO_MUCH)
         assert "salt-run jobs.lookup_jid 2" in ran["returned"]["web1"]
 
 

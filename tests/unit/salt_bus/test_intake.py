@@ -64,7 +64,7 @@ def test_only_what_somebody_reads_is_let_in() -> None:
         {"x" * (ANSWER.characters + 1): 1},
         nested(DEEPEST),
         nested(100_000),
-        [["x" * 1000] * 50] * 10,
+        [["x" * 1000] * 50] * 30,
         object(),
         10**400,
     ],
@@ -75,12 +75,26 @@ def test_a_field_that_is_too_large(value: Any) -> None:
     assert taken == {"id": "web1", "return": TOO_MUCH}
 
 
+def test_a_large_highstate_is_an_answer() -> None:
+    """What an operator asks for; 300 states were too much once."""
+    state = {
+        "name": "/etc/nginx/conf.d/site.conf", "changes": {"diff": "-a\n+b\n" * 10},
+        "result": True, "comment": "File /etc/nginx/conf.d/site.conf updated",
+        "__sls__": "nginx.sites", "__run_num__": 7, "start_time": "12:00:00.123456",
+        "duration": 12.3, "__id__": "site.conf",
+    }  # fmt: skip
+    states = {f"file_|-{n}_|-/etc/nginx/conf.d/{n}_|-managed": state for n in range(1_200)}
+    data = {"id": "web1", "return": states}
+    assert take("salt/job/1/ret/web1", data) == data
+
+
 def test_a_time_is_an_answer() -> None:
     value = {"at": datetime.datetime(2026, 1, 31), "day": datetime.date(2026, 1, 31)}
     taken = take("salt/job/1/ret/web1", {"id": "web1", "return": value, "data": value})
     assert taken == {"id": "web1", "return": value}
-    many = [datetime.date(2026, 1, 31)] * ANSWER.values
-    assert take("salt/job/1/ret/web1", {"return": many}) == {"return": TOO_MUCH}
+    many = [datetime.date(2026, 1, 31)] * 10
+    assert fits(many, Size(100, 400), dates=True)
+    assert not fits(many, Size(100, 300), dates=True)
 
 
 def test_bytes_take_room_in_a_message() -> None:
