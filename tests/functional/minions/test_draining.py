@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine
-from saltext_ha.commands.minions import drain_runner
+from saltext_ha.commands.minions import drain, drain_runner
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.minion import binding
 from saltext_ha.minions.job_specs import MOVE, WHERE
@@ -203,6 +203,17 @@ async def test_a_master_that_nobody_is_with_is_found_by_the_name_that_minions_ha
         assert ([row["to"] for row in done["moves"]], done["retcode"]) == (["m2", "m2"], 0)
         spread = await run(m1(there), "rebalance", timeout=5)
         assert [(row["to"], row["moved"]) for row in spread["moves"]] == [("m1", True)]
+
+
+def test_this_master_is_known_by_a_name_that_is_a_loopback_address_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = dict.fromkeys(("m1", "m1.example.org"), frozenset({"127.0.1.1"}))
+    monkeypatch.setattr(binding, "resolved", lambda host: here.get(host, frozenset({host})))
+    monkeypatch.setattr("socket.gethostname", lambda: "m1")
+    known = {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}}
+    found = drain._looked_up({"m1.example.org", "10.0.0.9"}, known, "m1")
+    assert found == {"m1": {"10.0.0.1", "m1.example.org"}, "m2": {"10.0.0.2"}}
 
 
 @in_a_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -82,6 +83,7 @@ class FailoverSafe:
             _told,
             {own: mine, **{name: one.get("minions") for name, one in theirs.items()}},
             masters,
+            own,
         )
         summaries[own] = await self._summary.get()
         group = safety.GroupFacts(
@@ -153,10 +155,10 @@ def _notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _told(
-    answers: Mapping[str, Any], masters: list[MinionEndpoint]
+    answers: Mapping[str, Any], masters: list[MinionEndpoint], own: str
 ) -> tuple[dict[str, MinionReport], dict[str, str]]:
     """Id → a minion's report; and master → why its minions could not be asked."""
-    lookup = _lookup(answers, masters)
+    lookup = _lookup(answers, masters, own)
     found: dict[str, MinionReport] = {}
     failed: dict[str, str] = {}
     for master, raw in answers.items():
@@ -172,15 +174,22 @@ def _told(
     return found, failed
 
 
-def _lookup(answers: Mapping[str, Any], masters: list[MinionEndpoint]) -> reports.Lookup:
+def _lookup(
+    answers: Mapping[str, Any], masters: list[MinionEndpoint], own: str = ""
+) -> reports.Lookup:
     """
     Address → masters: those that minions met there, and those that give it as their own. The
     minions count more: behind a port map they use other addresses. If minions contradict each
     other, a master's own address counts, so that one minion cannot change it.
+
+    :param own: this master's name.
     """
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:
-        for host in {each.address, *binding.resolved(each.address)}:
+        hosts = {each.address, *binding.resolved(each.address)}
+        if each.name == own:  # it may know its own name by a loopback address only
+            hosts |= binding.resolved(socket.gethostname())
+        for host in hosts:
             addresses[reports.place(host, each.request_port)].add(each.name)
     learnt: dict[reports.Place, set[str]] = defaultdict(set)
     for name, raw in answers.items():
