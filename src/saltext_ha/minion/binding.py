@@ -171,6 +171,11 @@ def resolved(host: str) -> frozenset[str]:
         return frozenset()
 
 
+def own_names() -> frozenset[str]:
+    """The names of this machine, which it may know by a loopback address only."""
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
+
+
 def told_ports(creds_map: Mapping[Any, Any]) -> dict[Link, int]:
     """
     ``{(ip, request port): publish port}`` from Salt's map of credentials.

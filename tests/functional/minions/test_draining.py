@@ -205,15 +205,20 @@ async def test_a_master_that_nobody_is_with_is_found_by_the_name_that_minions_ha
         assert [(row["to"], row["moved"]) for row in spread["moves"]] == [("m1", True)]
 
 
-def test_this_master_is_known_by_a_name_that_is_a_loopback_address_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    here = dict.fromkeys(("m1", "m1.example.org"), frozenset({"127.0.1.1"}))
-    monkeypatch.setattr(binding, "resolved", lambda host: here.get(host, frozenset({host})))
+def test_names_are_looked_up_on_this_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = {
+        "m1.example.org": "127.0.1.1", "salt1": "10.0.0.1", "salt2": "10.0.0.2",
+        # On each master that has a minion of its own.
+        "salt": "127.0.0.1", "m2.example.org": "127.0.0.1",
+    }  # fmt: skip
+    monkeypatch.setattr(binding, "resolved", lambda host: frozenset({hosts.get(host, host)}))
     monkeypatch.setattr("socket.gethostname", lambda: "m1")
-    known = {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2"}}
-    found = drain._looked_up({"m1.example.org", "10.0.0.9"}, known, "m1")
-    assert found == {"m1": {"10.0.0.1", "m1.example.org"}, "m2": {"10.0.0.2"}}
+    monkeypatch.setattr("socket.getfqdn", lambda: "m1.example.org")
+    known = {"m1": {"10.0.0.1"}, "m2": {"10.0.0.2", "m2.example.org"}}
+    assert drain._looked_up({"salt", "salt1", "salt2", "gone"}, known, "m1") == {
+        "m1": {"10.0.0.1", "salt1", "m1", "m1.example.org"},
+        "m2": {"10.0.0.2", "m2.example.org", "salt2"},
+    }
 
 
 @in_a_loop

@@ -400,16 +400,15 @@ def test_a_name_that_leads_to_several_masters_leads_to_none_of_them(
     assert lookup("M2", 4506) == {"m2"}
 
 
-def test_this_master_is_known_by_a_name_that_is_a_loopback_address_here(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As Debian's installer writes it: only here, and nobody may be connected to this master."""
+def test_this_master_is_known_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here that is often a loopback address, and nobody may be connected to this master."""
     here = dict.fromkeys(("m1", "m1.example.org"), frozenset({"127.0.1.1"}))
     monkeypatch.setattr(binding, "resolved", lambda host: here.get(host, frozenset()))
     monkeypatch.setattr("socket.gethostname", lambda: "m1")
+    monkeypatch.setattr("socket.getfqdn", lambda: "M1.example.org")
     masters = [MinionEndpoint("m1", "10.0.0.1"), MinionEndpoint("m2", "10.0.0.2")]
-    assert failover_safe._lookup({}, masters, "m1")("m1.example.org", 4506) == {"m1"}
-    assert failover_safe._lookup({}, masters)("m1.example.org", 4506) == set()
+    lookup = failover_safe._lookup({}, masters, "m1")
+    assert (lookup("m1.example.org", 4506), lookup("m1", 4506)) == ({"m1"}, {"m1"})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -43,6 +42,7 @@ STAYS = "{0} stays drained until salt-run ha.rebalance, or a restart of salt-mas
 STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
 UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
 LEFT_OUT = "{0} is left out: it is {1}"
+LOCALHOST = {"127.0.0.1", "::1"}  # of other masters' names, too, in a file of hosts
 UNASKED = "which could not be asked"
 
 
@@ -441,10 +441,9 @@ def _looked_up(
     ips = {host: binding.resolved(host) for host in hosts}
     found = {}
     for name, known in addresses.items():
-        # A machine may know its own name by a loopback address only.
-        each = known | {socket.gethostname()} if name == own else known
-        there = frozenset[str]().union(*map(binding.resolved, each))
+        there = frozenset[str]().union(*map(binding.resolved, known)) - LOCALHOST
         found[name] = known | {host for host in hosts if ips[host] & there}
+    found[own] |= binding.own_names()
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -187,8 +186,8 @@ def _lookup(
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:
         hosts = {each.address, *binding.resolved(each.address)}
-        if each.name == own:  # it may know its own name by a loopback address only
-            hosts |= binding.resolved(socket.gethostname())
+        if each.name == own:
+            hosts |= binding.own_names()
         for host in hosts:
             addresses[reports.place(host, each.request_port)].add(each.name)
     learnt: dict[reports.Place, set[str]] = defaultdict(set)
