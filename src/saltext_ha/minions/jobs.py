@@ -91,6 +91,8 @@ class Jobs:
             found[name].jid = jids[name]
         answered = Counter(minion_id for answers in told for minion_id in answers.returned)
         self._hot({minion_id: of for minion_id, of in answered.items() if of > 1})
+        if any(each.running for each in found.values()):
+            return found, []  # they are not over: :meth:`more` is asked next
         hearing = [name for name in listening if not isinstance(expected[name], str)]
         strays = await self._each(hearing, "job_strays", {"jids": [*jids.values()]})
         return found, sorted(read_strays(jids, strays), key=lambda s: (s.published, s.arrived))

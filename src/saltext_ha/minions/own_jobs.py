@@ -221,8 +221,11 @@ class OwnJobs:
             raise InvalidRecord("that job is no longer waited for")
         if self._waiting_on >= MAX_RUNNING:
             raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
-        returns.expect([jid], timeout + LOOKING + finding + LATE + AFTERWARDS)
+        seconds = timeout + LOOKING + finding + LATE + AFTERWARDS
+        returns.expect([jid], seconds)
+        asyncio.get_running_loop().call_later(seconds + 1, returns.forget_old)
         self._waiting_on += 1
+        running: Collection[str] = ()
         try:
             await self._all_of(jid, job, timeout, timeout)
             running = await self._still_running(jid, job, finding)
@@ -232,7 +235,8 @@ class OwnJobs:
                 await self._all_of(jid, job, LATE, LATE)
         finally:
             self._waiting_on -= 1
-            self._over([jid])
+            if not running:  # else the caller asks again, once all masters have answered
+                self._over([jid])
         self._check_heard(jid, job)
         return self._came_of(CMD, jid, job, running)
 

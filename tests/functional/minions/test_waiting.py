@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,38 @@ async def test_what_a_master_does_not_say_any_more_is_unknown(
         assert why in ran["unknown"]["m2"]
         assert f"job {ran['jobs'][0]['m2']} there is not known" in ran["unknown"]["m2"]
         assert ran["retcode"] == 2
+
+
+@in_a_loop
+async def test_a_part_is_waited_for_also_if_another_takes_long_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time, as minions have as long as is configured to say whether they run it."""
+    monkeypatch.setattr(own_jobs, "AFTERWARDS", 0.2)
+    minions = {"busy1": failover("m1", busy=True), "slow2": failover("m2", busy=True)}
+    async with world(tmp_path, options={"gather_job_timeout": 10}, **minions) as there:
+        for name, minion in minions.items():
+            there.start(*minion.hears, name)
+        theirs, loop = there.engines["m2"], asyncio.get_running_loop()
+        real = theirs.made.jobs.here.publish
+
+        def publish(opts: Any, order: Any, jid: str) -> list[str]:
+            function, _, _, arguments = order.job()
+            if function != "saltutil.find_job":
+                return real(opts, order, jid)
+            data = {"id": "slow2", "fun": function, "return": {"jid": arguments[0]}}
+            says = functools.partial(theirs.parts.bus.tell, f"salt/job/{jid}/ret/slow2", data)
+            loop.call_soon_threadsafe(loop.call_later, 3.0, says)
+            return ["slow2"]
+
+        theirs.made.jobs.here.publish = publish
+        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS))
+        await until(lambda: looks(there, "busy1") >= 3 or asked.done(), "asked again")
+        assert not asked.done(), asked.result()
+        returns_it(there, "busy1", "m1")
+        returns_it(there, "slow2", "m2")
+        ran = await asked
+        assert (ran["returned"], ran["retcode"]) == ({"busy1": "late", "slow2": "late"}, 0)
 
 
 def published(there: World, name: str) -> list[str]:
