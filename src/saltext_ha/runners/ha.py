@@ -954,7 +954,8 @@ def drain(
     ``goes_on``: whether another master, which is ready, hears it just now; None: unknown),
     ``unknown`` (masters that could not be asked), ``notes``. Exit code 1 if a minion did not move,
     or stays and is not known to go on, so that it would be lost when that master is stopped; or if
-    it is the last master that is ready, which takes ``force``; 2 if a master could not be asked.
+    it is the last master that is ready, which takes ``force``, or is not drained any more at the
+    end, as after a restart; 2 if a master could not be asked.
 
     CLI Example:
 

@@ -141,6 +141,29 @@ async def test_a_master_that_does_not_say_whom_it_heard_may_have_more_minions(
 
 
 @in_a_loop
+async def test_a_master_that_is_not_drained_at_the_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was restarted meanwhile, or somebody ran ha.rebalance: minions may come to it again."""
+    real = drain.Drain._carry_out
+
+    async def meanwhile(self: drain.Drain, *args: Any) -> list[dict[str, Any]]:
+        there.engines["m1"].parts.health.draining = False
+        return await real(self, *args)
+
+    async with world(tmp_path, web1=failover("m1")) as there:
+        monkeypatch.setattr(drain.Drain, "_carry_out", meanwhile)
+        plan = await run(there.engines["m2"].place, "drain", "m1", test=True)
+        assert (plan["notes"], plan["retcode"]) == ([], 0)
+        done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
+        assert done["notes"] == [
+            "m1 is not drained any more: its salt-master was restarted meanwhile, or ha.rebalance "
+            "was run. Run it again"
+        ]
+        assert ([row["moved"] for row in done["moves"]], done["retcode"]) == ([True], 1)
+
+
+@in_a_loop
 async def test_who_answers_too_late_and_moves_has_moved(tmp_path: Path) -> None:
     async with world(tmp_path, web1=failover("m1"), web2=failover("m1", mute=True)) as there:
         here = there.engines["m1"].made.jobs.here

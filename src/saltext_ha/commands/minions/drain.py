@@ -39,6 +39,10 @@ BATCH = 50
 LARGEST = 500
 NOT_HEARD = "hot-hot, and no other master that is ready has heard from it just now"
 STAYS = "{0} stays drained until salt-run ha.rebalance, or a restart of salt-master there"
+NOT_ANY_MORE = (
+    "{0} is not drained any more: its salt-master was restarted meanwhile, or ha.rebalance was "
+    "run. Run it again"
+)
 STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
 UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
 LEFT_OUT = "{0} is left out: it is {1}"
@@ -161,13 +165,16 @@ class Drain:
                 closed = closed_masters.closed(answers, healths, insisting=bool(last))
                 steps, stay, unheard = await self._leaving(source, answers, closed)
                 done = await self._carry_out(steps, batch, seconds, test)
+                after = {} if test else (await self._healths()).get(source, {})
         reasons = {i: each.why for i, each in stay.items()}
         answer = self._answer("drain", done, reasons, answers, payload, unheard)
         answer["master"] = source
         answer["notes"] = [last] if last else []
+        if after and after.get("draining") is not True:
+            answer["notes"].append(NOT_ANY_MORE.format(source))
         for row in answer["stay"]:
             row["goes_on"] = stay[row["id"]].goes_on
-        if last or not all(each.goes_on for each in stay.values()):
+        if answer["notes"] or not all(each.goes_on for each in stay.values()):
             answer["retcode"] = answer["retcode"] or 1
         return answer
 
