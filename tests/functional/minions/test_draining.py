@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine
-from saltext_ha.commands.minions import drain, drain_runner
+from saltext_ha.commands.minions import drain, drain_runner, moves
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.minion import binding
 from saltext_ha.minions.job_specs import MOVE, WHERE
@@ -145,14 +145,14 @@ async def test_a_master_that_is_not_drained_at_the_end_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was restarted meanwhile, or somebody ran ha.rebalance: minions may come to it again."""
-    real = drain.Drain._carry_out
+    real = moves.Moves.carry_out
 
-    async def meanwhile(self: drain.Drain, *args: Any) -> list[dict[str, Any]]:
+    async def meanwhile(self: moves.Moves, *args: Any) -> list[dict[str, Any]]:
         there.engines["m1"].parts.health.draining = False
         return await real(self, *args)
 
     async with world(tmp_path, web1=failover("m1")) as there:
-        monkeypatch.setattr(drain.Drain, "_carry_out", meanwhile)
+        monkeypatch.setattr(moves.Moves, "carry_out", meanwhile)
         plan = await run(there.engines["m2"].place, "drain", "m1", test=True)
         assert (plan["notes"], plan["retcode"]) == ([], 0)
         done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)

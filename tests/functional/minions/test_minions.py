@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine, Place, befriend
-from saltext_ha.commands.minions import cmd_batches, drain
+from saltext_ha.commands.minions import cmd_batches, drain, moves
 from saltext_ha.commands.minions import minions as bound
 from saltext_ha.common.errors import (
     HaError,
@@ -1319,9 +1319,9 @@ async def test_a_slow_minion_has_as_long_to_say_where_it_is_as_to_move(
 
 
 def drains_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(moves, "POLL", 0.05)
     monkeypatch.setattr(drain, "ASKING", SECONDS)
-    monkeypatch.setattr(drain, "ANSWERING", SECONDS)
+    monkeypatch.setattr(moves, "ANSWERING", SECONDS)
 
 
 @in_a_loop
@@ -1397,7 +1397,7 @@ async def test_nothing_is_lost_with_a_drained_master_whose_minions_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And that is what exit code 0 means, whoever stays."""
-    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(moves, "POLL", 0.05)
     monkeypatch.setattr(drain, "ASKING", SECONDS)
     async with world(tmp_path, web1=failover("m1"), hot=hot("m1", "m2")) as there:
         first = await run(m1(there), "drain", "m1", timeout=5)
@@ -1451,7 +1451,7 @@ async def test_who_was_heard_last_on_a_drained_master_may_be_lost_with_it(
 async def test_nobody_is_moved_to_a_master_that_was_drained_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drain, "POLL", 0.05)
+    monkeypatch.setattr(moves, "POLL", 0.05)
     monkeypatch.setattr(drain, "ASKING", SECONDS)
     async with world(tmp_path, web1=failover("m1"), db1=failover("m2")) as there:
         assert [row["id"] for row in (await run(m1(there), "drain", "m1"))["moves"]] == ["web1"]

@@ -13,28 +13,26 @@ from urllib.parse import urlsplit
 
 from saltext_ha.commands.arguments import no_master, timeout_of, whole_of
 from saltext_ha.commands.minions import closed_masters
+from saltext_ha.commands.minions.drained import DrainedMasters
 from saltext_ha.commands.minions.minions import Bound
-from saltext_ha.common.batches import batches
+from saltext_ha.commands.minions.moves import Moves
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.minion import binding
 from saltext_ha.minions import move_planner
 from saltext_ha.minions.job_answers import Answers
-from saltext_ha.minions.job_specs import MOVE, WHERE, JobSpec
+from saltext_ha.minions.job_specs import WHERE, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.move_planner import BoundMinion, RebalanceStep
 from saltext_ha.sync.group import Group
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
 ASKING = 15.0  # seconds for minions to answer where they are,
 PER_SECOND = 500  # and one second more for each so many minions
-ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its other masters answer
 ARRIVING = 60.0  # seconds within which the other master must have heard a moved minion
-POLL = 0.5
 BATCH = 50
 LARGEST = 500
 NOT_HEARD = "hot-hot, and no other master that is ready has heard from it just now"
@@ -67,90 +65,28 @@ class Drain:
     """
 
     def __init__(self, group: Group, jobs: Jobs, bound: Bound, health: Watcher, host: str) -> None:
-        self._group, self._jobs, self._bound = group, jobs, bound
-        self._health, self._host = health, host
+        self._group, self._jobs, self._bound, self._host = group, jobs, bound, host
+        self._drained, self._moves = DrainedMasters(group, health), Moves(jobs, bound)
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:
         return {"may_drain": self.may_drain, "drain": self.drain, "rebalance": self.rebalance}
 
     def for_peers(self) -> dict[str, Handler]:
-        async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            self._draining(payload)
-            return {}
-
-        return {"draining": draining}
-
-    def _draining(self, payload: Mapping[str, Any]) -> None:
-        if payload.get("name") in ("", self._group.name):
-            self._health.draining = payload.get("draining") is True
-
-    async def _mark(self, name: str, draining: bool = True) -> None:
-        """
-        Tell the master *name* that it is drained, or not any more: the others ask it.
-
-        :raises HaError: it may not know.
-        """
-        payload = {"name": name, "draining": draining}
-        try:
-            if name == self._group.name:
-                self._draining(payload)
-            elif line := self._group.lines.get(name):
-                await line.call("draining", payload, self._group.timeout)
-            else:
-                raise HaError(self._group.why_unasked(name))
-        except HaError as exc:
-            raise HaError(
-                f"nothing was moved: {name} could not be told that it is "
-                f"{'drained' if draining else 'not drained any more'}: {exc}. If salt-run "
-                "ha.status shows it as drained, salt-run ha.rebalance ends that"
-            ) from None
-
-    async def _begin(
-        self, source: str, before: Mapping[str, Mapping[str, Any]], payload: Mapping[str, Any]
-    ) -> dict[str, Mapping[str, Any]]:
-        """
-        Mark *source*, and ask once more whether another master is ready: one may have been drained
-        since *before*. Whoever drains it marks it first, too, so that one of both notices.
-
-        :return: what the masters say of their health now.
-        :raises HaError: no other one is ready now, or *source* may not know that it is drained.
-        """
-        await self._mark(source)
-        healths = await self._healths()
-        try:
-            self._ready_without(source, healths, payload)
-        except HaError:
-            if before.get(source, {}).get("draining") is not True:
-                await self._mark(source, draining=False)
-            raise
-        return healths
-
-    async def _unmark(self) -> dict[str, str]:
-        """Tell all masters that they are not drained any more; master → why it was not told."""
-        payload = {"name": "", "draining": False}
-        self._draining(payload)
-        return (await self._group.ask("draining", payload, self._group.timeout))[1]
-
-    async def _healths(self) -> dict[str, Mapping[str, Any]]:
-        """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
-        told, _ = await self._group.ask("summary", {}, self._group.timeout)
-        healths = {name: each.get("health") for name, each in told.items()}
-        healths[self._group.name] = self._health.told()
-        return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
+        return self._drained.for_peers()
 
     async def may_drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Refuse what :meth:`drain` would refuse at once; the runner asks before it says a word."""
         source, *_ = self._wish(payload)
         self._alone()
-        self._ready_without(source, await self._healths(), payload)
+        self._ready_without(source, await self._drained.healths(), payload)
         return {}
 
     async def drain(self, payload: dict[str, Any]) -> dict[str, Any]:
         source, batch, seconds = self._wish(payload)
         test = bool(payload.get("test"))
         async with self._alone():
-            healths = await self._healths()
+            healths = await self._drained.healths()
             self._ready_without(source, healths, payload)
             answers = await self._where()
             if answers[source].error:
@@ -164,8 +100,8 @@ class Drain:
             with contextlib.nullcontext() if test else _drained(source):
                 closed = closed_masters.closed(answers, healths, insisting=bool(last))
                 steps, stay, unheard = await self._leaving(source, answers, closed)
-                done = await self._carry_out(steps, batch, seconds, test)
-                after = {} if test else (await self._healths()).get(source, {})
+                done = await self._moves.carry_out(steps, batch, seconds, test)
+                after = {} if test else (await self._drained.healths()).get(source, {})
         reasons = {i: each.why for i, each in stay.items()}
         answer = self._answer("drain", done, reasons, answers, payload, unheard)
         answer["master"] = source
@@ -201,6 +137,26 @@ class Drain:
         if last and not (payload.get("test") or payload.get("force")):
             raise HaError(f"{last}. Bring another one back, or insist: force=True")
         return last
+
+    async def _begin(
+        self, source: str, before: Mapping[str, Mapping[str, Any]], payload: Mapping[str, Any]
+    ) -> dict[str, Mapping[str, Any]]:
+        """
+        Mark *source*, and ask once more whether another master is ready: one may have been drained
+        since *before*. Whoever drains it marks it first, too, so that one of both notices.
+
+        :return: what the masters say of their health now.
+        :raises HaError: no other one is ready now, or *source* may not know that it is drained.
+        """
+        await self._drained.mark(source)
+        healths = await self._drained.healths()
+        try:
+            self._ready_without(source, healths, payload)
+        except HaError:
+            if before.get(source, {}).get("draining") is not True:
+                await self._drained.mark(source, draining=False)
+            raise
+        return healths
 
     async def _leaving(
         self, source: str, answers: Mapping[str, Answers], closed: Mapping[str, str]
@@ -241,8 +197,8 @@ class Drain:
         batch, seconds = whole_of(payload, "batch", BATCH, LARGEST), timeout_of(payload, ARRIVING)
         test = bool(payload.get("test"))
         async with self._alone():
-            untold = {} if test else await self._unmark()
-            healths = await self._healths()
+            untold = {} if test else await self._drained.unmark_all()
+            healths = await self._drained.healths()
             if test:
                 healths = {name: closed_masters.released(each) for name, each in healths.items()}
             marked = {name: each.get("draining") is True for name, each in healths.items()}
@@ -259,7 +215,7 @@ class Drain:
             steps = move_planner.level(everyone, await self._names(everyone), ready)
             stay = {i: each.stays for i, each in everyone.items() if each.stays}
             before = Counter(each.on for each in everyone.values() if not each.stays)
-            done = await self._carry_out(steps, batch, seconds, test)
+            done = await self._moves.carry_out(steps, batch, seconds, test)
         after = before.copy()
         for row in done:
             if row["moved"] or row["planned"]:
@@ -315,80 +271,6 @@ class Drain:
             if row["id"] not in answered and source in (row["masters"] or _last(row["on"]))
         ]
         return quiet, view["unknown"]
-
-    async def _carry_out(
-        self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
-    ) -> list[dict[str, Any]]:
-        rows = []
-        if steps and not test:
-            log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
-        for part in batches(steps, batch):
-            rows += await self._move(part, seconds, test)
-        return rows
-
-    async def _move(
-        self, steps: list[RebalanceStep], seconds: float, test: bool
-    ) -> list[dict[str, Any]]:
-        """
-        Have one batch move, and wait until its minions are heard where they went. Those that say no
-        are asked to go to the next master that they may go to.
-        """
-        told: dict[str, Any] = {}
-        problems: dict[str, str] = {}
-        # The first minion may have arrived before the last one has answered.
-        began = asyncio.get_running_loop().time()
-
-        async def ask(source: str, entry: str) -> None:
-            ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
-            spec = JobSpec(MOVE, ids=ids, to=entry, test=test)
-            answers, _ = await self._jobs.run(spec, ANSWERING, [source])
-            problems.update((i, answers[source].error) for i in ids if answers[source].error)
-            told.update((i, value) for i, (_, value) in answers[source].returned.items())
-
-        await asyncio.gather(*(ask(*each) for each in {(s.source, s.entry) for s in steps}))
-        rows = [
-            _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
-        ]
-        said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
-        # Who has not answered may be on its way all the same.
-        late = {step.minion for step in steps} - told.keys() - problems.keys()
-        leaving = {i: row for row in rows if said.get(i := row["id"]) is True or i in late}
-        if leaving and not test:
-            await self._await_arrival(leaving, began, seconds)
-        again = [n for s in steps if said.get(s.minion) is False and (n := s.instead())]
-        later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
-        return [_joined(row, later.get(row["id"])) for row in rows]
-
-    async def _await_arrival(
-        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
-    ) -> None:
-        """
-        Wait, at most *seconds*, until another master surely heard each minion after *began*: those
-        that said that they move, and those that said nothing.
-        """
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        missing = dict(leaving)
-        while missing and loop.time() < end:
-            await asyncio.sleep(POLL)
-            # Ages are measured later than this; the answer with them may take seconds.
-            since = loop.time() - began
-            known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
-            for minion_id, row in list(missing.items()):
-                ages = {
-                    name: each.sights[minion_id].sure
-                    for name, each in known.items()
-                    if name != row["from"] and minion_id in each.sights
-                }
-                heard = [n for n, age in ages.items() if age is not None and age < since]
-                if heard:
-                    row.update(moved=True, to=heard[0], note="")
-                    del missing[minion_id]
-        for row in missing.values():
-            row["note"] = row["note"] or (
-                f"left its master, and was heard nowhere within {seconds:g} s; ask by "
-                "salt-run ha.minions live=True"
-            )
 
     def _answer(
         self,
@@ -470,32 +352,3 @@ def _found(minion_id: str, on: str, value: Any) -> BoundMinion:
         why = "its id has a comma, so that Salt cannot name it in a list"
         return replace(move_planner.found(on, value), stays=why)
     return move_planner.found(on, value)
-
-
-def _joined(refused: dict[str, Any], later: dict[str, Any] | None) -> dict[str, Any]:
-    """The row of a minion that was refused by one master, and then asked to go to another."""
-    if later is None or later["moved"] or later["planned"]:
-        return later or refused
-    notes = dict.fromkeys(f"{row['to']}: {row['note']}" for row in (refused, later))
-    return later | {"note": "; ".join(notes)}
-
-
-def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
-    row = {
-        "id": step.minion,
-        "from": step.source,
-        "to": step.target,
-        "moved": False,
-        "planned": False,
-        "note": "",
-    }
-    if problem:
-        return row | {"note": problem}
-    if not isinstance(answer, Mapping):
-        return row | {"note": "did not answer"}
-    said = str(answer.get("comment") or answer.get("error") or "")
-    if test:
-        # None: it could; False: it says why not.
-        able = "result" in answer and answer["result"] is None
-        return row | {"planned": able, "note": "" if able else said}
-    return row | {"note": "" if answer.get("result") is True else said}

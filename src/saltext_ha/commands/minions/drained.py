@@ -1,0 +1,64 @@
+"""Which masters are drained: each of them knows it, and the others ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.common.errors import HaError
+from saltext_ha.health.watcher import Watcher
+from saltext_ha.sync.group import Group
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.peer import Peer
+
+
+class DrainedMasters:
+    """:param health: of this master; a drained one is not ready."""
+
+    def __init__(self, group: Group, health: Watcher) -> None:
+        self._group, self._health = group, health
+
+    def for_peers(self) -> dict[str, Handler]:
+        async def draining(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            self._draining(payload)
+            return {}
+
+        return {"draining": draining}
+
+    def _draining(self, payload: Mapping[str, Any]) -> None:
+        if payload.get("name") in ("", self._group.name):
+            self._health.draining = payload.get("draining") is True
+
+    async def mark(self, name: str, draining: bool = True) -> None:
+        """
+        Tell the master *name* that it is drained, or not any more: the others ask it.
+
+        :raises HaError: it may not know.
+        """
+        payload = {"name": name, "draining": draining}
+        try:
+            if name == self._group.name:
+                self._draining(payload)
+            elif line := self._group.lines.get(name):
+                await line.call("draining", payload, self._group.timeout)
+            else:
+                raise HaError(self._group.why_unasked(name))
+        except HaError as exc:
+            raise HaError(
+                f"nothing was moved: {name} could not be told that it is "
+                f"{'drained' if draining else 'not drained any more'}: {exc}. If salt-run "
+                "ha.status shows it as drained, salt-run ha.rebalance ends that"
+            ) from None
+
+    async def unmark_all(self) -> dict[str, str]:
+        """Tell all masters that they are not drained any more; master → why it was not told."""
+        payload = {"name": "", "draining": False}
+        self._draining(payload)
+        return (await self._group.ask("draining", payload, self._group.timeout))[1]
+
+    async def healths(self) -> dict[str, Mapping[str, Any]]:
+        """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
+        told, _ = await self._group.ask("summary", {}, self._group.timeout)
+        healths = {name: each.get("health") for name, each in told.items()}
+        healths[self._group.name] = self._health.told()
+        return {name: each for name, each in healths.items() if isinstance(each, Mapping)}

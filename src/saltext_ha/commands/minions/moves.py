@@ -1,0 +1,127 @@
+"""Moves minions, batch after batch, and sees where they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.common.batches import batches
+from saltext_ha.minions.job_specs import MOVE, JobSpec
+from saltext_ha.minions.jobs import Jobs
+from saltext_ha.minions.move_planner import RebalanceStep
+
+log = logging.getLogger(__name__)
+
+ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its other masters answer
+POLL = 0.5
+
+
+class Moves:
+    def __init__(self, jobs: Jobs, bound: Bound) -> None:
+        self._jobs, self._bound = jobs, bound
+
+    async def carry_out(
+        self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
+        rows = []
+        if steps and not test:
+            log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
+        for part in batches(steps, batch):
+            rows += await self._move(part, seconds, test)
+        return rows
+
+    async def _move(
+        self, steps: list[RebalanceStep], seconds: float, test: bool
+    ) -> list[dict[str, Any]]:
+        """
+        Have one batch move, and wait until its minions are heard where they went. Those that say no
+        are asked to go to the next master that they may go to.
+        """
+        told: dict[str, Any] = {}
+        problems: dict[str, str] = {}
+        # The first minion may have arrived before the last one has answered.
+        began = asyncio.get_running_loop().time()
+
+        async def ask(source: str, entry: str) -> None:
+            ids = tuple(s.minion for s in steps if (s.source, s.entry) == (source, entry))
+            spec = JobSpec(MOVE, ids=ids, to=entry, test=test)
+            answers, _ = await self._jobs.run(spec, ANSWERING, [source])
+            problems.update((i, answers[source].error) for i in ids if answers[source].error)
+            told.update((i, value) for i, (_, value) in answers[source].returned.items())
+
+        await asyncio.gather(*(ask(*each) for each in {(s.source, s.entry) for s in steps}))
+        rows = [
+            _row(step, told.get(step.minion), problems.get(step.minion), test) for step in steps
+        ]
+        said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
+        # Who has not answered may be on its way all the same.
+        late = {step.minion for step in steps} - told.keys() - problems.keys()
+        leaving = {i: row for row in rows if said.get(i := row["id"]) is True or i in late}
+        if leaving and not test:
+            await self._await_arrival(leaving, began, seconds)
+        again = [n for s in steps if said.get(s.minion) is False and (n := s.instead())]
+        later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
+        return [_joined(row, later.get(row["id"])) for row in rows]
+
+    async def _await_arrival(
+        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
+    ) -> None:
+        """
+        Wait, at most *seconds*, until another master surely heard each minion after *began*: those
+        that said that they move, and those that said nothing.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        missing = dict(leaving)
+        while missing and loop.time() < end:
+            await asyncio.sleep(POLL)
+            # Ages are measured later than this; the answer with them may take seconds.
+            since = loop.time() - began
+            known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
+            for minion_id, row in list(missing.items()):
+                ages = {
+                    name: each.sights[minion_id].sure
+                    for name, each in known.items()
+                    if name != row["from"] and minion_id in each.sights
+                }
+                heard = [n for n, age in ages.items() if age is not None and age < since]
+                if heard:
+                    row.update(moved=True, to=heard[0], note="")
+                    del missing[minion_id]
+        for row in missing.values():
+            row["note"] = row["note"] or (
+                f"left its master, and was heard nowhere within {seconds:g} s; ask by "
+                "salt-run ha.minions live=True"
+            )
+
+
+def _joined(refused: dict[str, Any], later: dict[str, Any] | None) -> dict[str, Any]:
+    """The row of a minion that was refused by one master, and then asked to go to another."""
+    if later is None or later["moved"] or later["planned"]:
+        return later or refused
+    notes = dict.fromkeys(f"{row['to']}: {row['note']}" for row in (refused, later))
+    return later | {"note": "; ".join(notes)}
+
+
+def _row(step: RebalanceStep, answer: Any, problem: str | None, test: bool) -> dict[str, Any]:
+    row = {
+        "id": step.minion,
+        "from": step.source,
+        "to": step.target,
+        "moved": False,
+        "planned": False,
+        "note": "",
+    }
+    if problem:
+        return row | {"note": problem}
+    if not isinstance(answer, Mapping):
+        return row | {"note": "did not answer"}
+    said = str(answer.get("comment") or answer.get("error") or "")
+    if test:
+        # None: it could; False: it says why not.
+        able = "result" in answer and answer["result"] is None
+        return row | {"planned": able, "note": "" if able else said}
+    return row | {"note": "" if answer.get("result") is True else said}
