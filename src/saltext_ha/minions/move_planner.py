@@ -48,12 +48,14 @@ class RebalanceStep:
     entry: str
     others: tuple[tuple[str, str], ...] = ()
 
+    def avoiding(self, shut: Collection[str]) -> RebalanceStep | None:
+        """The step to the best master that is none of *shut*; None if there is none."""
+        ways = [way for way in ((self.target, self.entry), *self.others) if way[0] not in shut]
+        return RebalanceStep(self.minion, self.source, *ways[0], tuple(ways[1:])) if ways else None
+
     def instead(self) -> RebalanceStep | None:
         """The step to the next of the others; None if there is none."""
-        if not self.others:
-            return None
-        (target, entry), *rest = self.others
-        return RebalanceStep(self.minion, self.source, target, entry, tuple(rest))
+        return self.avoiding({self.target})
 
 
 def found(on: str, answer: Any) -> BoundMinion:

@@ -14,9 +14,11 @@ import pytest
 
 from lab.engines import Engine
 from saltext_ha.commands.minions import drain, drain_runner, moves
+from saltext_ha.commands.minions.drained import DrainedMasters
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.minion import binding
 from saltext_ha.minions.job_specs import MOVE, WHERE
+from saltext_ha.minions.move_planner import RebalanceStep
 from tests.engines import run
 from tests.functional.minions.test_minions import (
     World,
@@ -161,6 +163,34 @@ async def test_a_master_that_is_not_drained_at_the_end_is_told(
             "was run. Run it again"
         ]
         assert ([row["moved"] for row in done["moves"]], done["retcode"]) == ([True], 1)
+
+
+@in_a_loop
+async def test_nobody_goes_to_a_master_that_is_drained_meanwhile(tmp_path: Path) -> None:
+    """As where two of several masters are drained at a time."""
+    minions = {f"web{n}": failover("m1") for n in range(4)}
+    minions["db"] = failover("m2")  # so that m3 comes first
+    async with world(tmp_path, 3, **minions) as there:
+        here = there.engines["m1"].made.jobs.here
+        real = here.publish
+
+        def publish(opts: Any, order: Any, jid: str) -> list[str]:
+            found = real(opts, order, jid)
+            if order.what == MOVE:
+                there.engines["m3"].parts.health.draining = True
+            return found
+
+        here.publish = publish
+        done = await run(m1(there), "drain", "m1", batch=1, timeout=5)
+        assert [row["to"] for row in done["moves"]] == ["m3", "m2", "m2", "m2"]
+        assert done["retcode"] == 0
+        # Nor when it is the only one.
+        one = there.engines["m1"]
+        masters = DrainedMasters(one.parts.group, one.parts.health)
+        moving = moves.Moves(one.made.jobs, one.made.bound, masters)
+        step = RebalanceStep("db", "m2", "m3", there.address("m3"))
+        (row,) = await moving.carry_out([step], 1, 1.0, test=False)
+        assert (row["moved"], row["note"]) == (False, "m3 is drained now")
 
 
 @in_a_loop

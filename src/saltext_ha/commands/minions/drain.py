@@ -66,7 +66,8 @@ class Drain:
 
     def __init__(self, group: Group, jobs: Jobs, bound: Bound, health: Watcher, host: str) -> None:
         self._group, self._jobs, self._bound, self._host = group, jobs, bound, host
-        self._drained, self._moves = DrainedMasters(group, health), Moves(jobs, bound)
+        self._drained = DrainedMasters(group, health)
+        self._moves = Moves(jobs, bound, self._drained)
         self._turn = asyncio.Lock()
 
     def commands(self) -> dict[str, Command]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError
@@ -62,3 +63,21 @@ class DrainedMasters:
         healths = {name: each.get("health") for name, each in told.items()}
         healths[self._group.name] = self._health.told()
         return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
+
+    async def among(self, names: Collection[str]) -> set[str]:
+        """Those of *names* that say that they are drained."""
+
+        async def drained(name: str) -> bool:
+            if name == self._group.name:
+                return self._health.draining
+            line = self._group.lines.get(name)
+            try:
+                told = await line.call("summary", {}) if line else {}
+            except HaError:
+                return False  # minions themselves see whether it answers
+            health = told.get("health")
+            return isinstance(health, Mapping) and health.get("draining") is True
+
+        asked = list(names)
+        found = await asyncio.gather(*map(drained, asked))
+        return {name for name, yes in zip(asked, found, strict=True) if yes}

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.commands.minions.drained import DrainedMasters
 from saltext_ha.commands.minions.minions import Bound
 from saltext_ha.common.batches import batches
 from saltext_ha.minions.job_specs import MOVE, JobSpec
@@ -20,17 +21,28 @@ POLL = 0.5
 
 
 class Moves:
-    def __init__(self, jobs: Jobs, bound: Bound) -> None:
-        self._jobs, self._bound = jobs, bound
+    """:param drained: which masters get no minions from now on."""
+
+    def __init__(self, jobs: Jobs, bound: Bound, drained: DrainedMasters) -> None:
+        self._jobs, self._bound, self._drained = jobs, bound, drained
 
     async def carry_out(
         self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
     ) -> list[dict[str, Any]]:
-        rows = []
+        rows: list[dict[str, Any]] = []
         if steps and not test:
             log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
         for part in batches(steps, batch):
-            rows += await self._move(part, seconds, test)
+            # They were planned minutes ago.
+            targets = {name for s in part for name in (s.target, *dict(s.others))}
+            shut = set() if test else await self._drained.among(targets)
+            ways = {step.minion: step.avoiding(shut) for step in part}
+            rows += [
+                _row(step, None, f"{step.target} is drained now", test)
+                for step in part
+                if ways[step.minion] is None
+            ]
+            rows += await self._move([way for way in ways.values() if way], seconds, test)
         return rows
 
     async def _move(
