@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
 Mark = tuple[int, int, int]
 """Inode, modification time and size that a file had when its content was verified."""
 Marks = dict[str, Mark]
+BLOCK = 1 << 20
+
 Entries = dict[str, os.stat_result]
 """Path below a folder → its ``lstat``; a folder stands before its content."""
 
@@ -50,6 +53,24 @@ def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, 
     if node.kind == FOLDER:
         return stat.S_ISDIR(status.st_mode)
     return stat.S_ISLNK(status.st_mode) and os.fsencode(os.readlink(top / path)) == node.what
+
+
+def verified(node: Node, full: Path, step: Callable[[], None]) -> Mark | None:
+    """The mark of the file at *full* if it has content and mode of *node*, read anew; or None."""
+    found = hashlib.sha256()
+    try:
+        status = full.lstat()
+        if (status.st_mode, status.st_size) != (stat.S_IFREG | node.mode, node.size):
+            return None
+        opened = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(opened, "rb") as file:
+            while block := file.read(BLOCK):
+                found.update(block)
+                step()
+            after = mark_of(os.fstat(opened))
+    except OSError:
+        return None
+    return after if found.digest() == node.what and after == mark_of(status) else None
 
 
 def edits(

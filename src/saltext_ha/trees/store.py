@@ -33,7 +33,7 @@ import msgpack
 
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.files import sync_dir
+from saltext_ha.common.files import sync_dir, write_whole
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
@@ -111,11 +111,25 @@ class TreeStore:
         return self.place.look()
 
     def edits(self, version: bytes) -> Changes:
-        """The changes by hand in a version since it was put there."""
+        """
+        The changes by hand in a version since it was put there. Files with another mark are read:
+        where they were restored, or moved to another disk, the content is the same.
+        """
         manifest = self.manifest(version)
         if manifest is None:
             return Changes([], [], [])
-        return entries.edits(self.path_of(version), manifest, self._marks(version), self._stop)
+        top, marks = self.path_of(version), self._marks(version)
+        found = entries.edits(top, manifest, marks, self._stop)
+        changed = []
+        for path in found.changed:
+            if mark := entries.verified(manifest[path], top / path, self._stop):
+                marks[path] = mark  # kept at once: if this is given up, it goes on there next time
+            else:
+                changed.append(path)
+        if len(changed) < len(found.changed):
+            with contextlib.suppress(OSError):  # they are read again after the next start
+                write_whole(self._versions / f"{version.hex()}{ENDS[1]}", _packed(marks))
+        return found._replace(changed=changed)
 
     def holders(self, digests: Iterable[bytes]) -> Iterator[Path | None]:
         """For each of *digests*, a file here with that content, judged without reading it."""
@@ -245,7 +259,7 @@ class TreeStore:
     def finish(self, version: bytes, staging: Staging) -> None:
         """Make a whole version durable, and put it among the versions."""
         name = version.hex()
-        packed = msgpack.packb([(path, *mark) for path, mark in staging.marks.items()])
+        packed = _packed(staging.marks)
         beside = {
             self._staging / f"{name}{end}": data
             for end, data in zip(ENDS, (manifests.pack(staging.manifest), packed), strict=True)
@@ -388,14 +402,16 @@ class TreeStore:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def _marks(self, version: bytes) -> Marks:
-        if version not in self._marked:
+        found = self._marked.get(version)
+        if found is None:
             try:
-                data = (self._versions / f"{version.hex()}.marks").read_bytes()
+                data = (self._versions / f"{version.hex()}{ENDS[1]}").read_bytes()
                 rows = msgpack.unpackb(data)
-                self._marked[version] = {path: (ino, at, size) for path, ino, at, size in rows}
+                found = {path: (ino, at, size) for path, ino, at, size in rows}
             except (OSError, ValueError, TypeError, msgpack.UnpackException):
-                return {}  # all its files are fetched again
-        return self._marked[version]
+                found = {}  # all its files are read again, or fetched
+            self._marked[version] = found
+        return found
 
     def _is_put(self, version: bytes, path: str) -> bool:
         node, top = (self.manifest(version) or {}).get(path), self.path_of(version)
@@ -405,6 +421,11 @@ class TreeStore:
             return False
         mark = self._marks(version).get(path)
         return node is not None and entries.is_as_put(node, status, mark, top, path)
+
+
+def _packed(marks: Marks) -> bytes:
+    packed: bytes = msgpack.packb([(path, *mark) for path, mark in [*marks.items()]])
+    return packed
 
 
 def _in(folder: Path) -> list[Path]:

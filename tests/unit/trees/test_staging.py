@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
+from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.source import LISTED, Source, take
@@ -125,6 +127,43 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
     master.deploy(changed(1))
     edited = next((master.root / ".live.ha" / "versions").glob(f"{master.kept[0].hex()}/b/3"))
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
+
+
+def moved(top: Path) -> None:
+    """As to a larger disk, or back from a backup: all files are other ones, with the same times."""
+    shutil.copytree(top, top.with_name("copy"), symlinks=True)
+    shutil.rmtree(top)
+    top.with_name("copy").rename(top)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_what_was_moved_to_another_disk_is_not_edited(master: Master, marks: bool) -> None:
+    for number in range(3):
+        master.deploy(changed(number))
+    versions = master.store.tree.folder / "versions"
+    moved(versions)
+    if not marks:
+        for path in versions.glob("*.marks"):
+            path.unlink()
+    (versions / master.kept[-1].hex() / "b" / "3").write_text("B3\n")
+    for _ in range(2):
+        master.store = TreeStore(master.store.tree)  # it starts again
+        assert master.store.edits(master.kept[-1]).changed == ["b/3"]
+        assert not any(master.store.edits(master.kept[0]))
+    (versions / master.kept[-1].hex() / "b" / "3").write_text("b3\n")
+    assert not any(master.store.edits(master.kept[-1]))
+    master.deploy(changed(3), 1)
+    assert len([*versions.iterdir()]) == 3  # the version, its manifest, its marks
+
+
+def test_marks_that_were_found_anew_are_read_once(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.deploy(FILES)
+    moved(master.store.tree.folder / "versions")
+    assert not any(TreeStore(master.store.tree).edits(master.kept[-1]))
+    monkeypatch.setattr(entries, "verified", None)
+    assert not any(TreeStore(master.store.tree).edits(master.kept[-1]))
 
 
 def preserved(master: Master) -> Path:
