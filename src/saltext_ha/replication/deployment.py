@@ -90,7 +90,8 @@ class Register(SharedRegister[Deployment]):
 
 def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) -> Register:
     """
-    *known* after *entry* was deployed with knowledge of all of it, as the next number.
+    *known* after *entry* was deployed with knowledge of all of it, as the next number. Of more than
+    :data:`KEPT`, the oldest of a version that is there twice goes first.
 
     :param dot: the name of this write.
     :param old: number 0, what was served before; used if this is the first deployment.
@@ -98,5 +99,10 @@ def deploy(known: Register, dot: Dot, entry: Entry, old: Entry | None = None) ->
     before = known.entries or ([old] if old else [])
     # A malicious member may have used up all numbers: then counting begins anew.
     number = 1 + max((old.number for old in before if old.number < MOST_NUMBER), default=0)
-    kept = (entry._replace(number=number), *before[: KEPT - 1])
-    return known.written(dot, [Deployment(dot, kept)])
+    kept = [entry._replace(number=number), *before]
+    while len(kept) > KEPT:
+        # Deployments that only mend what was edited must not use up the way back.
+        versions = [one.version for one in kept]
+        again = [place for place, one in enumerate(versions) if one in versions[:place]]
+        del kept[again[-1] if again else -1]
+    return known.written(dot, [Deployment(dot, tuple(kept))])

@@ -92,6 +92,23 @@ def test_the_same_version_side_by_side_is_none() -> None:
     assert both.current is not None
 
 
+def test_deployments_of_the_same_version_do_not_use_up_the_way_back() -> None:
+    """As of cron, each time that somebody has edited what is live."""
+    register = Register()
+    for version in (1, 2, 3, 2, *[4] * 9):
+        register = deploy(register, NODES[0], entry(version))
+    assert [(kept.number, kept.version[0]) for kept in register.entries] == [
+        (13, 4),
+        (12, 4),
+        (4, 2),
+        (3, 3),
+        (1, 1),
+    ]
+    for version in (5, 6, 7):
+        register = deploy(register, NODES[0], entry(version))
+    assert [kept.version[0] for kept in register.entries] == [7, 6, 5, 4, 2]
+
+
 def test_a_forged_write_makes_nothing_vanish() -> None:
     one = deploy(Register(), NODES[0], entry(1))
     forged = Register((one.values[0]._replace(kept=(entry(2)._replace(number=1),)),), one.context)
