@@ -211,6 +211,8 @@ def _git(folder: Path, *arguments: str, options: Sequence[str] = ()) -> str | No
     """
     # Git must run no program that the checkout's own configuration names.
     command = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *options)
+    # What systemd starts as root has no HOME, and git would not read this user's configuration.
+    home = os.path.expanduser("~")
     try:
         done = subprocess.run(  # nosec B603
             (*command, "-C", str(folder), *arguments),
@@ -218,7 +220,13 @@ def _git(folder: Path, *arguments: str, options: Sequence[str] = ()) -> str | No
             timeout=GIT_TIMEOUT,
             check=False,
             # No protocol: what a partial clone lacks would be fetched, by a program it may name.
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C"},
+            env={
+                **os.environ,
+                "HOME": home,
+                "GIT_OPTIONAL_LOCKS": "0",
+                "GIT_ALLOW_PROTOCOL": "",
+                "LC_ALL": "C",
+            },
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import itertools
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -920,6 +921,24 @@ def test_filters_of_the_user_are_used(tmp_path: Path, monkeypatch: pytest.Monkey
         config.write(f'[filter "x"]\n\tclean = "touch {tmp_path}/ran; tr a b"\n')
     assert "uncommitted changes" in commit(checkout)
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_configuration_of_the_user_is_read_without_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As systemd starts salt-master."""
+    checkout, home = tmp_path / "checkout", tmp_path / "home"
+    put(home, {".gitconfig": f"[safe]\n\tdirectory = {checkout}\n"})
+    put(checkout, STATES)
+    put_under_git(checkout)
+    told = {"TEST_ASSUME_DIFFERENT_OWNER": "1", "CONFIG_NOSYSTEM": "1"}
+    for name, value in told.items():
+        monkeypatch.setenv(f"GIT_{name}", value)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert commit(checkout) == ""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(home)))
+    assert commit(checkout).endswith(" production)")
 
 
 def test_no_program_that_a_submodule_names_is_run(tmp_path: Path) -> None:
