@@ -450,6 +450,27 @@ async def test_an_empty_folder_needs_no_adopting(tmp_path: Path) -> None:
 
 
 @in_a_loop
+@pytest.mark.parametrize("adopted", [False, True])
+async def test_a_source_without_files_takes_none_away(tmp_path: Path, adopted: bool) -> None:
+    """As of a file system that is not mounted, when cron deploys."""
+    (place,) = places(tmp_path, "m1")
+    put(live(place) if adopted else source(place), STATES)
+    async with running(place):
+        if not adopted:
+            await deployed(place)
+        shutil.rmtree(source(place))
+        (source(place) / "mounted").mkdir(parents=True)
+        for test in (True, False):
+            refused = await run(place, "deploy", adopt=adopted, test=test)
+            assert refused["retcode"] == 2, refused
+            assert f"there is no file in {source(place)}; is it mounted?" in refused["error"]
+        assert served(place) == STATES
+        put(source(place), {".keep": ""})
+        await deployed(place, adopt=adopted)
+        assert served(place) == {".keep": ""}
+
+
+@in_a_loop
 @pytest.mark.parametrize("where", ["m1", "m2"])
 async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path, where: str) -> None:
     check = "sh -c 'grep -q good top.sls || { echo no good; exit 3; }'"

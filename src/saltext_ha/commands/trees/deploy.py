@@ -220,6 +220,8 @@ class Deploy:
         states = await self._masters.ready(names, left_out, adopt or test)
         there = await self._by_hand(planned, job)
         rows = [await self._plan(each, there.get(each.tree.name), states) for each in planned]
+        for each, row in zip(planned, rows, strict=True):
+            _check_source(each, row)
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
@@ -325,6 +327,15 @@ class Deploy:
         if own in left_out:
             raise HaError(f"without={own}: that is this master; run it on another one")
         return left_out
+
+
+def _check_source(each: Planned, row: Mapping[str, Any]) -> None:
+    """:raises HaError: the source has no file, as if it were not mounted, and some are served."""
+    if each.source and not row["files"] and row["counts"]["removed"]:
+        raise HaError(
+            f"nothing was changed: tree {each.tree.name}: there is no file in {each.tree.source}; "
+            "is it mounted? If all that is served is to go, put an empty file into it"
+        )
 
 
 def _stopped(names: list[str], failed: str, why: HaError) -> str:
