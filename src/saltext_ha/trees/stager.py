@@ -307,6 +307,8 @@ async def explained(tree: Tree) -> AsyncIterator[None]:
 
 def _state_of(store: TreeStore) -> dict[str, Any]:
     live, version = store.live()
+    if version and store.manifest(version) is None:
+        version = None  # its manifest is damaged: whether it was edited cannot be known
     edits = store.edits(version) if version else ((), (), ())
     paths = sorted({path for each in edits for path in each})
     return {

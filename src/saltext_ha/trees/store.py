@@ -303,7 +303,7 @@ class TreeStore:
         """
         live = self.live()[1]
         self.clear_staging()
-        self._remove_left_over()
+        self._remove_left_over(live)
         edited = []
         rest = self._staging / NEXT
         before: tuple[Manifest, Marks] = {}, {}
@@ -375,11 +375,14 @@ class TreeStore:
             spare.make_durable(0o700)
             folder.rename(self._spare(live))
 
-    def _remove_left_over(self) -> None:
-        """Remove leftovers of versions whose making or removal was cut off."""
+    def _remove_left_over(self, live: bytes | None) -> None:
+        """
+        Remove leftovers of versions whose making or removal was cut off. The one that is served,
+        *live*, is none, even if somebody, or a disk, has lost its manifest.
+        """
         for path in _in(self._versions):
             name, end = path.name[:64], path.name[64:]
-            if not _HEX.fullmatch(name):
+            if not _HEX.fullmatch(name) or (live and name == live.hex()):
                 continue
             whole = (self._versions / name).is_dir()
             manifest = (self._versions / f"{name}{ENDS[0]}").exists()

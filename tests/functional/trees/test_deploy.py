@@ -1068,6 +1068,26 @@ async def test_a_version_that_was_deleted_by_hand_is_fetched_again(tmp_path: Pat
 
 
 @in_a_loop
+async def test_of_a_served_version_whose_manifest_is_damaged_nothing_is_claimed(
+    tmp_path: Path,
+) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), STATES)
+    async with running(place):
+        await deployed(place)
+    (manifest,) = (versions(place) / "versions").glob("*.manifest")
+    manifest.write_bytes(b"")  # as after a power cut, on a disk that lies
+    put(live(place), {"top.sls": "by hand\n"})
+    async with running(place):
+        shown = await run(place, "deployments")
+        assert shown["retcode"] == 1
+        assert shown["trees"][0]["masters"] == {"m1": "nothing"}
+        await deployed(place)
+        assert served(place) == STATES
+        assert (await run(place, "deployments"))["retcode"] == 0
+
+
+@in_a_loop
 async def test_what_is_served_is_told_while_something_is_staged(tmp_path: Path) -> None:
     """A check takes as long as it likes; nobody who looks waits for it."""
     go = tmp_path / "go"

@@ -166,6 +166,16 @@ def test_marks_that_were_found_anew_are_read_once(
     assert not any(TreeStore(master.store.tree).edits(master.kept[-1]))
 
 
+def test_what_is_served_is_not_removed_with_its_manifest_lost(master: Master) -> None:
+    master.deploy(FILES)
+    for path in (master.store.tree.folder / "versions").glob("*.manifest"):
+        path.unlink()
+    master.store = TreeStore(master.store.tree)  # it starts again
+    master.store.keep(set())
+    assert master.served() == FILES
+    master.deploy(FILES)
+
+
 def preserved(master: Master) -> Path:
     lacking = master.store.lacking(set(master.kept))
     while lacking:
