@@ -49,7 +49,7 @@ class Pristine:
 
     @property
     def digests(self) -> set[bytes]:
-        """The contents that have a copy, unless somebody has removed it by hand."""
+        """The contents that have a copy, unless somebody has removed it by hand just now."""
         if self._known is None:
             try:
                 names = [path.name for path in self.folder.iterdir()]
@@ -72,6 +72,7 @@ class Pristine:
 
         :param sizes: SHA-256 of each content → its bytes.
         """
+        self._known = None  # somebody may have removed some by hand
         for digest in self.digests - sizes.keys():
             self.forget(digest)
         if not self._compared:

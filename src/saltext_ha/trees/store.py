@@ -136,7 +136,8 @@ class TreeStore:
         order = self._in_order()
         for digest in digests:
             self._stop()
-            yield self._holder(digest, order)
+            copy = self._pristine.path(digest) if digest in self._pristine.digests else None
+            yield self._holder(digest, order) or copy
 
     def _holder(self, digest: bytes, order: list[bytes]) -> Path | None:
         found = self._with_content(digest, order)

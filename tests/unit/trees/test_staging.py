@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -232,6 +233,24 @@ def test_a_copy_that_a_power_cut_has_torn_is_made_again(master: Master) -> None:
         copy.write_text("go")
     master.store = TreeStore(master.store.tree)
     assert sorted(copy.read_text() for copy in preserved(master).iterdir()) == ["good", "well"]
+
+
+def test_copies_that_somebody_removes_are_made_again(master: Master) -> None:
+    """As to make room, while the engine runs."""
+    master.deploy({"a": "good"})
+    shutil.rmtree(preserved(master))
+    master.deploy({"a": "good", "b": "well"})
+    assert sorted(copy.read_text() for copy in preserved(master).iterdir()) == ["good", "well"]
+
+
+def test_of_what_was_edited_in_its_place_peers_get_the_copy(master: Master) -> None:
+    """A master that was away gets the version also if it was edited on all others."""
+    master.deploy({"a": "good"})
+    preserved(master)
+    (master.root / "live" / "a").write_text("by hand")
+    (path,) = master.store.holders([sha256(b"good").digest()])
+    assert path is not None
+    assert path.read_text() == "good"
 
 
 @pytest.mark.parametrize("why", ["closed", "gone"])
