@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import shutil
 import stat
@@ -195,7 +196,7 @@ class TreeStore:
         staging.fill(*before, self._finder())
         point("tree.linked")
         needless = set() if in_use is None else {*self.versions()} - {*in_use, version, live}
-        removable = (partial(self.take_out, v) for v in needless if not any(self.edits(v)))
+        removable = (partial(self.take_out, v) for v in needless if not self._holds_edits(v))
         make_room(self._staging, staging, removable, self._pristine)
         for digest in self._pristine.digests & staging.missing.keys():
             self._restore(staging, digest)
@@ -296,21 +297,18 @@ class TreeStore:
             raise HaError(f"a version of tree {self.tree.name} is gone from {self._versions}")
         return self.place.switch(version, adopt)
 
-    def keep(self, versions: set[bytes]) -> list[str]:
+    def keep(self, versions: set[bytes]) -> None:
         """
-        Remove all versions except *versions*, the served one, and those edited by hand.
-
-        :return: the names of the edited ones.
+        Remove all versions except *versions*, the served one, and those that hold something edited
+        by hand which is nowhere else.
         """
         live = self.live()[1]
         self.clear_staging()
         self._remove_left_over(live)
-        edited = []
         rest = self._staging / NEXT
         before: tuple[Manifest, Marks] = {}, {}
         for version in set(self.versions()) - versions - {live}:
-            if any(self.edits(version)):
-                edited.append(version.hex()[:12])
+            if self._holds_edits(version):
                 continue
             _remove(rest)
             before = self.manifest(version) or {}, self._marks(version)
@@ -318,7 +316,17 @@ class TreeStore:
         if live:
             self._prepare(rest, *before, live)
         _remove(rest)
-        return edited
+
+    def _holds_edits(self, version: bytes) -> bool:
+        """
+        Whether something that was edited by hand in a version is in no other. What was edited in
+        its place is in all versions that share the file, and one of them is enough.
+        """
+        found, top = self.edits(version), self.path_of(version)
+        others = [path for path in _in(self._versions) if path.is_dir() and path != top]
+        return bool(found.added) or not all(
+            any(_is_same(top / path, other / path) for other in others) for path in found.changed
+        )
 
     def take_out(self, version: bytes) -> None:
         """Remove a version, with all edits in it, unless it is served."""
@@ -434,6 +442,13 @@ def _packed(marks: Marks) -> bytes:
 
 def _in(folder: Path) -> list[Path]:
     return [*folder.iterdir()] if folder.is_dir() else []
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> None:

@@ -177,6 +177,18 @@ def test_what_is_served_is_not_removed_with_its_manifest_lost(master: Master) ->
     master.deploy(FILES)
 
 
+def test_one_version_is_enough_to_keep_what_was_edited_in_its_place(master: Master) -> None:
+    """Otherwise each such edit would keep all versions of that time for ever."""
+    for number in range(5):
+        master.deploy(changed(number))
+    (master.root / "live" / "b" / "3").write_text("by hand")
+    for number in range(5, 12):
+        master.deploy(changed(number))
+    versions = [path for path in (master.root / ".live.ha" / "versions").iterdir() if path.is_dir()]
+    by_hand = [path for path in versions if (path / "b" / "3").read_text() == "by hand"]
+    assert (len(versions), len(by_hand)) == (6, 1)
+
+
 def preserved(master: Master) -> Path:
     lacking = master.store.lacking(set(master.kept))
     while lacking:
