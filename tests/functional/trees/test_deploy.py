@@ -1246,6 +1246,7 @@ async def test_a_live_folder_that_is_mounted_is_told_before_anything_changes(
             refused = await run(two[0], "deploy", **options)
             assert refused["retcode"] == 2
             assert f"nothing was changed: m2: {live(two[1])} is a mount point" in refused["error"]
+            assert refused["error"].endswith("; without=m2 leaves out m2")
         assert not any(versions(place).exists() for place in two)
         status = await run(two[0], "status")
         assert not any(row["note"] for row in status["masters"])

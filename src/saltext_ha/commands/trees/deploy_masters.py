@@ -48,20 +48,21 @@ class Masters:
         errors = {**unasked, **errors}
         problems = {name: why for name, why in errors.items() if name not in left_out}
         states = {name: state for name, state in states.items() if name not in left_out}
-        lacking = set()
+        out = set(problems)
         for master, state in states.items():
             if missing := [name for name in names if name not in state]:
                 problems[master] = LACKING.format(", ".join(missing))
-                lacking.add(master)
+                out.add(master)
                 continue
             for name in names:
                 if state[name].get("obstacle"):
                     problems[master] = str(state[name]["obstacle"])
+                    out.add(master)
                 elif state[name].get("live") == FOREIGN and not adopt:
                     problems[master] = str(state[name].get("foreign"))
         if problems:
-            out = problems.keys() & errors.keys() - {self._group.name}
-            raise HaError(f"nothing was changed: {_listed(problems)}{_without(out | lacking)}")
+            others = _without(out - {self._group.name})
+            raise HaError(f"nothing was changed: {_listed(problems)}{others}")
         return states
 
     async def stage(self, todo: Sequence[Planned], masters: Collection[str], job: Job) -> None:
