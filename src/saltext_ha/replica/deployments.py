@@ -82,8 +82,8 @@ class Deployments:
 
     def prune(self, before: float) -> None:
         """
-        Drop deployments received before *before* (Unix seconds), except those that can be gone back
-        to.
+        Drop deployments received before *before* (Unix seconds), except the last :data:`.KEPT` of
+        each tree.
         """
         self._db.execute(
             "DELETE FROM deployment WHERE received < ? AND number <= ("
