@@ -24,8 +24,9 @@ class Tree:
     :ivar source: the folder that ``ha.deploy`` takes on this master; without: nothing is deployed
         from here.
     :ivar secret: ``true`` for pillar: other users read nothing of it, and no content is shown.
-    :ivar ignore: globs of files that are left out, as ``["*.swp", "notes/*"]``. ``.git`` and
-    ``__pycache__`` are always left out.
+    :ivar ignore: globs of files and folders that are left out, wherever they are, as
+        ``["*.swp", "notes/"]``; ``/README.md`` only at the top. ``.git`` and ``__pycache__`` are
+        always left out.
     :ivar check: it is run on every staged version, in its folder; ``{tree}`` is its path. For a
         shell write ``sh -c '…'``. When it fails on one master, none switches. It must not change
         anything in that folder.

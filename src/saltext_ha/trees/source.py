@@ -8,7 +8,7 @@ import pwd
 import re
 import stat
 import subprocess  # nosec B404
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +60,8 @@ def take(
     """
     Read everything in *folder*.
 
-    :param ignore: globs of entries to leave out, tried on the path below the folder and the name.
+    :param ignore: globs of entries to leave out, tried on the path below the folder and the name;
+        with a slash before them, on the path alone.
     :param secret: whether to take away permissions of group and others.
     :param digests: the folder that keeps digests of files that were read before.
     :param stop: raises to end the reading.
@@ -140,12 +141,13 @@ def _skipping(
     globs: Sequence[str], folder: Path, stop: Callable[[], None]
 ) -> Callable[[str, str], bool]:
     """The ``skip`` of :func:`entries`. It raises HaError if there are too many entries."""
-    ignored = re.compile("|".join(map(fnmatch.translate, globs))) if globs else None
+    by_path = _pattern(glob.lstrip("/") for glob in globs)
+    by_name = _pattern(glob for glob in globs if not glob.startswith("/"))
     left = MOST_ENTRIES
 
     def skip(path: str, name: str) -> bool:
         nonlocal left
-        if name in (GIT, COMPILED) or (ignored and (ignored.match(path) or ignored.match(name))):
+        if name in (GIT, COMPILED) or by_path.match(path) or by_name.match(name):
             return True
         left -= 1
         if left < 0:
@@ -154,6 +156,11 @@ def _skipping(
         return False
 
     return skip
+
+
+def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
+    """Matches what one of *globs* does; as in .gitignore, a folder may be written ``notes/``."""
+    return re.compile("|".join(fnmatch.translate(glob.rstrip("/")) for glob in globs) or "(?!)")
 
 
 def _user(uid: int) -> str:

@@ -619,6 +619,31 @@ def test_all_that_is_wrong_with_a_source_is_named(tmp_path: Path) -> None:
     assert ", and 4 more; mend it" in refused()
 
 
+@pytest.mark.parametrize(
+    ("glob", "left"),
+    [
+        ("*.swp", {"notes/a", "sub/notes/b"}),
+        ("notes/", {"a.swp", "sub/c.swp"}),
+        ("notes", {"a.swp", "sub/c.swp"}),
+        ("/notes/", {"a.swp", "sub/c.swp", "sub/notes/b"}),
+        ("/notes", {"a.swp", "sub/c.swp", "sub/notes/b"}),
+        ("/*.swp", {"notes/a", "sub/notes/b"}),
+        ("sub/*", {"a.swp", "notes/a"}),
+        ("/a.swp", {"notes/a", "sub/c.swp", "sub/notes/b"}),
+        ("c.swp", {"a.swp", "notes/a", "sub/notes/b"}),
+        ("/c.swp", {"a.swp", "notes/a", "sub/c.swp", "sub/notes/b"}),
+    ],
+)
+def test_what_is_ignored_may_be_written_as_in_gitignore(
+    tmp_path: Path, glob: str, left: set[str]
+) -> None:
+    for path in ("a.swp", "notes/a", "sub/c.swp", "sub/notes/b"):
+        (tmp_path / "source" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / path).touch()
+    found = take(tmp_path / "source", [glob], False, tmp_path / "digests").manifest
+    assert {path for path, node in found.items() if node.kind == manifests.FILE} == left
+
+
 def test_a_source_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("saltext_ha.trees.source.MOST_ENTRIES", 3)
     for name in ("a", "b", "c"):
