@@ -20,6 +20,9 @@ from saltext_ha.trees.tree_disk import TreeDisk
 # Most bytes of one file in one message, and of all files in one message.
 PART = 1 << 20
 MOST = 4 << 20
+# So many are asked for at a time: they must come within 60 s, also where several masters fetch
+# files over one slow line.
+ASKED = 1 << 20
 MOST_WANTED = 4096
 # Most bytes in a message of one entry of a manifest or of a list of paths, beside its texts.
 ROW = 32
@@ -198,7 +201,7 @@ async def _fetch_some(
 def _wanted(staging: Staging, left: Iterable[bytes]) -> list[list[Any]]:
     """What to ask for in one message: contents, and how much of each is here."""
     wanted: list[list[Any]] = []
-    room = MOST
+    room = ASKED
     for digest in left:
         have = staging.parts.length(digest)
         wanted.append([digest, have])

@@ -11,11 +11,11 @@ from pathlib import Path
 from saltext_ha.consistency.tree import COMPILED
 from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
 
+BLOCK = 1 << 20
+"""Bytes of a file that are read at a time."""
 Mark = tuple[int, int, int]
 """Inode, modification time and size that a file had when its content was verified."""
 Marks = dict[str, Mark]
-BLOCK = 1 << 20
-
 Entries = dict[str, os.stat_result]
 """Path below a folder → its ``lstat``; a folder stands before its content."""
 

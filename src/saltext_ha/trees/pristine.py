@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from saltext_ha.trees.entries import mark_of
-from saltext_ha.trees.staging import BLOCK
+from saltext_ha.trees.entries import BLOCK, mark_of
 
 # _IOW(0x94, 9, int) in linux/fs.h. Where it has another number, there are copies instead of clones.
 _FICLONE = 0x40049409

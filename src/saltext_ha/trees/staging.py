@@ -19,10 +19,9 @@ from pathlib import Path
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.files import sync_dir, sync_file_system
-from saltext_ha.trees.entries import Entries, Mark, Marks, entries, is_as_put, mark_of
+from saltext_ha.trees.entries import BLOCK, Entries, Mark, Marks, entries, is_as_put, mark_of
 from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Manifest, Node
 
-BLOCK = 1 << 20
 # For more files and folders than this, one sync of the file system is cheaper than one of each.
 FEW = 64
 

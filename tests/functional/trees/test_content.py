@@ -145,6 +145,21 @@ async def test_a_large_file_goes_on_where_it_was_cut(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_a_message_of_files_comes_in_time_on_a_slow_line(tmp_path: Path) -> None:
+    files = {f"{number}": os.urandom(PART * 3 // 4) for number in range(6)}
+    there, version, manifest = holding(tmp_path / "m1", files)
+    sizes: list[int] = []
+
+    def noted(answer: dict[str, Any]) -> dict[str, Any]:
+        sizes.append(sum(len(data) for _, _, data in answer["parts"]))
+        return answer
+
+    store = store_in(tmp_path / "m2")
+    await fetch(store, version, manifest, m1=peer_of(there, tree_parts=noted))
+    assert max(sizes) < 2 * PART
+
+
+@in_a_loop
 async def test_each_file_that_is_sent_is_a_step(tmp_path: Path) -> None:
     files = {f"{number}": b"%d" % number for number in range(20)}
     store, version, _ = holding(tmp_path / "m1", files)
