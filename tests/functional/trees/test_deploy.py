@@ -354,6 +354,28 @@ async def test_a_real_folder_is_adopted_and_kept(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_of_a_tree_with_another_name_what_was_live_can_be_gone_back_to(
+    tmp_path: Path,
+) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+    for place in two:
+        place.ha["trees"]["base"] = place.ha["trees"].pop("states")  # type: ignore[index]
+        place.__post_init__()
+    async with met(*two) as engines:
+        put(source(two[0]), {"top.sls": "other\n"})
+        await deployed(two[0])
+        for engine in engines:
+            await tidied(engine)
+        shown = await run(two[1], "deployments")
+        assert [row["number"] for row in shown["trees"][0]["deployments"]] == [1, 0]
+        assert (await run(two[1], "rollback"))["retcode"] == 0
+        assert served(two[0]) == served(two[1]) == STATES
+
+
+@in_a_loop
 async def test_a_folder_that_no_version_can_be_made_of_is_kept_beside(tmp_path: Path) -> None:
     (place,) = places(tmp_path, "m1")
     put(source(place), STATES)

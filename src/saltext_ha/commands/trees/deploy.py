@@ -242,7 +242,9 @@ class Deploy:
         }
         if test or not todo:
             return answer
-        adopted = {each.tree.name: await self._keep(there.get(each.tree.name), by) for each in todo}
+        adopted = {
+            each.tree.name: await self._keep(each, there.get(each.tree.name), by) for each in todo
+        }
         await self._masters.stage(todo, states.keys(), job)
         before = {each.tree.name: known[each.tree.name] for each in todo}
         await self._masters.check_unmoved(before, states.keys())
@@ -297,12 +299,23 @@ class Deploy:
                     pass
         return found
 
-    async def _keep(self, there: Planned | None, by: str) -> Entry | None:
-        """Before the first deployment, keep a live folder as a version to go back to."""
-        if there is None or self._registers[there.tree.name].entries:
+    async def _keep(self, each: Planned, there: Planned | None, by: str) -> Entry | None:
+        """
+        Before the first deployment, keep what is live here as a version to go back to: a folder, or
+        what was deployed under another name of the tree.
+        """
+        if self._registers[each.tree.name].entries:
             return None
-        assert there.source is not None  # nosec B101
-        await self._stager.stage_from(there.tree.name, there.version, there.source)
+        if there is not None:
+            assert there.source is not None  # nosec B101
+            await self._stager.stage_from(there.tree.name, there.version, there.source)
+        else:
+            store, do = self._disks[each.tree.name].store, self._disks[each.tree.name].deploying
+            version = (await do(store.live))[1]
+            manifest = await do(store.manifest, version) if version else None
+            if not version or not manifest or version == each.version:
+                return None
+            there = Planned(each.tree, version, manifest, str(each.tree.live), None)
         return self._entry_of(there, by, "what was live before")
 
     def _entry_of(self, each: Planned, by: str, message: str) -> Entry:
