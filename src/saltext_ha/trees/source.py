@@ -89,8 +89,7 @@ def take(
         elif stat.S_ISDIR(mode):
             manifest[path] = Node(FOLDER, mode & mask, 0, b"")
         elif stat.S_ISLNK(mode):
-            target = os.fsencode(os.readlink(f"{top}/{path}"))
-            manifest[path] = Node(LINK, 0o777, 0, target)
+            manifest[path] = Node(LINK, 0o777, 0, _target(f"{top}/{path}"))
         else:
             wrong.append(f"{path}: neither a file, a folder nor a link")
     for path, node in manifest.items():
@@ -120,6 +119,13 @@ def _listed(top: Path, folder: Path, ignore: Sequence[str], stop: Callable[[], N
         raise FolderChanged(_CHANGED.format(as_text(exc.filename or str(folder)))) from None
     except OSError as exc:
         raise HaError(f"{as_text(exc.filename or str(folder))}: {exc.strerror or exc}") from None
+
+
+def _target(link: str) -> bytes:
+    try:
+        return os.fsencode(os.readlink(link))
+    except OSError:  # it is gone, or no link any more
+        raise FolderChanged(_CHANGED.format(as_text(link))) from None
 
 
 def _changed(before: Entries, after: Entries) -> set[str]:
