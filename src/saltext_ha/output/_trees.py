@@ -53,6 +53,7 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
         rows = tree.get(kind) or []
         for row in rows[:LISTED]:
             what = "/" if row.get("kind") == "folder" else f"  {_bytes(row.get('size') or 0)}"
+            what += f"  mode {clean(row['mode'])}" if row.get("mode") else ""
             yield f"  {sign} {clean(row.get('path'))}{what if kind != 'removed' else ''}"
         if (counts.get(kind) or 0) > LISTED:
             yield f"  {sign} … {number(counts[kind] - LISTED)} more {kind}"

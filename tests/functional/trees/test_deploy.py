@@ -422,6 +422,28 @@ def test_of_a_source_that_changes_while_it_is_read_no_mixture_is_taken(
     assert {*take(folder, [], False, tmp_path / "digests").manifest} == there
 
 
+def test_a_link_that_goes_while_a_source_is_read_is_a_change_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    put(folder, {"a": "a\n"})
+    (folder / "link").symlink_to("a")
+    all_are_listed = at_step(3, (folder / "link").unlink)
+    with pytest.raises(FolderChanged, match="source/link: changed while it was being read"):
+        take(folder, [], False, tmp_path / "digests", all_are_listed)
+
+
+@in_a_loop
+async def test_a_plan_says_how_permissions_change(tmp_path: Path) -> None:
+    (place,) = places(tmp_path, "m1")
+    put(source(place), {"a": "a\n", "b": "b\n"})
+    (source(place) / "a").chmod(0o640)
+    async with running(place):
+        await deployed(place)
+        (source(place) / "a").chmod(0o750)
+        put(source(place), {"b": "other\n"})
+        (row,) = (await deployed(place, test=True))["trees"]
+        assert [each.get("mode") for each in row["changed"]] == ["640 → 750", None]
+
+
 def test_a_folder_that_goes_while_a_source_is_listed_is_a_change_of_it(tmp_path: Path) -> None:
     folder = tmp_path / "source"
     put(folder, {"d/a": "a\n", "e/a": "a\n"})

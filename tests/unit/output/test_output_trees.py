@@ -204,6 +204,11 @@ def test_a_master_that_serves_no_deployment_is_named() -> None:
     assert "not configured" not in ha.output(deployments(masters={"m2": "not configured"}))
 
 
+def test_a_change_that_no_diff_shows_is_that_of_permissions() -> None:
+    changed = {**row("check.sh", 5), "mode": "644 → 755"}
+    assert "  ~ check.sh  5 B  mode 644 → 755\n" in ha.output(deploy(tree(changed=[changed])))
+
+
 def test_owners_of_the_source_are_named_in_a_plan() -> None:
     said = "owned by deploy, 12345 in the source; on the masters by the user of salt-master"
     assert said in ha.output(deploy(tree(owners=["deploy", "12345"]), test=True))

@@ -84,8 +84,13 @@ def entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[
 
 
 def _file_row(path: str, after: Manifest, before: Manifest) -> dict[str, Any]:
-    node = after.get(path) or before[path]
-    return {"path": path, "kind": node.kind, "size": node.size}
+    """``mode`` says how the permissions change, if they do: no diff shows that."""
+    old, new = before.get(path), after.get(path)
+    node = new or before[path]
+    row = {"path": path, "kind": node.kind, "size": node.size}
+    if old and new and old.kind == new.kind and old.mode != new.mode:
+        row["mode"] = f"{old.mode:03o} → {new.mode:03o}"
+    return row
 
 
 def _diff(
