@@ -35,6 +35,7 @@ from saltext_ha.transport.client import PeerClient
 from saltext_ha.trees import check_command, entries
 from saltext_ha.trees.source import commit, take
 from saltext_ha.trees.staging import Parts
+from saltext_ha.trees.store import TreeStore
 from tests.engines import QUICK, met, run, running
 from tests.loop import in_a_loop, until
 
@@ -888,6 +889,26 @@ async def test_secret_trees_are_closed_and_not_shown(tmp_path: Path) -> None:
                     assert path.stat().st_mode & 0o077 == 0, path
             assert version.hex()[:8] not in str(live(place).readlink())
             assert served(place) == {"users/root.sls": "password: hunter2\n"}
+
+
+@in_a_loop
+async def test_an_error_of_a_rollback_names_no_version_of_a_secret_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of folders that belong to root, after salt-master was made to run as salt."""
+    (place,) = places(tmp_path, "m1", secret=True)
+
+    def closed(store: TreeStore, version: bytes) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(store.path_of(version)))
+
+    async with running(place):
+        for text in ("one", "two"):
+            put(source(place), {"a": text})
+            await deployed(place)
+        with monkeypatch.context() as patched:
+            patched.setattr(TreeStore, "manifest", closed)
+            refused = await run(place, "rollback")
+    assert refused["error"] == f"{versions(place)}: Permission denied"
 
 
 @in_a_loop

@@ -109,8 +109,9 @@ class Deploy:
         for tree in self._named(payload.get("trees")):
             entry = self._entry(tree.name, wanted)
             disk = self._disks[tree.name]
-            manifest = await disk.deploying(disk.store.manifest, entry.version)
-            served = (await disk.deploying(disk.store.live))[1]
+            async with explained(tree):
+                manifest = await disk.deploying(disk.store.manifest, entry.version)
+                served = (await disk.deploying(disk.store.live))[1]
             # What is served is not mended yet where it was edited by hand: it may be a look only.
             if manifest is None or served != entry.version:
                 job.text = f"fetching deployment {entry.number} of {tree.name}"
@@ -311,8 +312,9 @@ class Deploy:
             await self._stager.stage_from(there.tree.name, there.version, there.source)
         else:
             store, do = self._disks[each.tree.name].store, self._disks[each.tree.name].deploying
-            version = (await do(store.live))[1]
-            manifest = await do(store.manifest, version) if version else None
+            async with explained(each.tree):
+                version = (await do(store.live))[1]
+                manifest = await do(store.manifest, version) if version else None
             if not version or not manifest or version == each.version:
                 return None
             there = Planned(each.tree, version, manifest, str(each.tree.live), None)
