@@ -23,8 +23,6 @@ With a wrong setting nothing is watched: the minion's log says which file, key a
 """
 
 import logging
-import os
-import time
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
@@ -51,15 +49,16 @@ def start(**misplaced: Any) -> None:
     from saltext_ha.common import validators
     from saltext_ha.config import watchdog
     from saltext_ha.minion.watchdog import run
+    from saltext_ha.minion.watchdog.parent_minion import ParentMinion
 
-    parent = os.getppid()
+    minion = ParentMinion(__opts__)
     try:
         if misplaced:
             wrong = validators.misplaced("ha_watchdog", misplaced, "ha: watchdog:")
             raise ConfigError(f"{validators.source(__opts__, 'the minion configuration')}: {wrong}")
-        run.run(__opts__, watchdog.parse(__opts__))
+        run.run(__opts__, watchdog.parse(__opts__), minion)
     except ConfigError as exc:
         log.critical("ha_watchdog not started: %s", exc)
     # Salt at once starts an ended engine again, for ever.
-    while os.getppid() == parent:
-        time.sleep(1)
+    while minion.lasts(60.0):
+        pass

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lab import wait_for
 
 START = """
 import logging
@@ -23,4 +31,45 @@ def test_settings_below_engines_are_named() -> None:
         assert "engines: ha_watchdog: takes no settings (interval); write them below ha:" in line
     finally:
         process.kill()
+        process.communicate()
+
+
+# A minion that ends before it has reached a master: it signals no engine, and waits for all.
+ENDING = """
+import logging, multiprocessing, os, pathlib, sys, time
+import salt.config
+from saltext_ha.engines import ha_watchdog
+
+logging.basicConfig(level=logging.INFO, force=True)
+folder, master = pathlib.Path(sys.argv[1]), sys.argv[2]
+ha_watchdog.__opts__ = salt.config.apply_minion_config(
+    {"root_dir": str(folder), "id": "web1", "master": [master] if master else []}
+)
+pidfile = pathlib.Path(ha_watchdog.__opts__["pidfile"])
+pidfile.parent.mkdir(parents=True)
+pidfile.write_text(str(os.getpid()))
+multiprocessing.get_context("fork").Process(target=ha_watchdog.start).start()
+sys.stdin.readline()
+pidfile.unlink()
+"""
+
+
+@pytest.mark.parametrize("master", ["127.0.0.1", ""])
+def test_it_ends_with_its_minion(master: str, tmp_path: Path) -> None:
+    """Also where nothing is to be watched."""
+    log = tmp_path / "log"
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING, str(tmp_path), master],
+        stdin=subprocess.PIPE,
+        stderr=log.open("w"),
+        start_new_session=True,
+    )
+    try:
+        begun = "watching masters" if master else "nothing to watch"
+        wait_for(lambda: begun in log.read_text(), 60, "it has begun")
+        process.communicate(b"\n", timeout=30)
+        assert process.returncode == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

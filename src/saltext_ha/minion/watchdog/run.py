@@ -21,6 +21,7 @@ from saltext_ha.minion.watchdog.decide import MinionMove, Next, Setup, State, Wa
 from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 from saltext_ha.minion.watchdog.look import AddressBook, Looker
 from saltext_ha.minion.watchdog.move import Mover
+from saltext_ha.minion.watchdog.parent_minion import ParentMinion
 
 log = logging.getLogger(__name__)
 
@@ -91,14 +92,13 @@ def site(
     return Site(running, book, looker, mover, first, of, limit)
 
 
-def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
-    """Watch until the minion ends."""
-    parent = os.getppid()
+def run(opts: Mapping[str, Any], settings: WatchdogSettings, minion: ParentMinion) -> None:
+    """Watch until the *minion* ends."""
     place = site(
         opts,
-        lambda: tcp_links.established(parent),
+        lambda: tcp_links.established(minion.pid),
         settings.timeout,
-        lambda: probes.unanswered(parent),
+        lambda: probes.unanswered(minion.pid),
     )
     if not place.masters:
         log.info("ha_watchdog: this minion has no master; nothing to watch")
@@ -117,8 +117,7 @@ def run(opts: Mapping[str, Any], settings: WatchdogSettings) -> None:
         "ha_watchdog: watching masters=%s every=%gs", ",".join(place.masters), settings.interval
     )
     pause = settings.interval * random.random()  # nosec B311
-    while os.getppid() == parent:
-        time.sleep(pause)
+    while minion.lasts(pause):
         pause = watch.turn()
 
 
