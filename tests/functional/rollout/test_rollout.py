@@ -456,6 +456,30 @@ def test_systemd_restarts_the_service_that_the_minion_is(
         assert list(way.command) == process.cmdline()
 
 
+@pytest.mark.parametrize("mode", ["control-group", "mixed", "process", "none", ""])
+def test_a_service_that_ends_as_a_whole_puts_nothing_back(
+    minion: tuple[psutil.Process, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    opts: dict[str, Any],
+) -> None:
+    process, _ = minion
+    Path(opts["pidfile"]).write_text(str(process.pid))
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\n[ $2 = --property=KillMode ] && echo '{mode}'\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(restart, "_unit", lambda pid: "salt-minion.service")
+    ret = run({**opts, "test": True})
+    if mode in ("control-group", "mixed"):
+        assert (ret["result"], ret["changes"]) == (False, {})
+        assert f"salt-minion.service has KillMode={mode}: systemd would also" in ret["comment"]
+    else:
+        assert ret["result"] is None, ret["comment"]
+    assert not target(opts).exists()
+
+
 SUPERVISOR = "import subprocess, sys; subprocess.run(sys.argv[2:])"
 
 

@@ -27,6 +27,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.minion.restarting.processes import KnownProcess, know, living
 
 UNIT = "salt-minion.service"
+KILLS_ALL = ("control-group", "mixed")  # KillMode=: all processes end with the main one
 ENDS = 20.0  # seconds for a minion to end by itself
 SUPERVISED = 10.0  # seconds in which a supervisor may start it again
 FIRST = 1
@@ -85,10 +86,7 @@ def _way(minion: int, opts: Mapping[str, Any], outlived: bool) -> Way:
             return Way(_words(command), ends)
         except ValueError as exc:
             raise HaError(validators.wrong("minion_restart_command", command, exc)) from None
-    unit = _unit(top.pid)
-    # When the main process of a unit ends, all of the unit ends, including the one that would
-    # restart it.
-    if unit == UNIT or (unit and _main_process(unit) == top.pid):
+    if unit := _service(top.pid):
         return Way(("systemctl", "restart", unit))
     if top.uids().real != os.getuid():
         # Its id came from a file: a user who can write this file could make root run anything.
@@ -103,6 +101,24 @@ def _way(minion: int, opts: Mapping[str, Any], outlived: bool) -> Way:
             "set minion_restart_command in its configuration"
         )
     return Way(tuple(words), ends, SUPERVISED, top.cwd())
+
+
+def check_outlived(minion: int) -> None:
+    """
+    Check that a process which the *minion* starts outlives a restart of the minion.
+
+    :raises HaError: it ends with the minion, and could put nothing back.
+    """
+    try:
+        unit = _service(_top(psutil.Process(minion)).pid)
+    except psutil.Error as exc:
+        raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
+    mode = _property(unit, "KillMode") if unit else ""
+    if mode in KILLS_ALL:
+        raise HaError(
+            f"{unit} has KillMode={mode}: systemd would also end the process that puts the old "
+            "file back; set KillMode=process in the unit, as Salt's packages have it"
+        )
 
 
 def _words(command: Any) -> tuple[str, ...]:
@@ -189,14 +205,23 @@ def _unit(pid: int) -> str:
     return ""
 
 
-def _main_process(unit: str) -> int:
-    """The main process of the service by systemd; 0 if unknown."""
-    command = ["systemctl", "show", "--property=MainPID", "--value", unit]
+def _service(top: int) -> str:
+    """The systemd service that is this minion, of which *top* is the topmost process; or empty."""
+    unit = _unit(top)
+    # When the main process of a unit ends, all of the unit ends, including the one that would
+    # restart it.
+    managed = unit == UNIT or (unit and _property(unit, "MainPID") == str(top))
+    return unit if managed else ""
+
+
+def _property(unit: str, name: str) -> str:
+    """A property of the service by systemd; empty if unknown."""
+    command = ["systemctl", "show", f"--property={name}", "--value", unit]
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # nosec B603
-        return int(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return 0
+        return done.stdout.decode(errors="replace").strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def _end(ends: tuple[KnownProcess, ...]) -> None:
