@@ -89,3 +89,16 @@ def asked_to(master: Master, target: Master) -> dict[str, object]:
     told = master.salt("web1", "ha.failover", f"to={target.address}", PATIENT).check().data
     answer: dict[str, object] = told["web1"]
     return answer
+
+
+def test_a_minion_that_reaches_no_master_ends_with_its_watchdog(make_lab: MakeLab) -> None:
+    """Salt signals no engine then, and waits for all: systemd would kill it after 90 s."""
+    with make_lab() as lab:
+        master = lab.add_master("m1", engine=False)
+        web1 = lab.add_minion("web1", [master], "failover", config=watched())
+        web1.start()
+        log = web1.log_file
+        wait_for(
+            lambda: log.exists() and "ha_watchdog: " in log.read_text(), SOON, "the engine runs"
+        )
+        assert web1.stop()
