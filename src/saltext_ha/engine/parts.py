@@ -270,6 +270,8 @@ class Parts:
             config.group,
             config.leader,
             lines,
+            # A damaged file of a master ends the line to it, not its membership.
+            lambda name: name in lines or name in self.group.masters,
         )
         self.reactions = self._reactions() if config.once.reactor else None
         self.locks = locks.make(config.name, config.group, config.leader, lines, self.leader)

@@ -21,7 +21,7 @@ from pathlib import Path
 MODULES = "saltext_ha.modules.ha, saltext_ha.states.ha, saltext_ha.engines.ha_watchdog"
 # Installs into the folder of extras, like /usr/bin/salt-pip of Salt's own packages.
 SALT_PIP = "import sys; sys.argv[0] = 'salt-pip'; from salt.scripts import salt_pip; salt_pip()"
-LONGEST_WAIT = 120.0  # seconds
+LONGEST_WAIT = 600.0  # seconds
 WHERE = (
     "import importlib.metadata as m, json, pathlib as p, saltext_ha as s;"
     "print(json.dumps([m.version('saltext-ha'), str(p.Path(s.__file__).parents[1])]))"

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import boot_clock
@@ -42,7 +42,7 @@ class EtcdLeader:
     The part of one master.
 
     :param group: its name is part of the key.
-    :param peers: the names of the other masters of the group.
+    :param is_member: whether a name is that of a master of the group.
     :param clock: seconds that only grow, also while this process is stopped.
     :ivar client: asks etcd, until :meth:`run` ends.
     """
@@ -52,11 +52,11 @@ class EtcdLeader:
         me: Candidate,
         group: str,
         settings: LeaderSettings,
-        peers: Container[str],
+        is_member: Callable[[str], bool],
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._me, self._name, self._unfit = me, me.name, me.unfit
-        self._settings, self._peers, self._clock = settings, peers, clock
+        self._settings, self._is_member, self._clock = settings, is_member, clock
         self._start = f"{me.name} {secrets.token_hex(8)}"
         self._prefix = f"{settings.prefix}/{group}"
         self._key = f"{self._prefix}/leader"
@@ -95,7 +95,7 @@ class EtcdLeader:
         known = held if held and self._clock() - self._seen <= self._settings.ttl else None
         if known is None or (_name(known) == self._name and not leads):
             why = self._problem or self._unfit() or NO_MORE
-        elif _name(known) != self._name and _name(known) not in self._peers:
+        elif _name(known) != self._name and not self._is_member(_name(known)):
             why = STRANGER.format(_name(known), self._key)
         else:
             return Leadership(ETCD, _name(known), leads, "", self._since, {}, known.revision)

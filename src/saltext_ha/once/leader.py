@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Protocol
 
 from saltext_ha.config.leader import ETCD, LeaderSettings
@@ -50,16 +50,18 @@ def make(
     group: str,
     settings: LeaderSettings | None,
     lines: Mapping[str, Line],
+    is_member: Callable[[str], bool],
 ) -> Leader:
     """
     Make the leader of the store that *settings* name.
 
-    :param lines: to the peers, by name.
+    :param lines: to the peers, by name. :param is_member: whether a name is that of a master of
+        the group, whether there is a line to it or not.
     """
     if settings is None:
         return NoLeader()
     if settings.store == ETCD:
-        return EtcdLeader(me, group, settings, lines)
+        return EtcdLeader(me, group, settings, is_member)
     return GroupLeader(me, settings, lines)
 
 

@@ -97,15 +97,11 @@ def make(
     stale = minion is not None and old == new and _is_newer(path, minion)
     age = time.time() - last.at if last and same and not again else REMEMBERED
     if last and age < REMEMBERED:
-        mended = "When the cause is mended, set again: True"
+        ago, mended = f"{age / 60:.0f} minutes ago", "When the cause is mended, set again: True"
         if old != new and last.state in (PUT_BACK, FAILED):
-            raise HaError(
-                f"this file was tried {age / 60:.0f} minutes ago and put back: {last.why}. {mended}"
-            )
+            raise HaError(f"this file was tried {ago}, and {last.state}: {last.why}. {mended}")
         if stale and last.state == FAILED:
-            raise HaError(
-                f"the minion was not restarted {age / 60:.0f} minutes ago: {last.why}. {mended}"
-            )
+            raise HaError(f"the minion was not restarted {ago}: {last.why}. {mended}")
     trying = last is not None and last.trying
     if trying and not same:
         raise HaError("another file is being tried on this minion; run this again later")

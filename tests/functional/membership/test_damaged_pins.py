@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from lab.engines import Place
+from saltext_ha.once.etcd_client import KeyHolder
+from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.output import _status
 from saltext_ha.output._text import Screen
 from tests.engines import met, places, run
@@ -44,6 +47,23 @@ async def test_it_has_a_row_in_the_status_and_is_not_restarted(tmp_path: Path) -
             problems = {row["name"]: row["problem"] for row in answer.get("masters", ())}
             assert str(file) in (problems["m2"] if test else answer["error"])
             assert answer["retcode"] == (1 if test else 2)
+
+
+@in_a_loop
+async def test_one_that_has_the_key_in_etcd_leads_on(tmp_path: Path) -> None:
+    leader = {"store": "etcd", "endpoints": ["http://127.0.0.1:1"]}
+    one, two = places(tmp_path, "m1", "m2", ha={**PATIENT, "leader": leader})
+    async with met(one, two) as (m1, _):
+        damage(one, "m2")
+        while "m2" in m1.parts.links:
+            await run(one, "peers")
+        etcd = m1.parts.leader
+        assert isinstance(etcd, EtcdLeader)
+        for name, leads in (("m2", "m2"), ("s1", "")):
+            with mock.patch.object(etcd, "client", mock.AsyncMock()) as client:
+                client.get.return_value = KeyHolder(f"{name} 0a1b 77", 5)
+                await etcd._prolong_or_seek()
+                assert etcd.standing.leader == leads
 
 
 @in_a_loop

@@ -86,7 +86,7 @@ async def serving() -> AsyncIterator[Etcd]:
 async def leader(*endpoints: str) -> AsyncIterator[tuple[EtcdLeader, asyncio.Task[None]]]:
     settings = LeaderSettings(ETCD, endpoints=endpoints, ttl=8)
     me = Candidate("m1", lambda: "", lambda tag, data: None)
-    found = EtcdLeader(me, "g", settings, {"m2"})
+    found = EtcdLeader(me, "g", settings, {"m2"}.__contains__)
     task = asyncio.ensure_future(found.run())
     try:
         yield found, task

@@ -45,7 +45,7 @@ class Masters:
                 ),
                 "g",
                 settings,
-                names,
+                names.__contains__,
             )
             for name in names
         }

@@ -380,7 +380,7 @@ async def test_many_that_are_due_at_one_instant_all_run(tmp_path: Path) -> None:
             functions = once_runner.Functions({}, {"site.job": lambda: number}, {})
             return once_runner.run(
                 lambda command, payload: control_client.request(socket, command, payload),
-                functions, "site.job", (), {}, name=f"job {number}",
+                functions, "site.job", (), {}, name=f"job {number}", wait=120,
             )  # fmt: skip
 
         loop = asyncio.get_running_loop()

@@ -260,7 +260,7 @@ def test_a_file_that_was_put_back_is_not_tried_again_at_once(
 ) -> None:
     """Also where the minion could not be restarted: each run promised it, and none did it."""
     noted(opts, state, time.time() - 600)
-    with pytest.raises(HaError, match=r"10 minutes ago and put back: why\..*again: True"):
+    with pytest.raises(HaError, match=rf"10 minutes ago, and {state}: why\..*again: True"):
         make(opts)
     assert make(opts, again=True).changes
     noted(opts, state, time.time() - 3700)

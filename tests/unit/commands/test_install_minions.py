@@ -116,8 +116,9 @@ def test_a_minion_that_was_not_restarted_after_an_installation_is_no_success() -
         new=Minion([8, 200.0], watchdog=True, has={**has, "outdated": False}),
     )
     rows, retcode = minions.rows()
-    assert (rows["old"]["result"], rows["old"]["restarted"]) == ("installed", True)
-    assert (rows["new"]["result"], retcode) == ("already there", 0)
+    assert (rows["old"]["result"], rows["old"]["restarted"]) == ("already there", True)
+    assert (rows["new"]["restarted"], retcode) == (None, 0)
+    assert "cp.recv_chunked" not in dict(minions.asked), "nothing is installed anew"
 
 
 def test_an_engine_that_ends_meanwhile_is_not_asked_without_a_pause() -> None:

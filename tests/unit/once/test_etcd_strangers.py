@@ -15,7 +15,9 @@ from tests.loop import in_a_loop
 async def seen(holder: str) -> Leadership:
     """What m1, in a group with m2, makes of the value at the key."""
     settings = LeaderSettings(ETCD, endpoints=("http://e1:2379",))
-    leader = EtcdLeader(Candidate("m1", lambda: "", lambda *_: None), "default", settings, {"m2"})
+    leader = EtcdLeader(
+        Candidate("m1", lambda: "", lambda *_: None), "default", settings, {"m2"}.__contains__
+    )
     leader.client = mock.AsyncMock()
     leader.client.get.return_value = KeyHolder(f"{holder} 0a1b 77", 5)
     await leader._prolong_or_seek()

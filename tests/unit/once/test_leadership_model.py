@@ -390,7 +390,7 @@ class EtcdMasters:
 
     def start(self, name: str) -> None:
         me = Candidate(name, lambda: self.unfit[name], lambda tag, data: None)
-        leader = EtcdLeader(me, "g", self.settings, self.names, self.clocks[name])
+        leader = EtcdLeader(me, "g", self.settings, self.names.__contains__, self.clocks[name])
         leader.client = ModelClient(self.etcd, name, self.settings, leader.client._timeout)
         self.masters[name], self.processes[name] = leader, Process(self.loop)
         self.starts.append(leader)
@@ -687,7 +687,7 @@ def test_what_is_guarded_against_happens_without(
 def etcd_master(client: Any, clock: Callable[[], float]) -> EtcdLeader:
     me = Candidate("m1", lambda: "", lambda tag, data: None)
     settings = LeaderSettings(ETCD, endpoints=ENDPOINTS, ttl=8)
-    leader = EtcdLeader(me, "g", settings, {"m2"}, clock)
+    leader = EtcdLeader(me, "g", settings, {"m2"}.__contains__, clock)
     leader.client = client
     return leader
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -44,6 +45,8 @@ NOT_ANY_MORE = (
 STILL = "still drained, as it could not be told that this is over ({0}): run ha.rebalance again"
 UNTOLD = "{0} could not be told that it is not drained any more ({1}): run ha.rebalance again"
 LEFT_OUT = "{0} is left out: it is {1}"
+LOOKING_UP = 10.0
+"""Seconds to look up hosts; a minion may name many, and a name service may not answer."""
 LOCALHOST = {"127.0.0.1", "::1"}  # of other masters' names, too, in a file of hosts
 UNASKED = "which could not be asked"
 
@@ -328,11 +331,14 @@ def _looked_up(
 
     :param own: this master's name.
     """
-    ips = {host: binding.resolved(host) for host in hosts}
+    end, ips = time.monotonic() + LOOKING_UP, dict[str, frozenset[str]]()
+    for host in sorted(hosts):
+        if time.monotonic() < end:
+            ips[host] = binding.resolved(host)
     found = {}
     for name, known in addresses.items():
         there = frozenset[str]().union(*map(binding.resolved, known)) - LOCALHOST
-        found[name] = known | {host for host in hosts if ips[host] & there}
+        found[name] = known | {host for host, own_ips in ips.items() if own_ips & there}
     found[own] |= binding.own_names()
     return found
 

@@ -72,7 +72,7 @@ class DrainedMasters:
                 return self._health.draining
             line = self._group.lines.get(name)
             try:
-                told = await line.call("summary", {}) if line else {}
+                told = await line.call("summary", {}) if line and line.up is not False else {}
             except HaError:
                 return False  # minions themselves see whether it answers
             health = told.get("health")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,14 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
 RUN, SKIP, WAIT = "run", "skip", "wait"
+LATELY = 2.0
+"""Seconds for which it counts who the others say that leads: those that wait ask every moment."""
 
 
 class Once:
     def __init__(self, group: Group, leader: Leader, runs: Runs) -> None:
         self._group, self._leader, self._runs = group, leader, runs
+        self._told, self._at = Leadership(""), float("-inf")
 
     def commands(self) -> dict[str, Command]:
         return {"once": self.once, "once_end": self.end}
@@ -52,11 +56,13 @@ class Once:
         own = self._leader.standing
         if own.store:
             return own
-        answers, _ = await self._group.ask("leading", {}, self._group.timeout)
-        leading = sorted(name for name, told in answers.items() if told.get("leads") is True)
-        if not leading:
-            return replace(own, why=f"{own.why}, and no other one leads")
-        return replace(own, leader=leading[0], why="")
+        if time.monotonic() - self._at > LATELY:
+            answers, _ = await self._group.ask("leading", {}, self._group.timeout)
+            leading = [name for name, told in answers.items() if told.get("leads") is True]
+            why = "" if leading else f"{own.why}, and no other one leads"
+            self._told = replace(own, leader=min(leading, default=""), why=why)
+            self._at = time.monotonic()
+        return self._told
 
     def _elsewhere(
         self, standing: Leadership, name: str, function: str, within: float

@@ -98,7 +98,7 @@ class Installation:
         """The minions to install it on; the rows of the others say why not."""
         for minion, facts in self._facts.items():
             row = self.rows[minion]
-            if facts.version == self._wheel.version and not (facts.outdated or force):
+            if facts.version == self._wheel.version and not force:
                 row.result = PRESENT
             elif problem := facts.obstacle(self._wheel.python):
                 row.result, row.problem = FAILED, problem
@@ -151,6 +151,15 @@ class Installation:
             wrong = sum(row.result in (FAILED, SILENT) for row in self.rows.values())
             many = -(-len(ready) // size)
             say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
+
+    def renew(self, batch: int | str, restart: bool) -> None:
+        """Restart minions that have this version already, but a watchdog from before it."""
+        present = [i for i, row in self.rows.items() if row.result == PRESENT]
+        outdated = sorted(i for i in present if self._facts[i].outdated)
+        if outdated:
+            say(f"{len(outdated)} have it already, and a watchdog from before")
+            for some in batches(outdated, cmd_batches.batch_size(batch, len(outdated))):
+                self._use(some, restart)
 
     def clean(self) -> None:
         """Remove sent files that were not used; the rows of silent minions say what is left."""
@@ -315,6 +324,8 @@ def run(
             work.install(wanted, cmd_batches.batch_size(batch, len(wanted)), restart)
         finally:
             work.clean()
+    if not test:
+        work.renew(batch, restart)
     rows = [asdict(row) for _, row in sorted(work.rows.items())]
     results = [row["result"] for row in rows]
     unknown = bool(work.unknown) or SILENT in results
