@@ -1319,11 +1319,11 @@ def install_minions(
     many are to get it. Progress goes to standard error.
 
     Returns a dict: ``version``, ``sha256`` and ``bytes`` of the wheel, ``minions`` (a list of rows:
-    ``id``; ``result``: ``installed``, ``already there``, ``would be installed``, ``failed``,
-    ``no answer``; ``before`` and ``now``, the versions, None without; ``restarted``, None if not
-    needed; ``problem``), ``counts`` (result → minions), and ``unknown`` (masters that could not be
-    asked, and why). Exit code 2 if a minion did not answer or a master could not be asked, 1 if
-    anything failed or no minion matches, else 0.
+    ``id``; ``result``: ``installed``, ``already there``, ``would be installed``, ``would be
+    restarted``, ``failed``, ``no answer``; ``before`` and ``now``, the versions, None without;
+    ``restarted``, None if not needed; ``problem``), ``counts`` (result → minions), and ``unknown``
+    (masters that could not be asked, and why). Exit code 2 if a minion did not answer or a master
+    could not be asked, 1 if anything failed or no minion matches, else 0.
 
     CLI Example:
 

@@ -167,10 +167,12 @@ async def fetch_files(
     of = len(left)
     troubles: dict[str, str] = {}
     for name, peer in peers.items():
-        while left:
+        hoped = dict(left)  # what this peer may have
+        while hoped:
             progress(of - len(left), of)
             try:
-                got = await _fetch_some(peer, disk, staging, left)
+                wanted = await disk.deploying(_wanted, staging, hoped)
+                got = await _fetch_some(peer, disk, staging, wanted, left)
             except PeerError as exc:
                 troubles[name] = str(exc)
                 break
@@ -180,7 +182,9 @@ async def fetch_files(
                 break
             if not got:
                 troubles.setdefault(name, f"{name} does not have all of these files")
-                break
+            for digest, _ in wanted:
+                if digest not in left or not got:
+                    del hoped[digest]
     progress(of - len(left), of)
     if left:
         path = staging.missing[next(iter(left))][0]
@@ -189,10 +193,13 @@ async def fetch_files(
 
 
 async def _fetch_some(
-    peer: Asking, disk: TreeDisk, staging: Staging, left: dict[bytes, None]
+    peer: Asking,
+    disk: TreeDisk,
+    staging: Staging,
+    wanted: list[list[Any]],
+    left: dict[bytes, None],
 ) -> bool:
-    """Fetch as much of the files *left* as fits into a message; returns whether anything came."""
-    wanted = await disk.deploying(_wanted, staging, left)
+    """Fetch what is *wanted* of the files *left* in one message; returns whether anything came."""
     answer = await peer.call_large("tree_parts", {"tree": disk.tree.name, "wanted": wanted})
     parts = wire.rows(answer.get("parts"), "parts", bytes, int, bytes)
     return await disk.deploying(_take, staging, left, dict(map(tuple, wanted)), parts)

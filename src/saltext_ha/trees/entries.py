@@ -20,11 +20,11 @@ Entries = dict[str, os.stat_result]
 """Path below a folder → its ``lstat``; a folder stands before its content."""
 
 
-def entries(top: Path, skip: Callable[[str, str], bool] | None = None) -> Entries:
+def entries(top: Path, skip: Callable[[str, os.DirEntry[str]], bool] | None = None) -> Entries:
     """
     All entries in and below the folder *top*.
 
-    :param skip: takes path and name; if true, the entry is left out, with everything below it.
+    :param skip: takes path and entry; if true, the entry is left out, with everything below it.
     :raises OSError: a folder cannot be read.
     """
     found: Entries = {}
@@ -34,7 +34,7 @@ def entries(top: Path, skip: Callable[[str, str], bool] | None = None) -> Entrie
         with os.scandir(f"{top}/{below}") as listed:
             for entry in listed:
                 path = below + entry.name
-                if skip is not None and skip(path, entry.name):
+                if skip is not None and skip(path, entry):
                     continue
                 found[path] = entry.stat(follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
@@ -86,10 +86,10 @@ def edits(
     :raises OSError: the folder cannot be read.
     """
 
-    def compiled(path: str, name: str) -> bool:
+    def compiled(path: str, entry: os.DirEntry[str]) -> bool:
         step()
         # What another user's Python has left cannot be removed with the version: it is shown.
-        ours = name == COMPILED and path not in manifest
+        ours = entry.name == COMPILED and path not in manifest
         return ours and os.access(f"{top}/{path}", os.W_OK | os.X_OK, effective_ids=True)
 
     there = entries(top, compiled)

@@ -15,11 +15,13 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from saltext_ha.trees.entries import BLOCK, mark_of
+from saltext_ha.trees.entries import BLOCK, mark_of, verified
+from saltext_ha.trees.manifest import FILE, Node
 
 # _IOW(0x94, 9, int) in linux/fs.h. Where it has another number, there are copies instead of clones.
 _FICLONE = 0x40049409
@@ -42,6 +44,8 @@ class Pristine:
         self._compared = False
         """Whether the sizes of the copies were looked at: those of an earlier run may be torn."""
         self._known: set[bytes] | None = None
+        self._read: set[bytes] = set()
+        """The contents whose copies were found whole."""
 
     def path(self, digest: bytes) -> Path:
         return self.folder / digest.hex()
@@ -49,13 +53,30 @@ class Pristine:
     @property
     def digests(self) -> set[bytes]:
         """The contents that have a copy, unless somebody has removed it by hand just now."""
-        if self._known is None:
-            try:
-                names = [path.name for path in self.folder.iterdir()]
-            except FileNotFoundError:
-                names = []
-            self._known = {bytes.fromhex(name) for name in names if _NAME.fullmatch(name)}
-        return self._known
+        known = self._known
+        if known is None:
+            known = self._known = self._listed()
+        return known
+
+    def _listed(self) -> set[bytes]:
+        try:
+            names = [path.name for path in self.folder.iterdir()]
+        except FileNotFoundError:
+            names = []
+        return {bytes.fromhex(name) for name in names if _NAME.fullmatch(name)}
+
+    def whole(self, digest: bytes) -> Path | None:
+        """The copy of that content, if there is one; it is read once, as it may be torn."""
+        path = self.path(digest)
+        if digest in self.digests and digest not in self._read:
+            with contextlib.suppress(FileNotFoundError):
+                status = path.lstat()
+                node = Node(FILE, stat.S_IMODE(status.st_mode), status.st_size, digest)
+                if verified(node, path, self._stop):
+                    self._read.add(digest)
+                else:
+                    self.forget(digest)
+        return path if digest in self._read and digest in self.digests else None
 
     def sizes(self) -> dict[bytes, int]:
         """The bytes of each copy that is there."""
@@ -71,7 +92,8 @@ class Pristine:
 
         :param sizes: SHA-256 of each content → its bytes.
         """
-        self._known = None  # somebody may have removed some by hand
+        self._known = self._listed()  # somebody may have removed some by hand
+        self._read &= self._known
         for digest in self.digests - sizes.keys():
             self.forget(digest)
         if not self._compared:
@@ -83,6 +105,7 @@ class Pristine:
     def forget(self, digest: bytes) -> None:
         self.path(digest).unlink(missing_ok=True)
         self.digests.discard(digest)
+        self._read.discard(digest)
 
     def add(self, digest: bytes, source: Path) -> bool:
         """

@@ -61,7 +61,7 @@ def take(
     Read everything in *folder*.
 
     :param ignore: globs of entries to leave out, tried on the path below the folder and the name;
-        with a slash before them, on the path alone.
+        with a slash before them, on the path alone; with one at the end, on folders only.
     :param secret: whether to take away permissions of group and others.
     :param digests: the folder that keeps digests of files that were read before.
     :param stop: raises to end the reading.
@@ -145,15 +145,17 @@ def _mark(status: os.stat_result | None) -> tuple[int, ...]:
 
 def _skipping(
     globs: Sequence[str], folder: Path, stop: Callable[[], None]
-) -> Callable[[str, str], bool]:
+) -> Callable[[str, os.DirEntry[str]], bool]:
     """The ``skip`` of :func:`entries`. It raises HaError if there are too many entries."""
-    by_path = _pattern(glob.lstrip("/") for glob in globs)
-    by_name = _pattern(glob for glob in globs if not glob.startswith("/"))
+    for_all = _matches([glob for glob in globs if not glob.endswith("/")])
+    for_folders = _matches([glob.rstrip("/") for glob in globs if glob.endswith("/")])
     left = MOST_ENTRIES
 
-    def skip(path: str, name: str) -> bool:
+    def skip(path: str, entry: os.DirEntry[str]) -> bool:
         nonlocal left
-        if name in (GIT, COMPILED) or by_path.match(path) or by_name.match(name):
+        if entry.name in (GIT, COMPILED) or for_all(path, entry.name):
+            return True
+        if for_folders(path, entry.name) and entry.is_dir(follow_symlinks=False):
             return True
         left -= 1
         if left < 0:
@@ -164,9 +166,15 @@ def _skipping(
     return skip
 
 
+def _matches(globs: Sequence[str]) -> Callable[[str, str], bool]:
+    """Takes path and name; tells whether one of *globs* matches. With ``/`` before it, the path."""
+    by_path = _pattern(glob.lstrip("/") for glob in globs)
+    by_name = _pattern(glob for glob in globs if not glob.startswith("/"))
+    return lambda path, name: bool(by_path.match(path) or by_name.match(name))
+
+
 def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
-    """Matches what one of *globs* does; as in .gitignore, a folder may be written ``notes/``."""
-    return re.compile("|".join(fnmatch.translate(glob.rstrip("/")) for glob in globs) or "(?!)")
+    return re.compile("|".join(map(fnmatch.translate, globs)) or "(?!)")
 
 
 def _user(uid: int) -> str:
@@ -225,7 +233,7 @@ def _git(folder: Path, *arguments: str, options: Sequence[str] = ()) -> str | No
     # Git must run no program that the checkout's own configuration names.
     command = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *options)
     # What systemd starts as root has no HOME, and git would not read this user's configuration.
-    home = os.path.expanduser("~")
+    home = os.path.expanduser("~")  # "~" itself for a user without an entry in passwd
     try:
         done = subprocess.run(  # nosec B603
             (*command, "-C", str(folder), *arguments),
@@ -235,7 +243,7 @@ def _git(folder: Path, *arguments: str, options: Sequence[str] = ()) -> str | No
             # No protocol: what a partial clone lacks would be fetched, by a program it may name.
             env={
                 **os.environ,
-                "HOME": home,
+                **({"HOME": home} if os.path.isabs(home) else {}),
                 "GIT_OPTIONAL_LOCKS": "0",
                 "GIT_ALLOW_PROTOCOL": "",
                 "LC_ALL": "C",

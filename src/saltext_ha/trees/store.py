@@ -137,8 +137,7 @@ class TreeStore:
         order = self._in_order()
         for digest in digests:
             self._stop()
-            copy = self._pristine.path(digest) if digest in self._pristine.digests else None
-            yield self._holder(digest, order) or copy
+            yield self._holder(digest, order) or self._pristine.whole(digest)
 
     def _holder(self, digest: bytes, order: list[bytes]) -> Path | None:
         found = self._with_content(digest, order)

@@ -159,6 +159,38 @@ async def test_a_message_of_files_comes_in_time_on_a_slow_line(tmp_path: Path) -
     assert max(sizes) < 2 * PART
 
 
+def edit(store: TreeStore, version: bytes, path: str) -> None:
+    """In its place, so that this master does not have that content any more."""
+    with (store.path_of(version) / path).open("ab") as file:
+        file.write(b"x")
+
+
+@in_a_loop
+async def test_what_the_others_have_between_them_is_fetched(tmp_path: Path) -> None:
+    """Also files that are each more than one message."""
+    files = {name: os.urandom(PART * 3 // 2) for name in ("a", "b")}
+    one, version, manifest = holding(tmp_path / "m1", files)
+    two, _, _ = holding(tmp_path / "m2", files)
+    edit(one, version, "a")
+    edit(two, version, "b")
+    store = store_in(tmp_path / "m3")
+    assert await fetch(store, version, manifest, m1=peer_of(one), m2=peer_of(two)) == []
+
+
+@in_a_loop
+async def test_a_copy_that_a_power_cut_has_torn_is_not_sent(tmp_path: Path) -> None:
+    files = {"a": b"aaaa", "z": b"zz"}
+    before, version, manifest = holding(tmp_path / "m1", files)
+    before.preserve(before.lacking({version}))
+    for copy in (tmp_path / "m1").rglob("pristine/*"):
+        copy.write_bytes(b"\0" * copy.stat().st_size)
+    one = TreeStore(before.tree)
+    edit(one, version, "a")
+    two, _, _ = holding(tmp_path / "m2", files)
+    store = store_in(tmp_path / "m3")
+    assert await fetch(store, version, manifest, m1=peer_of(one), m2=peer_of(two)) == []
+
+
 @in_a_loop
 async def test_each_file_that_is_sent_is_a_step(tmp_path: Path) -> None:
     files = {f"{number}": b"%d" % number for number in range(20)}

@@ -516,6 +516,20 @@ async def test_a_source_without_files_takes_none_away(tmp_path: Path, adopted: b
 
 
 @in_a_loop
+async def test_nor_where_this_master_serves_nothing_itself(tmp_path: Path) -> None:
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), STATES)
+    async with met(*two):
+        await deployed(two[0])
+        live(two[0]).unlink()
+        shutil.rmtree(source(two[0]))
+        source(two[0]).mkdir()
+        refused = await run(two[0], "deploy")
+        assert "is it mounted?" in refused["error"]
+        assert served(two[1]) == STATES
+
+
+@in_a_loop
 @pytest.mark.parametrize("where", ["m1", "m2"])
 async def test_a_check_that_fails_anywhere_switches_nowhere(tmp_path: Path, where: str) -> None:
     check = "sh -c 'grep -q good top.sls || { echo no good; exit 3; }'"

@@ -115,6 +115,8 @@ def test_a_minion_that_was_not_restarted_after_an_installation_is_no_success() -
         old=Minion([8, 200.0], watchdog=True, has={**has, "outdated": True}),
         new=Minion([8, 200.0], watchdog=True, has={**has, "outdated": False}),
     )
+    rows, retcode = minions.rows(test=True)
+    assert (rows["old"]["result"], rows["new"]["result"]) == ("would be restarted", "already there")
     rows, retcode = minions.rows()
     assert (rows["old"]["result"], rows["old"]["restarted"]) == ("already there", True)
     assert (rows["new"]["restarted"], retcode) == (None, 0)

@@ -627,6 +627,8 @@ def test_all_that_is_wrong_with_a_source_is_named(tmp_path: Path) -> None:
         ("notes", {"a.swp", "sub/c.swp"}),
         ("/notes/", {"a.swp", "sub/c.swp", "sub/notes/b"}),
         ("/notes", {"a.swp", "sub/c.swp", "sub/notes/b"}),
+        ("*/", {"a.swp"}),
+        ("a.swp/", {"a.swp", "notes/a", "sub/c.swp", "sub/notes/b"}),
         ("/*.swp", {"notes/a", "sub/notes/b"}),
         ("sub/*", {"a.swp", "notes/a"}),
         ("/a.swp", {"notes/a", "sub/c.swp", "sub/notes/b"}),
@@ -634,7 +636,7 @@ def test_all_that_is_wrong_with_a_source_is_named(tmp_path: Path) -> None:
         ("/c.swp", {"a.swp", "notes/a", "sub/c.swp", "sub/notes/b"}),
     ],
 )
-def test_what_is_ignored_may_be_written_as_in_gitignore(
+def test_what_is_ignored_may_be_written_with_slashes(
     tmp_path: Path, glob: str, left: set[str]
 ) -> None:
     for path in ("a.swp", "notes/a", "sub/c.swp", "sub/notes/b"):

@@ -32,7 +32,8 @@ TURN = 1.0
 # A job is also an event. On 3006 one that the bus's socket (208 KiB) does not take at once fails in
 # the master, and base64 makes a third more of it.
 CHUNK = 96 * 1024
-PRESENT, INSTALLED, WOULD = "already there", "installed", "would be installed"
+PRESENT, INSTALLED = "already there", "installed"
+WOULD, WOULD_RESTART = "would be installed", "would be restarted"
 FAILED, SILENT = "failed", "no answer"
 
 
@@ -152,10 +153,14 @@ class Installation:
             many = -(-len(ready) // size)
             say(f"batch {number} of {many} done, in all: {done} installed, {wrong} failed")
 
-    def renew(self, batch: int | str, restart: bool) -> None:
-        """Restart minions that have this version already, but a watchdog from before it."""
+    def outdated(self) -> list[str]:
+        """Minions that have this version already, but a watchdog from before it."""
         present = [i for i, row in self.rows.items() if row.result == PRESENT]
-        outdated = sorted(i for i in present if self._facts[i].outdated)
+        return sorted(i for i in present if self._facts[i].outdated)
+
+    def renew(self, batch: int | str, restart: bool) -> None:
+        """Restart those that are :meth:`outdated`."""
+        outdated = self.outdated()
         if outdated:
             say(f"{len(outdated)} have it already, and a watchdog from before")
             for some in batches(outdated, cmd_batches.batch_size(batch, len(outdated))):
@@ -318,6 +323,8 @@ def run(
     if test:
         for minion in wanted:
             work.rows[minion].result = WOULD
+        for minion in work.outdated() if restart else ():
+            work.rows[minion].result = WOULD_RESTART
     elif wanted:
         try:
             work.send(wanted)

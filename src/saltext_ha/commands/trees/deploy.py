@@ -222,7 +222,7 @@ class Deploy:
         there = await self._by_hand(planned, job)
         rows = [await self._plan(each, there.get(each.tree.name), states) for each in planned]
         for each, row in zip(planned, rows, strict=True):
-            _check_source(each, row)
+            _check_source(each, row, self._registers[each.tree.name].entries)
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
@@ -344,9 +344,14 @@ class Deploy:
         return left_out
 
 
-def _check_source(each: Planned, row: Mapping[str, Any]) -> None:
-    """:raises HaError: the source has no file, as if it were not mounted, and some are served."""
-    if each.source and not row["files"] and row["counts"]["removed"]:
+def _check_source(each: Planned, row: Mapping[str, Any], known: Sequence[Entry]) -> None:
+    """
+    Check that the source has files, if some are served here, or were deployed last.
+
+    :raises HaError: it has none, as if it were not mounted.
+    """
+    served = row["counts"]["removed"] or any(entry.files for entry in known[:1])
+    if each.source and not row["files"] and served:
         raise HaError(
             f"nothing was changed: tree {each.tree.name}: there is no file in {each.tree.source}; "
             "is it mounted? If all that is served is to go, put an empty file into it"

@@ -25,6 +25,7 @@ class ParentMinion:
         self.pid = os.getppid()
         self._pidfile = Path(str(opts.get("pidfile") or os.devnull))
         self._named = False
+        self._over()  # the first look: the minion may end before the next one
 
     def lasts(self, seconds: float) -> bool:
         """Whether the minion still runs after *seconds*; returns at once when it does not."""
