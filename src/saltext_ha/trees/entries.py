@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from saltext_ha.consistency.tree import COMPILED
 from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
@@ -57,20 +58,30 @@ def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, 
 
 def verified(node: Node, full: Path, step: Callable[[], None]) -> Mark | None:
     """The mark of the file at *full* if it has content and mode of *node*, read anew; or None."""
-    found = hashlib.sha256()
     try:
         status = full.lstat()
         if (status.st_mode, status.st_size) != (stat.S_IFREG | node.mode, node.size):
             return None
         opened = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(opened, "rb") as file:
-            while block := file.read(BLOCK):
-                found.update(block)
-                step()
+            same = digest_of(file, step) == node.what
             after = mark_of(os.fstat(opened))
     except OSError:
         return None
-    return after if found.digest() == node.what and after == mark_of(status) else None
+    return after if same and after == mark_of(status) else None
+
+
+def digest_of(file: BinaryIO, step: Callable[[], None]) -> bytes:
+    """
+    The SHA-256 of what is in *file*.
+
+    :param step: called after each block.
+    """
+    found = hashlib.sha256()
+    while block := file.read(BLOCK):
+        found.update(block)
+        step()
+    return found.digest()
 
 
 def edits(

@@ -8,7 +8,6 @@ Salt's fileserver tells by that time alone whether the hash that it keeps still 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import shutil
@@ -19,7 +18,16 @@ from pathlib import Path
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.files import sync_dir, sync_file_system
-from saltext_ha.trees.entries import BLOCK, Entries, Mark, Marks, entries, is_as_put, mark_of
+from saltext_ha.trees.entries import (
+    BLOCK,
+    Entries,
+    Mark,
+    Marks,
+    digest_of,
+    entries,
+    is_as_put,
+    mark_of,
+)
 from saltext_ha.trees.manifest import FILE, FOLDER, LINK, Manifest, Node
 
 # For more files and folders than this, one sync of the file system is cheaper than one of each.
@@ -171,12 +179,8 @@ class Staging:
         return True
 
     def _digest(self, path: Path) -> bytes:
-        found = hashlib.sha256()
         with path.open("rb") as file:
-            while block := file.read(BLOCK):
-                found.update(block)
-                self._stop()
-        return found.digest()
+            return digest_of(file, self._stop)
 
     def _place(self, path: str) -> None:
         global _last_time

@@ -338,7 +338,7 @@ def _looked_up(
     found = {}
     for name, known in addresses.items():
         there = frozenset[str]().union(*map(binding.resolved, known)) - LOCALHOST
-        found[name] = known | {host for host, own_ips in ips.items() if own_ips & there}
+        found[name] = known | {host for host, at in ips.items() if at & there}
     found[own] |= binding.own_names()
     return found
 
