@@ -514,9 +514,9 @@ def test_nor_is_what_a_container_ends_with(
     shutil.copy("/bin/sh", init)
     command = shlex.join(sleeper(starts, options.bus(opts)))
     with subprocess.Popen([init, "-c", f"{command} & sleep 600 & wait"]) as process:
+        children = psutil.Process(process.pid).children
         try:
             monkeypatch.setattr(restart, "FIRST", process.pid)
-            children = psutil.Process(process.pid).children
             wait_for(lambda: starts.exists() and len(children()) == 2, 60, "both run")
             minion, beside = sorted(children(), key=lambda each: each.pid)
             with pytest.raises(HaError, match="its container ends with the minion"):
