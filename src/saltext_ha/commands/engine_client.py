@@ -53,6 +53,11 @@ def engine(
         raise
 
 
+def asking(settings: HaConfig, by: str, work: Any = 0, more: float = 0.0) -> Ask:
+    """Asks the engine to carry out commands of the user *by*; see :func:`engine`."""
+    return lambda command, payload: engine(settings, command, {**payload, "by": by}, work, more)
+
+
 def say(text: str) -> None:
     """Tell the user something while a function runs; if nobody can be told, it goes on."""
     if sys.stderr:  # without one, print would write into the answer

@@ -1347,11 +1347,7 @@ def _caller() -> str:
 
 
 def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> engine_client.Ask:
-    """Asks the engine to carry out a command for the caller; see :func:`.engine_client.engine`."""
-    by = _caller()
-    return lambda command, payload: engine_client.engine(
-        settings, command, {**payload, "by": by}, work, more
-    )
+    return engine_client.asking(settings, _caller(), work, more)
 
 
 def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> engine_client.Ask:
