@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import StillReading
 from saltext_ha.common.files import as_text
-from saltext_ha.consistency import git, tree
+from saltext_ha.consistency import git, gpg, tree
 from saltext_ha.consistency.comparison import Difference, by_rules, names, option_of
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import EqualityRule
-from saltext_ha.consistency.section import Mine, of_rules
+from saltext_ha.consistency.section import READABLE, Mine, of_rules
 from saltext_ha.consistency.values import ABSENT
 
 HOW = "salt-run ha.deploy where it is of a tree (docs/trees.md); else rsync or git pull"
@@ -37,6 +37,11 @@ def _fixes(how: str, then: str) -> FileFixes:
     )
 
 
+SECRET_KEY = (
+    "{without} cannot render pillar encrypted for it: gpg --homedir /etc/salt/gpgkeys "
+    "--export-secret-keys on {having}, --import on {without}; -K --with-keygrip names it; no "
+    "restart needed"
+)
 ENVIRONMENT = (
     "add {what} to {option} on {without}, or take it out on {having}; restart salt-master there"
 )
@@ -56,10 +61,11 @@ FILES: Mapping[str, FileFixes] = {
     **dict.fromkeys(SERVED, _fixes(HOW, "no restart needed")),
     **dict.fromkeys(LOADED, _fixes(SYNC, "restart salt-master there")),
 }
+FIXES = {**FILES, gpg.OPTION: FileFixes("", SECRET_KEY, SECRET_KEY)}
 RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
     for rule in (
-        *(EqualityRule(option, fix=fixes.other) for option, fixes in FILES.items()),
+        *(EqualityRule(option, fix=fixes.other) for option, fixes in FIXES.items()),
         EqualityRule(git.REMOTES, fix=ARRANGED),
         EqualityRule("gitfs", fix="salt-run fileserver.update backend=git on {masters}"),
         EqualityRule("git_pillar", fix="salt-run git_pillar.update on {masters}"),
@@ -74,9 +80,9 @@ FEW = 10
 def take(mine: Mine) -> Facts:
     """
     ``file_roots:ENV:PATH`` → digest of what the fileserver would serve, the same for pillar, and
-    the commits of git remotes; ``runner_dirs:PATH`` → digest of what Salt would load. Digests of
-    pillar are keyed by the nonce: such files are small, and a plain digest would let readers guess
-    the content.
+    the commits of git remotes; ``runner_dirs:PATH`` → digest of what Salt would load;
+    ``gpg_keydir:KEYGRIP`` for each key that decrypts pillar. Digests of pillar are keyed by the
+    nonce: such files are small, and a plain digest would let readers guess the content.
     """
     opts = mine.opts
     leaves: dict[str, Any] = {}
@@ -99,6 +105,10 @@ def take(mine: Mine) -> Facts:
                 digest = hashlib.blake2b(digest, key=key, digest_size=16).digest()
             leaves[path] = digest
         unknown = _unknown(missed)
+    try:
+        leaves.update(gpg.keys(opts))
+    except OSError as exc:
+        unknown[gpg.OPTION] = f"{exc.filename}: {(exc.strerror or str(exc)).lower()}; {READABLE}"
     leaves.update(git.states(opts, mine.nonce))
     leaves.update(git.pillars(opts))
     return Facts(leaves, unknown, tuple(RULES))
@@ -121,7 +131,7 @@ def compare(parts: Mapping[str, Facts]) -> list[Difference]:
             continue
         if path in whole:
             difference["fix"] = _fix_of_whole(path, values)
-        elif fixes := FILES.get(option_of(path)):
+        elif fixes := FIXES.get(option_of(path)):
             difference["fix"] = _fix_of_file(values, fixes) or difference["fix"]
         shown.append(difference)
     return shown

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.section import Mine
 from saltext_ha.consistency.tree import Seen
 from tests import repositories
+from tests.tools import program
 
 pytestmark = pytest.mark.core
 
@@ -651,6 +653,42 @@ def test_a_file_that_cannot_be_read_is_no_difference_where_another_lacks_all() -
         "m3": Facts(base, {}, every),
     }
     assert [found["path"] for found in roots.compare(parts)] == ["file_roots:dev"]
+
+
+def test_a_master_that_cannot_decrypt_the_pillar_of_another(tmp_path: Path) -> None:
+    """A real key of gpg, with its subkey, in the folder where Salt's renderer looks by default."""
+    gpg = program("gpg")
+    config = {name: tmp_path / name / "etc" / "master" for name in ("m1", "m2")}
+    home = config["m1"].parent / "gpgkeys"
+    home.mkdir(mode=0o700, parents=True)
+    make = ("--batch", "--passphrase", "", "--quick-gen-key", "salt", "default", "default", "0")
+    try:
+        for arguments in (make, ("-K", "--with-keygrip", "--with-colons")):
+            done = subprocess.run(
+                [gpg, "--homedir", str(home), *arguments],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+    finally:
+        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    grips = {line.split(":")[9] for line in done.stdout.splitlines() if line.startswith("grp:")}
+    one, two = (facts(opts(tmp_path / name, conf_file=str(config[name]))) for name in config)
+    differences = result.of_section(roots.SECTION, {"m1": one, "m2": two}, {})["differences"]
+    found = {each["path"]: each for each in differences}
+    assert found.keys() == {f"gpg_keydir:{grip}" for grip in grips}
+    assert len(grips) == 2
+    for each in found.values():
+        assert each["fix"].startswith("m2 cannot render pillar encrypted for it: gpg --homedir")
+        assert each["severity"] == "drift"
+    same = facts(opts(tmp_path / "m3", gpg_keydir=str(home)))
+    assert not compared(one, same)
+
+
+def test_secret_keys_that_cannot_be_listed_are_unknown(tmp_path: Path) -> None:
+    write(tmp_path / "gpgkeys" / "private-keys-v1.d")
+    unknown = facts(opts(tmp_path, gpg_keydir=str(tmp_path / "gpgkeys"))).unknown
+    assert "not a directory" in unknown["gpg_keydir"]
 
 
 def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:

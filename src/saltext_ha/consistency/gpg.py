@@ -1,0 +1,28 @@
+"""Which secret keys the renderer ``gpg`` has for decrypting pillar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+OPTION = "gpg_keydir"
+SECRET = "secret key"
+_FILE = re.compile(r"([0-9A-F]{40})\.key")
+
+
+def keys(opts: Mapping[str, Any]) -> dict[str, str]:
+    """
+    ``gpg_keydir:KEYGRIP`` for each secret key of this master, where ``salt/renderers/gpg.py`` (3006
+    to 3008) has gpg look for it. A keygrip is a hash of the public key; GnuPG 2.1 and later names
+    the file of the secret key by it. gpg itself is not run: it would leave an agent behind.
+
+    :raises OSError: the folder cannot be read.
+    """
+    folder = opts.get(OPTION) or Path(str(opts.get("conf_file") or "")).parent / "gpgkeys"
+    try:
+        names = [entry.name for entry in (Path(folder) / "private-keys-v1.d").iterdir()]
+    except FileNotFoundError:
+        return {}
+    return {f"{OPTION}:{found[1]}": SECRET for name in names if (found := _FILE.fullmatch(name))}
