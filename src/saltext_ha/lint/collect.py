@@ -25,7 +25,7 @@ from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.common.files import is_configured
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.config import watchdog
-from saltext_ha.lint import sources
+from saltext_ha.lint import loadable, sources
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
@@ -99,6 +99,11 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
         str(options.get("master_pubkey_signature") or f"{options.get('id')}_pubkey_signature"),
         f"{options.get('master_sign_key_name') or 'master_sign'}.pem",
     )
+    unloadable: list[loadable.Unloadable] = []
+    try:
+        unloadable = loadable.unloadable(str(options["conf_file"]), loadable.named(options))
+    except HaError as exc:
+        unknown["modules"] = str(exc)
     return replace(
         _facts(MASTER, options, read),
         files=_files(Path(str(options["pki_dir"])), names, unknown)
@@ -107,6 +112,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
         shared=_on_network({name: str(options.get(name)) for name in MARKED}),
         fingerprint=shown if isinstance(shown, str) else None,
         state_owner=_state_owner(options),
+        unloadable=unloadable,
         unknown=unknown,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saltext_ha.lint.cited import CitedLine
+from saltext_ha.lint.loadable import Unloadable
 
 # Severities. The first two count: exit code 1.
 ERROR = "error"  # something does not work, or is open to others
@@ -88,8 +89,9 @@ class HostFacts(HasOptions):
     told this minion; ``addresses`` maps the hosts of a minion's masters to their IP addresses
     (None: unknown). ``fingerprint`` is that of the master key, on a minion as it has cached it.
     ``state_owner``: which other master uses, or tried to use, this one's state folder. ``refused``:
-    why this package's engine would not start with these files, and the option. ``unknown``: what
-    could not be looked at, and why.
+    why this package's engine would not start with these files, and the option. ``unloadable``:
+    modules that a master's configuration names, and Salt cannot load. ``unknown``: what could not
+    be looked at, and why.
     """
 
     role: str
@@ -108,6 +110,7 @@ class HostFacts(HasOptions):
     fingerprint: str | None = None
     state_owner: str = ""
     refused: tuple[str, str] | None = None
+    unloadable: Sequence[Unloadable] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, option: str) -> float:

@@ -265,6 +265,34 @@ def counts_anew(facts: HostFacts) -> Hits:
 
 
 @BOOK.rule(
+    "HA523",
+    ERROR,
+    "a module in the configuration that this master cannot load",
+    why="Salt says so in the log only, and goes on without: pillar lacks what an ext_pillar gives, "
+    "states of a fileserver backend are not there. So it shows when minions move to this master.",
+    fix="install what it needs, as on the other masters (salt-pip install …), or take it out; "
+    "restart salt-master",
+    sources=(
+        CitedLine(
+            "salt/pillar/__init__.py",
+            1178,
+            "Pillar.ext_pillar",
+            "if key not in self.ext_pillars:",
+        ),
+        CitedLine(
+            "salt/fileserver/__init__.py",
+            376,
+            "Fileserver.backends",
+            'if f"{sub}.envs" in server_funcs:',
+        ),
+    ),
+)
+def cannot_load(facts: HostFacts) -> Hits:
+    for option, name, why in facts.unloadable:
+        yield Hit(option, f"{name}: {why}")
+
+
+@BOOK.rule(
     "HA512",
     WARNING,
     "ha: without the ha engine",
