@@ -25,7 +25,7 @@ from saltext_ha.transport.trust import Trust
 
 SECRET = b"0123456789abcdef-the-secret-of-the-group"
 TOKEN = "fedcba9876543210-what-the-status-page-is-shown-for"
-# Bytes of memory that the engine may use, and that one door may add; docs/security.md says why.
+# Bytes of memory that the engine may use, and that one door may add; docs/attacks.md says why.
 MEMORY = 400_000_000
 GROWTH = 100_000_000
 
