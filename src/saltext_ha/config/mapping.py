@@ -77,7 +77,7 @@ class HaConfig:
         or ``SALT_HA_SECRET`` in the environment. Every master that knows it may join.
     :ivar share_master_key: hand the master key to a master that joins by the secret.
     :ivar commands: whether this master publishes jobs of ``ha.cmd`` that were started on another
-        one; [what that means](security.md).
+        one; [what that means](security.md#jobs-for-peers).
     :ivar keep_history: days after which lines of ``ha.history`` are dropped; the last one of a key
     is kept as long as the key.
     :ivar max_members: masters in the group, including this one; more are not admitted, no matter
