@@ -31,10 +31,11 @@ greet:
 ask:
   ha.function:
     - name: test.arg
-    - tgt: ['w1', 'w2']
-    - tgt_type: list
+    - tgt: id:w*
+    - tgt_type: grain
     - arg: [one thing]
     - kwarg: {test: true, number: '0123'}
+    - batch: 50%
     - require: [{ha: greet}]
 """,
     "orch/stops": """

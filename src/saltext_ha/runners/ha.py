@@ -785,10 +785,11 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         configuration, a minute at most), it is ``missing``; what it returns later is in the job
         cache of its master. A master of an older release waits for the timeout only.
     batch
-        How many minions at a time, or a share such as ``10%``; for a glob or a list. The next batch
-        begins when all of the last one have returned or are not waited for any more. On a master of
-        masters (``order_masters``) minions below its syndics are in no batch; if no minion of its
-        own matches, the job is refused.
+        How many minions at a time, or a share such as ``10%``. The next batch begins when all of
+        the last one have returned or are not waited for any more. Minions of a target other than a
+        glob or a list are pinged first, as by ``salt``: those that do not answer are ``missing``,
+        and are in no batch. On a master of masters (``order_masters``) minions below its syndics
+        are in no batch; if no minion of its own matches, the job is refused.
     progress
         Print progress on standard error: whenever more have returned, at most once a second, such
         as ``batch 2 of 5: 12 of 30 returned, 1 failed``, and after each batch the sum of all so

@@ -140,7 +140,7 @@ def state(
     name
         Has no meaning.
     tgt, tgt_type, timeout, batch
-        As for the runner ``ha.cmd``: ``batch`` needs a glob or a list of ids.
+        As for the runner ``ha.cmd``.
     sls, highstate, top, saltenv, pillar, pillarenv, exclude, queue, concurrent
         What is applied, as for ``salt.state``.
     test
@@ -166,7 +166,8 @@ def state(
             - sls: [postgres]
         web servers:
           ha.state:
-            - tgt: 'web*'
+            - tgt: role:web
+            - tgt_type: grain
             - highstate: True
             - batch: 10%
             - require:

@@ -206,7 +206,7 @@ def test_an_empty_size_of_batches_is_not_all_at_once(batch: Any) -> None:
 
     with pytest.raises(HaError, match="takes a number from 1, or a share such as 10%"):
         cmd_batches.run(ask, "*", "state.apply", [], {}, batch=batch)
-    assert asked == ["where"]
+    assert not asked
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit()])
@@ -321,3 +321,44 @@ def test_who_has_no_key_on_its_master_is_not_reached(
     found["m2"] = Answers(error="timed out")
     ran = cmd.answer(wanted, plan, found, told, False)
     assert (ran["unreachable"], ran["retcode"]) == ([i for i in unreachable if i == "hot"], 2)
+
+
+def test_minions_that_only_masters_can_find_are_pinged_before_batches_of_them() -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        assert name == "cmd"
+        asked.append((payload["fun"], payload["tgt"]))
+        if payload["fun"] == "test.ping":
+            assert not payload["test"]
+            return {
+                **ANSWER,
+                "returned": {"b": True, "a": True, "c": True},
+                "missing": {"d": "m2"},
+                "unsure": ["e"],
+                "unknown": {"m3": "away"},
+                "retcode": 2,
+            }
+        return {**ANSWER, "returned": dict.fromkeys(payload["tgt"], True), "jobs": {"m1": "1"}}
+
+    found = cmd_batches.run(ask, "os:Debian", "x.y", [], {}, tgt_type="grain", batch=2)
+    assert asked == [("test.ping", "os:Debian"), ("x.y", ["a", "b"]), ("x.y", ["c"])]
+    assert found["returned"].keys() == {"a", "b", "c"}
+    assert (found["missing"], found["not_begun"]) == ({"d": "m2"}, ["e"])
+    assert (found["unknown"], found["retcode"]) == ({"m3": "away"}, 2)
+
+
+def test_a_batch_of_minions_that_nobody_finds_runs_nothing() -> None:
+    asked: list[str] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append(payload["fun"])
+        return {**ANSWER, "kind": "cmd", "test": False, "jobs": {"m1": "1"}, "retcode": 1}
+
+    found = cmd_batches.run(ask, "os:None", "x.y", [], {}, tgt_type="grain", batch=2)
+    assert asked == ["test.ping"]
+    assert (found["fun"], found["returned"], found["jobs"]) == ("x.y", {}, [])
+    assert found["retcode"] == 1
+    with pytest.raises(HaError, match="takes a number"):
+        cmd_batches.run(ask, "os:None", "x.y", [], {}, tgt_type="grain", batch="all")
+    assert asked == ["test.ping"]

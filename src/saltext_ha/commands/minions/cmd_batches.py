@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 import threading
@@ -28,6 +29,8 @@ BESIDE = 90.0
 """Seconds beside the timeout to find the minions, publish, and ask which still run the job."""
 MAY_HAVE_RUN = "the job may have run: salt-run ha.jobs shows it once the engine runs again"
 INTERRUPTED = "interrupted; minions go on with what was published: salt-run ha.jobs shows it"
+_PING: Answer = {"fun": "test.ping", "arg": [], "kwarg": {}, "timeout": 15.0, "test": False}
+"""Asks whom a target means that only masters can resolve, and who answers, as ``salt --batch``."""
 THIS = "this master"
 """The key in ``unknown`` when the engine of this master no longer answers."""
 
@@ -55,42 +58,54 @@ def run(
         tgt_type = "list"
     test, progress = switch("test", test), switch("progress", progress)
     job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": test}
-    targets, absent = list[Target](), list[str]()
+    targets, others = [(tgt, tgt_type)], dict[str, Any]()
     if batch not in (0, None):  # an empty text is no number: not all at once
-        targets, absent = _divided(ask, tgt, tgt_type, batch)
         job["batch"] = True
-    targets = targets or [(tgt, tgt_type)]
+        targets, others = _divided(ask, job, tgt, tgt_type, batch)
     try:
-        whole = _in_turn(ask, job, targets, bool(batch), progress)
+        whole = _in_turn(ask, job, targets, bool(others), progress)
     except (KeyboardInterrupt, SystemExit):  # Ctrl-C; SIGTERM, of which Salt makes an exit
         if not test:
             say(INTERRUPTED)
         raise
-    if absent:
-        whole["unreachable"] = sorted({*whole["unreachable"], *absent})
-        whole["retcode"] = whole["retcode"] or int(not test)
+    if not targets:
+        whole = {**_together({}, others), "fun": fun, "test": test, "targets": [], "jobs": []}
+    if others:
+        for name in ("missing", "unknown"):
+            whole[name] = {**others[name], **whole[name]}
+        whole["unreachable"] = sorted({*whole["unreachable"], *others["unreachable"]})
+        whole["not_begun"] = [*whole["not_begun"], *others.get("unsure", ())]
+        whole["retcode"] = max(whole["retcode"], others["retcode"])
     return whole
 
 
 def _divided(
-    ask: Ask, tgt: str | list[str], tgt_type: str, batch: int | str
-) -> tuple[list[Target], list[str]]:
+    ask: Ask, job: Answer, tgt: str | list[str], tgt_type: str, batch: int | str
+) -> tuple[list[Target], Answer]:
     """
-    The target of each batch, none if nobody matches, and the listed ids without an accepted key,
-    which are in none of them.
+    The target of each batch, and an answer that tells of the minions that are in none of them.
 
-    :raises HaError: *tgt_type* is neither a glob nor a list, or *batch* is wrong.
+    :raises HaError: *batch* is wrong.
     """
-    if tgt_type not in ("glob", "list"):
-        raise HaError(f"batch={batch}: takes a glob or a list of ids, not tgt_type={tgt_type}")
-    listed = tgt_type == "list"
-    if listed and isinstance(tgt, str):
-        tgt = [each for each in tgt.split(",") if each]
-    told = ask("where", {"ids" if listed else "glob": tgt, "all": True})
-    found = told["ids"]
-    size = batch_size(batch, len(found))
-    targets: list[Target] = [(found[i : i + size], "list") for i in range(0, len(found), size)]
-    return targets, told.get("absent", []) if listed else []
+    size = functools.partial(batch_size, batch)
+    size(1)  # a wrong one is refused before minions are pinged
+    if tgt_type in ("glob", "list"):
+        listed = tgt_type == "list"
+        if listed and isinstance(tgt, str):
+            tgt = [each for each in tgt.split(",") if each]
+        told = ask("where", {"ids" if listed else "glob": tgt, "all": True})
+        found, absent = told["ids"], told.get("absent", []) if listed else []
+        others: Answer = {"missing": {}, "unknown": {}, "unreachable": absent}
+        others["retcode"] = int(bool(absent) and not job["test"])
+        targets = _lists(found, size(len(found)))
+        return targets or [(tgt, tgt_type)], others
+    pinged = ask("cmd", {**job, **_PING, "tgt": tgt, "tgt_type": tgt_type})
+    answered = sorted(pinged["returned"])
+    return _lists(answered, size(len(answered))), pinged
+
+
+def _lists(ids: list[str], size: int) -> list[Target]:
+    return [(ids[i : i + size], "list") for i in range(0, len(ids), size)]
 
 
 def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress: bool) -> Answer:
