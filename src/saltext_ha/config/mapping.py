@@ -51,7 +51,8 @@ class HaConfig:
     :ivar address: where peers reach this master. By default ``listen_host``; where that is
         ``0.0.0.0`` or ``::``, the host's full name.
     :ivar port: of the listener for peers.
-    :ivar listen_host: the address it listens on. By default Salt's ``interface``.
+    :ivar listen_host: the address it listens on; ``::`` is all addresses, those of IPv4, too. By
+        default Salt's ``interface``.
     :ivar state_dir: identity, pinned peers, ``replica.db``; back it up with the keys. By default
         ``<pki_dir>/ha``.
     :ivar control_socket: where the engine answers the runner.
@@ -143,7 +144,8 @@ class HaConfig:
 
 
 def make_url(host: str, port: int) -> str:
-    """``https://host:port``, with brackets around an IPv6 address."""
+    """``https://host:port``, in small letters, with brackets around an IPv6 address."""
+    host = host.lower()
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 

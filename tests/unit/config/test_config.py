@@ -49,6 +49,13 @@ def test_an_ipv6_address_is_bracketed_in_the_url() -> None:
     assert read(address="fd00::1", port=4531).url == "https://[fd00::1]:4531"
 
 
+def test_capital_letters_make_no_other_url() -> None:
+    """A joining master proves its URL, and ``masters`` are compared with it."""
+    config = read(address="Salt1.Example.COM", masters=["https://SALT1.example.com:4530"])
+    assert config.masters == (config.url,)
+    assert check_url(config.url) == config.url == "https://salt1.example.com:4530"
+
+
 def test_peers_are_read_and_their_urls_made_canonical() -> None:
     config = read(peers=[{"name": "m2", "url": "https://10.0.0.2:4530/"}])
     assert config.peers == (PeerAddress("m2", "https://10.0.0.2:4530"),)
