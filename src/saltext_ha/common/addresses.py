@@ -1,4 +1,4 @@
-"""Classifies addresses."""
+"""Classifies addresses, and says which to bind."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def to_bind(host: str) -> str | list[str]:
+    """
+    The addresses to bind for a listener on *host*. asyncio takes ``::`` for IPv6 only; for Salt's
+    own ports it means IPv4, too.
+    """
+    return ["::", "0.0.0.0"] if bare_ip(host) == "::" else host  # nosec B104
 
 
 def bare_ip(text: str) -> str | None:

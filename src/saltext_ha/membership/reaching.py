@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from saltext_ha.common.addresses import to_bind
 from saltext_ha.common.errors import NobodyListens, PeerUnreachable, reason_of
 from saltext_ha.transport import fingerprints, tls
 from saltext_ha.transport.identity import Identity
 
 ANSWER_WITHIN = 5.0
+NEXT_ADDRESS = 0.25  # seconds until the next address of a host is tried, too
 REQUIRED, TOLD = "required", "told"
 """The wishes of a joining master: to be refused if it is not reached, or only to be told."""
 
@@ -51,7 +53,7 @@ async def answering(reach: Reach | None, identity: Identity) -> AsyncIterator[No
     with contextlib.suppress(OSError):
         server = await asyncio.start_server(
             hang_up,
-            reach.host,
+            to_bind(reach.host),
             reach.port,
             ssl=tls.server_context(identity, ()),
             ssl_handshake_timeout=ANSWER_WITHIN,
@@ -81,7 +83,10 @@ async def shown(url: str, timeout: float = ANSWER_WITHIN) -> str:
     :raises PeerUnreachable: no server there speaks TLS 1.3.
     """
     parts = urlsplit(url)
-    connecting = asyncio.open_connection(parts.hostname, parts.port, ssl=tls.joining_context())
+    # Of a host with several addresses, one may not answer: a firewall may drop IPv6 only.
+    connecting = asyncio.open_connection(
+        parts.hostname, parts.port, ssl=tls.joining_context(), happy_eyeballs_delay=NEXT_ADDRESS
+    )
     try:
         _, writer = await asyncio.wait_for(connecting, timeout)
     except asyncio.TimeoutError:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from saltext_ha.common.addresses import to_bind
 from saltext_ha.common.refusals import HttpLog, Refuse
 from saltext_ha.transport.connection import Acceptor, Connection, Limits
 
@@ -53,7 +54,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         # This only binds: the acceptor accepts callers.
         server = await loop.create_server(
-            asyncio.Protocol, host, port, reuse_address=True, start_serving=False
+            asyncio.Protocol, to_bind(host), port, reuse_address=True, start_serving=False
         )
         await self._begin(server)
         return int(server.sockets[0].getsockname()[1])
