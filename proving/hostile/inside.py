@@ -34,7 +34,7 @@ from saltext_ha.keystore import minion_key
 from saltext_ha.lint import collect
 from saltext_ha.membership.invites import make_token
 from saltext_ha.membership.token import mac_key, plan_mac
-from saltext_ha.transport import wire
+from saltext_ha.transport import stranger_calls, wire
 from saltext_ha.transport.client import Exchange
 from saltext_ha.transport.connection import Acceptor, Connection
 from saltext_ha.transport.listener import OPEN
@@ -236,6 +236,7 @@ def _inside(folder: Path) -> Iterator[Inside]:
     engine = Inside(folder)
     with (
         patch.object(Exchange, "_post", engine.answer),
+        patch.object(stranger_calls, "_ask", lambda url, expected, *asked: engine.answer(*asked)),
         # Slow, and not an input: what this master says of itself.
         patch.object(consistency_check, "_facts", _once(consistency_check._facts)),
         patch.object(collect, "of_master", _once(collect.of_master)),

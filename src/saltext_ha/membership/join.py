@@ -19,7 +19,7 @@ from saltext_ha.common.errors import (
     reason_of,
 )
 from saltext_ha.common.fail_points import point
-from saltext_ha.membership.reaching import Reach, answering, shown, wish
+from saltext_ha.membership.reaching import Reach, answering, wish
 from saltext_ha.membership.token import (
     JoinToken,
     decode,
@@ -30,9 +30,9 @@ from saltext_ha.membership.token import (
     request_mac,
 )
 from saltext_ha.transport import wire
-from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer, read_peer
+from saltext_ha.transport.stranger_calls import call_stranger, shown
 from saltext_ha.transport.trust import Trust
 
 TIMEOUT = 15.0

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from saltext_ha.common.addresses import to_bind
-from saltext_ha.common.errors import NobodyListens, PeerUnreachable, reason_of
-from saltext_ha.transport import fingerprints, tls
+from saltext_ha.common.errors import PeerUnreachable
+from saltext_ha.transport import tls
 from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.stranger_calls import shown
 
 ANSWER_WITHIN = 5.0
-NEXT_ADDRESS = 0.25  # seconds until the next address of a host is tried, too
 REQUIRED, TOLD = "required", "told"
 """The wishes of a joining master: to be refused if it is not reached, or only to be told."""
 
@@ -74,32 +74,3 @@ async def unreached(url: str, fingerprint: str) -> str:
     if server != fingerprint:
         return "another master answers there"
     return ""
-
-
-async def shown(url: str, timeout: float = ANSWER_WITHIN) -> str:
-    """
-    The fingerprint of the certificate that the server at *url* shows. Nothing is sent to it.
-
-    :raises PeerUnreachable: no server there speaks TLS 1.3.
-    """
-    parts = urlsplit(url)
-    # Of a host with several addresses, one may not answer: a firewall may drop IPv6 only.
-    connecting = asyncio.open_connection(
-        parts.hostname, parts.port, ssl=tls.joining_context(), happy_eyeballs_delay=NEXT_ADDRESS
-    )
-    try:
-        _, writer = await asyncio.wait_for(connecting, timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{parts.netloc} timed out") from None
-    except ConnectionRefusedError:
-        raise NobodyListens(f"{parts.netloc} refused the connection") from None
-    except OSError as exc:
-        raise PeerUnreachable(f"{parts.netloc} cannot be reached: {reason_of(exc)}") from None
-    try:
-        return fingerprints.of(writer.get_extra_info("ssl_object").getpeercert(True) or b"")
-    except ValueError:
-        raise PeerUnreachable(f"{parts.netloc} hung up") from None
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError, asyncio.TimeoutError):
-            await asyncio.wait_for(writer.wait_closed(), 1.0)

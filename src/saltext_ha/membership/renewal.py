@@ -10,9 +10,9 @@ from pathlib import Path
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.transport import identity, succession
-from saltext_ha.transport.client import certificates_of, introduce
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
+from saltext_ha.transport.stranger_calls import certificates_of, introduce
 from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)

@@ -34,12 +34,12 @@ from saltext_ha.membership.join import (
     proven,
     silently,
 )
-from saltext_ha.membership.reaching import Reach, answering, shown, unreached, wish
+from saltext_ha.membership.reaching import Reach, answering, unreached, wish
 from saltext_ha.membership.token import mac_key, reply_mac
-from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer, read_peer
 from saltext_ha.transport.pins import Pins
+from saltext_ha.transport.stranger_calls import call_stranger, shown
 from saltext_ha.transport.trust import Trust
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0

@@ -20,7 +20,7 @@ from saltext_ha.common.errors import (
     drop_tracebacks,
     reason_of,
 )
-from saltext_ha.transport import fingerprints, succession, tls, wire
+from saltext_ha.transport import fingerprints, tls, wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 
@@ -32,6 +32,9 @@ TOO_LARGE = 413
 UNKNOWN_METHOD = 404
 _REFUSALS = {TOO_LARGE: MessageTooLarge, UNKNOWN_METHOD: UnknownMethod}
 NO_LISTENER = "refused the connection"
+OTHER_CERTIFICATE = "shows another certificate than the expected one; nothing was sent"
+HUNG_UP = "hung up; has it pinned this master's certificate?"
+MAX_ANSWER = 2 * wire.MAX_BODY
 # A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
 _RECORD, _RECORD_OVERHEAD = 16384, 22
 
@@ -71,7 +74,7 @@ class PeerClient:
         """
         try:
             return await asyncio.wait_for(
-                self._exchange.call(method, payload or {}, repeat=True),
+                self._exchange.call(method, payload or {}),
                 self._timeout if timeout is None else timeout,
             )
         except asyncio.TimeoutError:
@@ -100,72 +103,29 @@ async def call_once(
         await client.close()
 
 
-async def call_stranger(
-    url: str, expected: str | None, method: str, payload: Mapping[str, Any], timeout: float
-) -> dict[str, Any]:
-    """
-    Like :func:`call_once`, but shows no certificate of ours.
-
-    :param expected: as for :class:`Exchange`.
-    """
-    exchange = Exchange(url, tls.joining_context(), expected)
-    try:
-        return await asyncio.wait_for(exchange.call(method, payload), timeout)
-    except asyncio.TimeoutError:
-        raise PeerUnreachable(f"{urlsplit(url).netloc} timed out") from None
-    finally:
-        await exchange.close()
-
-
-async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
-    """
-    All certificates of the master at the address of *peer*, the oldest first, as it says. Believe
-    only those that follow from a pinned certificate (:func:`.succession.after`).
-
-    :raises PeerError: the master cannot be asked.
-    """
-    answer = await call_stranger(peer.url, None, "certificates", {}, timeout)
-    shown = answer.get("certificates")
-    entries = shown if isinstance(shown, list) else []
-    return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
-
-
-async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 5.0) -> None:
-    """
-    Show *peer* all our certificates: if it pinned a former one, it takes over the present one.
-
-    :param name: our name.
-    :raises PeerError: *peer* cannot be asked, or does not believe them.
-    """
-    shown = {"name": name, "certificates": list(identity.chain)}
-    await call_stranger(peer.url, peer.fingerprint, "renewed", shown, timeout)
-
-
 class Exchange:
     """
     Requests to *url*, whose server must show the certificate with the fingerprint *expected*.
 
     :param context: the TLS context.
-    :param expected: compared before anything is sent. None if the answer proves itself and nothing
-        confidential is sent.
+    :param expected: compared before anything is sent.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext, expected: str | None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext, expected: str) -> None:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._url = url
         self._address = urlsplit(url).netloc
         self._context = context
-        self._expected = (
-            None if expected is None else aiohttp.Fingerprint(fingerprints.digest(expected))
-        )
+        self._expected = aiohttp.Fingerprint(fingerprints.digest(expected))
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    async def call(
-        self, method: str, payload: Mapping[str, Any], repeat: bool = False
-    ) -> dict[str, Any]:
-        """Make one request, without a deadline. Raises as :meth:`PeerClient.call`."""
+    async def call(self, method: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Make one request, again if a kept connection turns out to be closed; without a deadline.
+        Raises as :meth:`PeerClient.call`.
+        """
         body = wire.pack(payload)
         if len(body) > wire.MAX_BODY:
             raise MessageTooLarge(
@@ -176,7 +136,7 @@ class Exchange:
             try:
                 status, answer = await self._post(method, body)
             except (aiohttp.ClientConnectionError, ConnectionError) as exc:
-                if not repeat or not _hung_up(exc):
+                if not _hung_up(exc):
                     raise
                 taken = True
                 status, answer = await self._post(method, body)
@@ -187,17 +147,7 @@ class Exchange:
                 raise PeerMistrust(said, taken or _hung_up(exc)) from None
             kind = NobodyListens if _nobody_listens(exc) else PeerUnreachable
             raise kind(said) from None
-        try:
-            content = wire.unpack(answer)
-        except ValueError:
-            raise PeerUnreachable(
-                f"{self._address} answered HTTP {status} and no msgpack; is that an ha listener?"
-            ) from None
-        if status != 200:
-            reason = _printable(content.get("message"), status)
-            kind_of_refusal = _REFUSALS.get(status, PeerRefused)
-            raise kind_of_refusal(f"{self._address} refused {method}: {reason}", reason)
-        return content
+        return content_of(self._address, method, status, answer)
 
     async def close(self) -> None:
         self._closed = True
@@ -213,7 +163,7 @@ class Exchange:
             size = 0
             while part := await response.content.readany():
                 size += len(part)
-                if size > 2 * wire.MAX_BODY:
+                if size > MAX_ANSWER:
                     raise aiohttp.ClientPayloadError("the answer is too large")
                 parts.append(part)
             sent = response.request_info.headers
@@ -231,7 +181,7 @@ class Exchange:
             # The connector compares the fingerprint right after the handshake, before the request
             # is written; TLS uses the context of each request.
             connector = aiohttp.TCPConnector(
-                ssl=self._expected or False,
+                ssl=self._expected,
                 limit=MAX_CONNECTIONS,
                 keepalive_timeout=KEEPALIVE,
                 resolver=aiohttp.ThreadedResolver(),
@@ -249,6 +199,25 @@ class Exchange:
                 auto_decompress=False,
             )
         return self._session
+
+
+def content_of(address: str, method: str, status: int, answer: bytes) -> dict[str, Any]:
+    """
+    What the master at *address* says to *method*.
+
+    :raises PeerError: as :meth:`PeerClient.call`.
+    """
+    try:
+        content = wire.unpack(answer)
+    except ValueError:
+        raise PeerUnreachable(
+            f"{address} answered HTTP {status} and no msgpack; is that an ha listener?"
+        ) from None
+    if status != 200:
+        reason = _printable(content.get("message"), status)
+        kind = _REFUSALS.get(status, PeerRefused)
+        raise kind(f"{address} refused {method}: {reason}", reason)
+    return content
 
 
 def _printable(message: object, status: int) -> str:
@@ -282,11 +251,11 @@ def _nobody_listens(exc: Exception) -> bool:
 
 def _reason(exc: Exception) -> str:
     if _is_changed(exc):
-        return "shows another certificate than the expected one; nothing was sent"
+        return OTHER_CERTIFICATE
     if isinstance(exc, aiohttp.ClientConnectorSSLError):
         return f"does not speak TLS 1.3: {reason_of(exc.os_error)}"
     if _hung_up(exc):
-        return "hung up; has it pinned this master's certificate?"
+        return HUNG_UP
     if _nobody_listens(exc):
         return NO_LISTENER
     if isinstance(exc, aiohttp.ClientConnectorError):

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.membership.reaching import Reach, answering, shown, unreached
+from saltext_ha.membership.reaching import Reach, answering, unreached
 from saltext_ha.transport.listener import PeerListener
+from saltext_ha.transport.stranger_calls import shown
 from tests.fixtures import named
 from tests.loop import in_a_loop
 from tests.peers import Master

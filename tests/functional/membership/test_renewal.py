@@ -15,10 +15,11 @@ from saltext_ha.common.errors import PeerMistrust, PeerRefused, PeerUnreachable,
 from saltext_ha.membership.invites import make_token
 from saltext_ha.membership.join import join
 from saltext_ha.transport import identity, pinning, succession
-from saltext_ha.transport.client import call_once, certificates_of, introduce
+from saltext_ha.transport.client import call_once
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.removals import Removed
+from saltext_ha.transport.stranger_calls import certificates_of, introduce
 from tests.engines import join as join_group
 from tests.engines import run, running
 from tests.fixtures import named

@@ -22,12 +22,12 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.membership import admission, group_secret, unattended
 from saltext_ha.membership.join import Joined
-from saltext_ha.membership.reaching import Reach, shown
+from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import mac_key
 from saltext_ha.membership.unattended import apply, find_group
 from saltext_ha.transport import identity, wire
-from saltext_ha.transport.client import call_stranger
 from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.stranger_calls import call_stranger, shown
 from saltext_ha.transport.trust import Trust
 from tests.fixtures import named
 from tests.loop import in_a_loop
