@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 
+WILDCARDS = ("::", "0.0.0.0")  # nosec B104
+"""All addresses of this machine, for a listener; nobody reaches it there."""
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a listener on *host*."""
@@ -20,7 +23,7 @@ def to_bind(host: str) -> str | list[str]:
     The addresses to bind for a listener on *host*. asyncio takes ``::`` for IPv6 only; for Salt's
     own ports it means IPv4, too.
     """
-    return ["::", "0.0.0.0"] if bare_ip(host) == "::" else host  # nosec B104
+    return list(WILDCARDS) if bare_ip(host) == "::" else host
 
 
 def bare_ip(text: str) -> str | None:

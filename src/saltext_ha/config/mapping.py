@@ -192,8 +192,11 @@ def _with_scheme(text: str) -> str:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
+        # YAML: 1, 007, yes, off.
+        other = "; what YAML may take for a number or for true or false stands in quotes"
         raise ValueError(
             "takes at most 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            + (other if isinstance(value, (int, float)) else "")
         )
     return value
 

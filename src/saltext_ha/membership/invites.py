@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from saltext_ha.common.addresses import WILDCARDS, bare_ip
 from saltext_ha.common.errors import TokenError, reason_of
 from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_dir
 from saltext_ha.common.master_key import ROLES, SIGN
@@ -234,13 +235,14 @@ def name_of(invite_id: str) -> str:
 
 def _no_way_here(url: str, identity: Identity) -> str | None:
     parts = urlsplit(url)
-    if str(parts.hostname).partition(".")[0] == "localhost":
+    host = str(parts.hostname)
+    if host.partition(".")[0] == "localhost" or bare_ip(host) in WILDCARDS:
         return (
             f"no other master reaches this one at {url}: set ha: address to where they do, restart "
             "salt-master, and make a new token"
         )
     try:
-        shown = shown_fingerprint(str(parts.hostname), int(parts.port or 0), timeout=2.0)
+        shown = shown_fingerprint(host, int(parts.port or 0), timeout=2.0)
     except OSError as exc:
         return (
             f"nobody answers at {url} ({reason_of(exc)}); the other master can join once "

@@ -650,7 +650,8 @@ async def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) ->
     async with m2.running():
         made = await asyncio.to_thread(invitation, token, m1.identity)
         assert "something else answers" in made.notes[0]
-    for url in ("https://localhost:4530", "https://localhost.localdomain:4530"):
+    hosts = ("localhost", "localhost.localdomain", "0.0.0.0", "[::]")
+    for url in (f"https://{host}:{m1.port}" for host in hosts):
         token = make_token(m1.state_dir, m1.identity, (url,), "prod")
         assert "set ha: address" in invitation(token, m1.identity).notes[0]
 
