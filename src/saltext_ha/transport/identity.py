@@ -94,9 +94,7 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
                     f"a backup, or remove the certificate and join the group again"
                 )
             create_whole(key_file, _new_key())
-        if key_file.stat().st_mode & 0o077:
-            log.warning("identity key=%s was open to others; mode set to 0600", key_file)
-            key_file.chmod(0o600)
+        _close_to_others(key_file)
         key = _load_key(key_file)
         if not certificate_file.exists():
             point("identity.certificate")
@@ -180,6 +178,7 @@ def _renewed(state_dir: Path) -> Identity | None:
     try:
         if not path.exists():
             return None
+        _close_to_others(path)
         pem = read_plain(path).decode("ascii")
         former_file = state_dir / FORMER_FILE
         former = read_plain(former_file).decode("ascii") if former_file.exists() else ""
@@ -189,6 +188,12 @@ def _renewed(state_dir: Path) -> Identity | None:
     made = _checked(_load_key(path), pem[max(0, start) :], path, path)
     older = [f"{_BEGIN}\n{part.strip()}\n" for part in former.split(_BEGIN)[1:]]
     return replace(made, former=tuple(pem for pem in older if pem != made.certificate))
+
+
+def _close_to_others(path: Path) -> None:
+    if path.stat().st_mode & 0o077:
+        log.warning("identity key=%s was open to others; mode set to 0600", path)
+        path.chmod(0o600)
 
 
 def _new_key() -> bytes:

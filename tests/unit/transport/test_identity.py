@@ -46,8 +46,11 @@ def test_renewing_makes_another(state: Path) -> None:
     assert identity.renew(state, "m1").fingerprint != made.fingerprint
 
 
-def test_open_modes_are_closed(state: Path) -> None:
+@pytest.mark.parametrize("renewals", [0, 1])
+def test_open_modes_are_closed(state: Path, renewals: int) -> None:
     made = identity.load_or_create(state, "m1")
+    for _ in range(renewals):
+        made = identity.succeed(state, "m1")
     made.key_file.chmod(0o644)
     state.chmod(0o755)
     identity.load_or_create(state, "m1")
