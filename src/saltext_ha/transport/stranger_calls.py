@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import re
 import ssl
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from saltext_ha.transport.peer import Peer
 NEXT_ADDRESS = 0.25  # seconds until the next address of a host is tried, too
 GOODBYE = 1.0  # seconds for the end of a connection
 NO_ANSWER = "gives no answer of an ha listener; what is there?"
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 
@@ -140,10 +142,11 @@ async def _connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
             limit=MAX_HEAD,
             happy_eyeballs_delay=NEXT_ADDRESS,
         )
-    except ConnectionRefusedError:
-        raise NobodyListens(f"{parts.netloc} {client.NO_LISTENER}") from None
     except OSError as exc:
         drop_tracebacks(exc)  # asyncio keeps it
+        # Where a host has several addresses, the numbers of the errors are in the text only.
+        if {*_NUMBER.findall(str(exc))} == {str(errno.ECONNREFUSED)}:
+            raise NobodyListens(f"{parts.netloc} {client.NO_LISTENER}") from None
         what = "does not speak TLS 1.3" if isinstance(exc, ssl.SSLError) else "cannot be reached"
         raise PeerUnreachable(f"{parts.netloc} {what}: {reason_of(exc)}") from None
     try:

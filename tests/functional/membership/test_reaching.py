@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from saltext_ha.common.errors import NobodyListens
 from saltext_ha.membership.reaching import Reach, answering, unreached
 from saltext_ha.transport.listener import PeerListener
 from saltext_ha.transport.stranger_calls import shown
@@ -33,22 +33,31 @@ def dropping(port: int) -> Iterator[str]:
         yield address
 
 
+def resolve_to(addresses: list[str], port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every host has these *addresses*, as many a name has one of IPv6 and one of IPv4."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+
 @in_a_loop
 async def test_a_host_of_which_one_address_is_dropped(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As IPv6 by many a firewall, and names have both kinds of addresses."""
-
-    def both(host: str, *_: Any, **__: Any) -> list[Any]:
-        return [
-            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, m1.port))
-            for each in (address, "127.0.0.1")
-        ]
-
+    """As IPv6 by many a firewall."""
     async with m1.running():
         with dropping(m1.port) as address:
-            monkeypatch.setattr(socket, "getaddrinfo", both)
+            resolve_to([address, "127.0.0.1"], m1.port, monkeypatch)
             assert await unreached(f"https://m1.example:{m1.port}", m1.identity.fingerprint) == ""
+
+
+@in_a_loop
+async def test_a_host_with_two_addresses_where_nobody_listens(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of ``ha: masters`` founds the group at once if all others refuse."""
+    resolve_to(["127.0.0.1", "127.0.0.2"], m1.port, monkeypatch)
+    with pytest.raises(NobodyListens, match=f"^m1.example:{m1.port} refused the connection$"):
+        await shown(f"https://m1.example:{m1.port}")
 
 
 @in_a_loop
