@@ -243,10 +243,15 @@ def _no_way_here(url: str, identity: Identity) -> str | None:
         )
     try:
         shown = shown_fingerprint(host, int(parts.port or 0), timeout=2.0)
+    except ConnectionRefusedError:
+        return (
+            f"nobody answers at {url}; the other master can join once salt-master runs here with "
+            "'engines: [ha: {}]'"
+        )
     except OSError as exc:
         return (
-            f"nobody answers at {url} ({reason_of(exc)}); the other master can join once "
-            f"salt-master runs here with 'engines: [ha: {{}}]'"
+            f"this master does not reach itself at {url} ({reason_of(exc)}). If that is due to a "
+            "firewall or NAT, the other one may reach it all the same; else set ha: address"
         )
     if shown != identity.fingerprint:
         return f"something else answers at {url}: it does not show this master's certificate"

@@ -34,7 +34,7 @@ from saltext_ha.transport.trust import Trust
 from tests import engines
 from tests.fixtures import named
 from tests.loop import in_a_loop
-from tests.peers import Master, befriend, http, raw_call
+from tests.peers import Master, befriend, http, raw_call, silent
 
 m1, m2, m3 = named(Master, "m1", "m2", "m3")
 
@@ -646,6 +646,10 @@ async def test_an_invitation_says_when_nobody_listens(m1: Master, m2: Master) ->
     async with m1.running():
         made = await asyncio.to_thread(invitation, token, m1.identity)
         assert made.notes == ()
+    async with silent("127.0.0.1", m1.port):
+        # As a firewall, or NAT, that keeps a master from its own address.
+        made = await asyncio.to_thread(invitation, token, m1.identity)
+        assert "the other one may reach it all the same" in made.notes[0]
     m2.url = m1.url
     async with m2.running():
         made = await asyncio.to_thread(invitation, token, m1.identity)
