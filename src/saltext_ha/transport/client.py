@@ -33,7 +33,6 @@ UNKNOWN_METHOD = 404
 _REFUSALS = {TOO_LARGE: MessageTooLarge, UNKNOWN_METHOD: UnknownMethod}
 NO_LISTENER = "refused the connection"
 OTHER_CERTIFICATE = "shows another certificate than the expected one; nothing was sent"
-HUNG_UP = "hung up; has it pinned this master's certificate?"
 MAX_ANSWER = 2 * wire.MAX_BODY
 # A TLS 1.3 record holds up to 16 KiB and adds header, content type and tag.
 _RECORD, _RECORD_OVERHEAD = 16384, 22
@@ -255,7 +254,7 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, aiohttp.ClientConnectorSSLError):
         return f"does not speak TLS 1.3: {reason_of(exc.os_error)}"
     if _hung_up(exc):
-        return HUNG_UP
+        return "hung up; has it pinned this master's certificate?"
     if _nobody_listens(exc):
         return NO_LISTENER
     if isinstance(exc, aiohttp.ClientConnectorError):

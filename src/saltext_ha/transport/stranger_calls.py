@@ -110,7 +110,7 @@ async def _ask(url: str, expected: str | None, method: str, body: bytes) -> tupl
         raise PeerUnreachable(f"{address} {NO_ANSWER}") from None
     except (OSError, EOFError) as exc:
         drop_tracebacks(exc)  # asyncio keeps it
-        raise PeerMistrust(f"{address} {client.HUNG_UP}", True) from None
+        raise PeerMistrust(f"{address} hung up before it answered", True) from None
     finally:
         await _close(writer)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from saltext_ha.common.errors import PeerMistrust, PeerUnreachable
-from saltext_ha.transport import client, stranger_calls, tls
+from saltext_ha.transport import stranger_calls, tls
 from tests.fixtures import named
 from tests.loop import in_a_loop
 from tests.peers import Master
@@ -69,5 +69,5 @@ async def test_an_answer_without_end_is_not_read(m1: Master, begin: bytes, more:
 @in_a_loop
 async def test_half_an_answer_is_none(m1: Master, begin: bytes) -> None:
     async with answering(m1, begin):
-        with pytest.raises(PeerMistrust, match=client.HUNG_UP.replace("?", "[?]")):
+        with pytest.raises(PeerMistrust, match="hung up before it answered"):
             await stranger_calls.certificates_of(m1.peer, 30.0)
