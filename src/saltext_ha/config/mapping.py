@@ -348,7 +348,7 @@ def _given(raw: Any) -> dict[str, Any]:
                 values[key] = _PARTS[key](value)
         except ValueError as exc:
             wrong = validators.wrong(key, value, exc) if key in _FIELDS else f"{key}{exc}"
-            raise ValueError(f"ha: {wrong}") from None
+            raise ValueError(f"ha: {validators.hidden(wrong)}") from None
     return values
 
 

@@ -256,6 +256,14 @@ def test_a_secret_in_the_place_of_its_file_is_not_shown(ha: dict[str, Any]) -> N
     assert "5f0c9d1f" not in str(refused.value)
 
 
+@pytest.mark.parametrize("key", ["masters", "peers"])
+def test_a_password_in_a_url_is_not_shown(key: str) -> None:
+    url = "https://ha:5f0c9d1f@m2:4530"
+    with pytest.raises(ConfigError, match="a host and a port only") as refused:
+        read(**{key: [url if key == "masters" else {"name": "m2", "url": url}]})
+    assert "5f0c9d1f" not in str(refused.value)
+
+
 def test_an_error_names_the_files_that_it_may_be_in() -> None:
     files = {"conf_file": "/etc/salt/master", "default_include": "master.d/*.conf"}
     with pytest.raises(ConfigError) as refused:
