@@ -33,3 +33,12 @@ def bare_ip(text: str) -> str | None:
     except ValueError:
         return None
     return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def network_of(host: str) -> str:
+    """
+    The addresses that a stranger has who calls from *host*: of IPv6 usually a network of 64 bits,
+    of IPv4 one address.
+    """
+    ip = bare_ip(host) or ""
+    return f"{int(ipaddress.IPv6Address(ip)) >> 64:x}::" if ":" in ip else host

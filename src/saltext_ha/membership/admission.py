@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from saltext_ha.common.addresses import network_of
 from saltext_ha.common.disk_work import step
 from saltext_ha.common.errors import DiskHangs, HaError, TokenError, TrustError, reason_of
 from saltext_ha.common.fail_points import point
@@ -38,8 +39,10 @@ T = TypeVar("T")
 
 HANGS = "the file system of that master does not respond; try again when it does"
 MAX_WRONG_PROOFS = 5
-# From one address, and from all together: a flood from one address must not keep others out.
+# From one address, from one network of IPv6 and from all together: a flood from one host must not
+# keep others out.
 MAX_FAILED_JOINS = 20
+MAX_FAILED_NEAR = 100
 MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
 PURGE = 60.0
@@ -315,9 +318,15 @@ class Admission:
     def _throttle(self, host: str) -> None:
         while self._failed and self._failed[0][0] + FAILED_JOINS_PERIOD <= time.monotonic():
             self._failed.popleft()
-        own = [when for when, whose in self._failed if whose == host]
-        full = len(self._failed) >= MAX_FAILED_ANYWHERE
-        if full or len(own) >= MAX_FAILED_JOINS:
-            first = self._failed[0][0] if full else own[-MAX_FAILED_JOINS]
-            wait = first + FAILED_JOINS_PERIOD - time.monotonic()
-            raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")
+        network = network_of(host)
+        for most, failed in (
+            (MAX_FAILED_JOINS, [when for when, whose in self._failed if whose == host]),
+            (
+                MAX_FAILED_NEAR,
+                [when for when, whose in self._failed if network_of(whose) == network],
+            ),
+            (MAX_FAILED_ANYWHERE, [when for when, _ in self._failed]),
+        ):
+            if len(failed) >= most:
+                wait = failed[-most] + FAILED_JOINS_PERIOD - time.monotonic()
+                raise TokenError(f"too many failed joins here; try again in {wait:.0f} s")

@@ -3,8 +3,9 @@ Accepts and authenticates TCP connections, within limits.
 
 asyncio's own TLS server drops failed handshakes silently, and lets any number of unfinished ones
 linger. Here each has a deadline, and a failed one is counted with its reason. If too many are
-unfinished, the caller with the most of them loses its oldest: a flood from one address keeps out
-only itself, one from many addresses keeps others out for at most the time of a handshake.
+unfinished, the caller with the most of them loses its oldest: a flood from one address, or one
+network of 64 bits of IPv6, keeps out only itself; one from many keeps others out for at most the
+time of a handshake.
 
 This relies only on documented behaviour of asyncio: it watches a socket, makes a connection of an
 accepted socket, and receives nothing before ``connection_made``. What happens within one turn of
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from saltext_ha.common.addresses import network_of
 from saltext_ha.common.errors import TrustError, drop_tracebacks
 from saltext_ha.common.refusals import HUNG_UP, IDLE, LATE, Refuse
 from saltext_ha.transport import fingerprints, wire
@@ -119,16 +121,18 @@ class Acceptor:
 
     def enter(self, connection: Connection, stage: dict[Connection, None], limit: int) -> None:
         """
-        Put *connection* into *stage*. If that is full, the caller with the most connections there
-        loses one.
+        Put *connection* into *stage*. If that is full, the network with the most connections there
+        loses one; in that network, the caller with the most.
         """
         own = [other for other in stage if other.fingerprint == connection.fingerprint]
         if connection.fingerprint and len(own) >= self.limits.max_per_peer:
             self._crowded(own[0])
         elif len(stage) >= limit:
+            near = Counter(other.network for other in stage)
             held = Counter(other.caller for other in stage)
-            most = max(held.values())
-            theirs = (other for other in stage if held[other.caller] == most)
+            share = {other: (near[other.network], held[other.caller]) for other in stage}
+            most = max(share.values())
+            theirs = (other for other in stage if share[other] == most)
             self._crowded(min(theirs, key=lambda other: other.spared))
         stage[connection] = None
 
@@ -184,6 +188,11 @@ class Connection(asyncio.Protocol):
     def caller(self) -> str:
         """The owner of the connection: a peer's fingerprint, or a stranger's address."""
         return self.fingerprint or self.host
+
+    @property
+    def network(self) -> str:
+        """The same, for a stranger the network of that address: a host has many of IPv6."""
+        return self.fingerprint or network_of(self.host)
 
     def begin(self, sock: socket.socket, host: str) -> None:
         """Begin with the accepted socket *sock* of *host*."""

@@ -457,7 +457,10 @@ def test_asking_for_the_removed_again_reads_nothing_again(
 def test_who_guesses_does_not_keep_others_from_joining(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty failures a minute from one address, ten times that from all: then nobody is heard."""
+    """
+    Twenty failures a minute from one address, ten times that from all: then nobody is heard. One
+    host, which has a whole network of IPv6, does not get that far.
+    """
     request = {
         "invite": "0" * 32,
         "name": "m2",
@@ -477,6 +480,10 @@ def test_who_guesses_does_not_keep_others_from_joining(
         assert "not known here" in reason("192.0.2.1")
     assert "too many failed joins" in reason("192.0.2.1")
     assert "not known here" in reason("192.0.2.2")
+    for number in range(admission.MAX_FAILED_ANYWHERE):
+        reason(f"2001:db8::{number:x}")
+    assert "too many failed joins" in reason("2001:db8::ffff")
+    assert "not known here" in reason("2001:db8:0:1::1")
     for number in range(admission.MAX_FAILED_ANYWHERE):
         reason(f"198.51.100.{number}")
     assert "too many failed joins" in reason("192.0.2.3")
