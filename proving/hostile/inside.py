@@ -236,7 +236,11 @@ def _inside(folder: Path) -> Iterator[Inside]:
     engine = Inside(folder)
     with (
         patch.object(Exchange, "_post", engine.answer),
-        patch.object(stranger_calls, "_ask", lambda url, expected, *asked: engine.answer(*asked)),
+        patch.object(
+            stranger_calls,
+            "_ask",
+            lambda url, expected, method, body, most: engine.answer(method, body),
+        ),
         # Slow, and not an input: what this master says of itself.
         patch.object(consistency_check, "_facts", _once(consistency_check._facts)),
         patch.object(collect, "of_master", _once(collect.of_master)),

@@ -29,6 +29,8 @@ from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
 
 NEXT_ADDRESS = 0.25  # seconds until the next address of a host is tried, too
+MAX_CERTIFICATES = (succession.MAX_FORMER + 1) * tls.MAX_PEM + wire.MAX_JOIN_BODY
+"""Bytes of all that a master has, and of what is around them."""
 GOODBYE = 1.0  # seconds for the end of a connection
 NO_ANSWER = "gives no answer of an ha listener; what is there?"
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
@@ -51,17 +53,23 @@ async def shown(url: str, timeout: float = 5.0) -> str:
 
 
 async def call_stranger(
-    url: str, expected: str | None, method: str, payload: Mapping[str, Any], timeout: float
+    url: str,
+    expected: str | None,
+    method: str,
+    payload: Mapping[str, Any],
+    timeout: float,
+    most: int = client.MAX_ANSWER,
 ) -> dict[str, Any]:
     """
     Like :func:`.client.call_once`, but shows no certificate of ours.
 
     :param expected: the fingerprint that the server must show, which is compared before anything is
         sent. None if the answer proves itself and nothing confidential is sent.
+    :param most: bytes that the answer may have.
     """
     address = urlsplit(url).netloc
     try:
-        asking = _ask(url, expected, method, wire.pack(payload))
+        asking = _ask(url, expected, method, wire.pack(payload), most)
         status, answer = await asyncio.wait_for(asking, timeout)
     except asyncio.TimeoutError:
         raise PeerUnreachable(f"{address} timed out") from None
@@ -75,7 +83,7 @@ async def certificates_of(peer: Peer, timeout: float = 5.0) -> list[str]:
 
     :raises PeerError: the master cannot be asked.
     """
-    answer = await call_stranger(peer.url, None, "certificates", {}, timeout)
+    answer = await call_stranger(peer.url, None, "certificates", {}, timeout, MAX_CERTIFICATES)
     said = answer.get("certificates")
     entries = said if isinstance(said, list) else []
     return [tls.read_certificate(pem)[0] for pem in entries[: succession.MAX_FORMER + 1]]
@@ -92,7 +100,9 @@ async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 
     await call_stranger(peer.url, peer.fingerprint, "renewed", ours, timeout)
 
 
-async def _ask(url: str, expected: str | None, method: str, body: bytes) -> tuple[int, bytes]:
+async def _ask(
+    url: str, expected: str | None, method: str, body: bytes, most: int
+) -> tuple[int, bytes]:
     """The status and the body of the answer."""
     address = urlsplit(url).netloc
     reader, writer, server = await _connect(url)
@@ -103,7 +113,7 @@ async def _ask(url: str, expected: str | None, method: str, body: bytes) -> tupl
         await writer.drain()
         head = await reader.readuntil(b"\r\n\r\n")
         status, length = _STATUS.match(head), _LENGTH.search(head)
-        if not status or not length or int(length[1]) > client.MAX_ANSWER:
+        if not status or not length or int(length[1]) > most:
             raise PeerUnreachable(f"{address} {NO_ANSWER}")
         return int(status[1]), await reader.readexactly(int(length[1]))
     except asyncio.LimitOverrunError:

@@ -17,6 +17,7 @@ from saltext_ha.common.errors import TrustError, reason_of
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.identity import Identity
 
+MAX_PEM = 16384
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # X509_V_FLAG_NO_CHECK_TIME; ssl has no name for it
 
 
@@ -27,7 +28,7 @@ def read_certificate(pem: object) -> tuple[str, str]:
     :return: the certificate as normalized PEM, and its fingerprint.
     :raises TrustError: says what is wrong, but not where *pem* came from.
     """
-    if not isinstance(pem, str) or len(pem) > 16384:
+    if not isinstance(pem, str) or len(pem) > MAX_PEM:
         raise TrustError("is not a PEM certificate")
     text = pem.strip()
     if text.count("-----BEGIN") != 1:

@@ -52,6 +52,7 @@ async def answering(master: Master, begin: bytes, more: bytes = b"") -> AsyncIte
         (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X-Name: value\r\n" * 5000),
         (OK + b"\r\n", b"x" * 65536),
         (OK + b"Content-Length: 99999999\r\n\r\n", b"x" * 65536),
+        (OK + b"Content-Length: 8000000\r\n\r\n", b"x" * 65536),
         (b"", b"x" * 65536),
         (b"SSH-2.0-OpenSSH\r\n\r\n", b""),
     ],
