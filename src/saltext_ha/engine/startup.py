@@ -23,6 +23,7 @@ from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.write_mode import OBSERVE, WriteMode
 from saltext_ha.replica import state_owner
+from saltext_ha.replica.opening import files_of
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.sync import shared_store
@@ -124,15 +125,15 @@ def _write_mode(
 
 def _open_replica(path: Path, notes: MutableMapping[str, str]) -> Replica:
     """Open the replica; a damaged file is moved aside, and a new one is begun."""
-    for suffix in ("", "-wal", "-shm"):
-        refuse_link(path.with_name(path.name + suffix))
+    for file in files_of(path):
+        refuse_link(file)
     try:
         return Replica(path)
     except ReplicaDamaged as exc:
         aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-        for suffix in ("", "-wal", "-shm"):
+        for file, to in zip(files_of(path), files_of(aside), strict=True):
             with contextlib.suppress(FileNotFoundError):
-                path.with_name(path.name + suffix).rename(f"{aside}{suffix}")
+                file.rename(to)
         log.error("ha replica: %s; moved aside to %s", exc, aside)
         notes["damaged"] = f"replica.db was damaged; a new one was made, the old is {aside.name}"
         return Replica(path)

@@ -25,7 +25,7 @@ HEADINGS = (
     "`is a copy of the state folder of`",
     "`replica.db is gone, or an old copy`",
     "`replica.db was damaged`",
-    "`cannot be written`",
+    "`cannot be written`, `belongs to another user`",
     "`the file system does not respond`, `nothing has moved for`",
     "`under the running engine`",
     "`not yet written to its key store`",

@@ -56,15 +56,31 @@ def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterat
             db.close()  # otherwise the next try finds it locked
         if isinstance(exc, ReplicaError):
             raise
-        if _is_locked(exc):
-            raise ReplicaError(
-                f"{path}: another ha engine uses it. Masters that share pki_dir need a state "
-                "folder each: set  ha: state_dir"
-            ) from exc
         # "database is locked" and the like are OperationalErrors; the file itself is fine.
         damaged = not isinstance(exc, sqlite3.OperationalError)
         kind = ReplicaDamaged if damaged else ReplicaError
-        raise kind(f"{path}: cannot be opened: {exc}") from exc
+        raise kind(f"{path}: cannot be opened: {reason(path, exc)}") from exc
+
+
+def reason(path: Path | None, exc: sqlite3.Error) -> str:
+    """
+    Why the file *path* cannot be opened or written: SQLite tells neither what to do about a lock,
+    nor which file is closed to this user.
+    """
+    if _is_locked(exc):
+        return (
+            "another ha engine uses it, or a tool such as sqlite3: close that. Masters that share "
+            "pki_dir need a state folder each: set  ha: state_dir"
+        )
+    for each in [path.parent, *files_of(path)] if path else ():
+        if os.path.exists(each) and not os.access(each, os.W_OK):  # noqa: PTH110 - raises nothing
+            return f"{each} is read-only, or belongs to another user"
+    return str(exc)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file *path* of SQLite, and those that SQLite puts beside it."""
+    return [path.with_name(path.name + end) for end in ("", "-wal", "-shm")]
 
 
 def in_use(path: Path) -> bool:

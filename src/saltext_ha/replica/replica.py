@@ -156,7 +156,8 @@ class Replica:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             if isinstance(exc, sqlite3.Error):
-                raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
+                why = opening.reason(self._path, exc)
+                raise ReplicaError(f"{self._path}: cannot be written: {why}") from exc
             raise
         # If peers send writes of this node that this file, an old copy, does not have, their dots
         # must not be used again.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -374,6 +375,29 @@ def test_two_cannot_write_under_one_name(path: Path) -> None:
         write(replica, "web1")
     replica.close()
     Replica(path).close()
+
+
+def test_a_tool_that_has_it_open_is_named_as_such(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, timeout=0.0))
+    Replica(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as tool:
+        tool.execute("SELECT 1 FROM meta").fetchall()  # this lasts until the tool is closed
+        replica = Replica(path)
+        with pytest.raises(ReplicaError, match="or a tool such as sqlite3: close that"):
+            replica.take_node()
+        replica.close()
+    replica = Replica(path)
+    replica.take_node()
+    replica.close()
+
+
+def test_a_file_of_another_user_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.mkdir()  # SQLite cannot open this even for root
+    monkeypatch.setattr(os, "access", lambda file, mode: file != path)
+    with pytest.raises(ReplicaError, match=r"replica\.db is read-only, or belongs to another user"):
+        Replica(path)
 
 
 def test_a_transaction_that_cannot_be_written_is_an_error_and_undone(path: Path) -> None:
