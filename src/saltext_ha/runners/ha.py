@@ -252,8 +252,8 @@ def refill(test: bool = False) -> Answer:
         Only list the keys that are held.
 
     Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held. ``retcode`` 1, and
-    a note, if this master writes nothing just now (paused, ``mode: observe``): they are brought
-    back when it does.
+    a note, if this master writes nothing just now (paused, ``mode: observe``, or its key store
+    cannot be written): they are brought back when it does.
 
     CLI Example:
 

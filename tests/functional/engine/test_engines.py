@@ -19,7 +19,7 @@ from lab.engines import Engine, Place, befriend
 from saltext_ha.commands.arguments import span
 from saltext_ha.commands.keys.decisions import Decisions
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import HaError, ReplicaError
+from saltext_ha.common.errors import HaError, ReplicaError, StoreError
 from saltext_ha.engine import startup
 from saltext_ha.health import fitness
 from saltext_ha.keystore import minion_key, open_store
@@ -748,6 +748,25 @@ async def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: P
         assert (done["written"], done["retcode"], done["notes"]) == (False, 1, paused)
         assert accepted(one, two) == [set(), {"web1"}]
         await run(one, "resume")
+        await until(lambda: accepted(one) == [{"web1"}], "it is back")
+
+
+@in_a_loop
+async def test_what_cannot_be_written_is_not_reported_as_refilled(tmp_path: Path) -> None:
+    def apply(changes: object) -> None:
+        raise StoreError("minions: cannot be written: Read-only file system")
+
+    one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
+    accept(one, "web1")
+    async with met(one, two) as (m1, _):
+        await until(lambda: accepted(two) == accepted(one), "accepted")
+        (one.pki_dir / "minions" / "web1").unlink()
+        await until(lambda: m1.parts.core.replica.held.count == 1, "held")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(m1.parts.core.keeper.store, "apply", apply)
+            done = await run(one, "refill")
+        left = ["m1: not changed: minions: cannot be written: Read-only file system"]
+        assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
         await until(lambda: accepted(one) == [{"web1"}], "it is back")
 
 

@@ -318,7 +318,7 @@ class Decisions:
     ) -> dict[str, Any]:
         """
         The answer to decisions. Its ``retcode`` is 1 if something is *left*, or if there are
-        changes that no master writes.
+        changes that no master writes, as far as known: of peers only the mode is.
 
         :param left: notes about what was not done.
         :param only: the one master whose key store changes; empty: all.
@@ -326,11 +326,13 @@ class Decisions:
         test = bool(payload.get("test"))
         modes, unreachable = await self._group.modes()
         modes = {only: modes[only]} if only else modes
-        idle = {name: mode for name, mode in sorted(modes.items()) if mode != "enforce"}
+        idle = {name: f"its mode is {mode}" for name, mode in modes.items() if mode != "enforce"}
+        if self._core.problem:
+            idle.setdefault(self._group.name, self._core.problem)
         written = len(idle) < len(modes)
         notes = list(left)
         if changes and not test:
-            notes += [f"{name}: not changed: its mode is {mode}" for name, mode in idle.items()]
+            notes += [f"{name}: not changed: {why}" for name, why in sorted(idle.items())]
         return {
             "kind": "sync",
             "test": test,
