@@ -145,7 +145,7 @@ def test_a_refusal_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 @in_a_loop
 async def test_a_pause_says_since_when_and_by_whom(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-    when = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    when = r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+"
 
     async def note(place: Place) -> str:
         return next(

@@ -127,7 +127,7 @@ class Members:
     async def _enforce(self, enforce: bool, by: str) -> dict[str, Any]:
         if enforce and self._core.mode.never:
             raise HaError(f"{self._group.name} does not write: {self._core.mode.never}")
-        since = f"since {time.strftime('%Y-%m-%d %H:%M:%S')}" + (f", by {by}" if by else "")
+        since = f"since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}" + (f", by {by}" if by else "")
         if enforce:
             await self._core.order(self._core.keeper.pause, "", "")
             return {"note": "resumed; what was heard meanwhile is applied"}
