@@ -70,7 +70,7 @@ class HaConfig:
     :ivar pending_rate: the same, within a minute. It does not count minions that are there when
         the engine starts.
     :ivar keep_tombstones: days for which it is remembered that a key was deleted; longer while a
-    master is down.
+    master is down, is paused, or observes.
     :ivar masters: ``[https://10.0.0.1:4530, …]``: addresses of possible members, the same on all;
     with the
         secret, [they join each other](tutorials/unattended.md).
