@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,13 +15,14 @@ from saltext_ha.common.complaints import Complaint, LoopErrors
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.tasks import Tasks
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.engine import wiring
+from saltext_ha.engine import startup, wiring
 from saltext_ha.engine.parts import Parts
 from saltext_ha.engine.upkeep import follow_members
 from saltext_ha.engine.wiring import Answering
 from saltext_ha.keystore import rotation
 from saltext_ha.membership.auto_join import AutoJoin
 from saltext_ha.reconciler.scanner import Scanner
+from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.transport import control_client
 from saltext_ha.transport.control_server import ControlServer
@@ -128,6 +130,9 @@ class Service:
                 await self._status.stop()
             await self.listener.stop()
             parts.core.close()
+            if parts.core.damage:
+                with contextlib.suppress(OSError):
+                    startup.move_aside(config.state_dir / REPLICA_FILE, parts.core.damage)
 
     def _start_tasks(self, made: Answering) -> None:
         parts, config = self.parts, self._config
@@ -138,6 +143,7 @@ class Service:
         seeking = AutoJoin(config, parts.trust, lambda: parts.identity, parts.notes)
         for name, work in (
             ("parent", self._watch_parent(os.getppid())),
+            ("replica", parts.core.until_damaged()),
             ("members", following),
             ("retention", parts.retention.run()),
             ("expired invitations", parts.admission.tidy()),

@@ -130,10 +130,16 @@ def _open_replica(path: Path, notes: MutableMapping[str, str]) -> Replica:
     try:
         return Replica(path)
     except ReplicaDamaged as exc:
-        aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-        for file, to in zip(files_of(path), files_of(aside), strict=True):
-            with contextlib.suppress(FileNotFoundError):
-                file.rename(to)
-        log.error("ha replica: %s; moved aside to %s", exc, aside)
-        notes["damaged"] = f"replica.db was damaged; a new one was made, the old is {aside.name}"
+        aside = move_aside(path, str(exc))
+        notes["damaged"] = f"replica.db was damaged; a new one was made, the old is {aside}"
         return Replica(path)
+
+
+def move_aside(path: Path, damage: str) -> str:
+    """Move the replica *path*, which is closed, aside for its *damage*; returns its new name."""
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    for file, to in zip(files_of(path), files_of(aside), strict=True):
+        with contextlib.suppress(FileNotFoundError):
+            file.rename(to)
+    log.error("ha replica: %s; moved aside to %s", damage, aside)
+    return aside.name

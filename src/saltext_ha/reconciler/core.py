@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.complaints import Complaint
-from saltext_ha.common.errors import HaError, UnlistedStore
+from saltext_ha.common.errors import HaError, ReplicaDamaged, UnlistedStore
 from saltext_ha.reconciler import work_queue
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode
+from saltext_ha.replica import opening
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.record import Record
 from saltext_ha.replication.vouching import Vouch
@@ -45,6 +46,9 @@ class Core:
         self.keeper = keeper
         self.problem = ""
         """Why the store or the replica cannot be used at present; empty if both can."""
+        self.damage = ""
+        """What showed that replica.db is damaged; empty if nothing did."""
+        self._damaged = asyncio.Event()
         self._complaint = Complaint(
             lambda problem: log.error("ha store: %s", problem),
             lambda: log.info("ha store: usable again"),
@@ -79,8 +83,22 @@ class Core:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._worker, self.timed, function, *arguments)
+        except Exception as exc:
+            if opening.is_damage(exc):
+                self.damage = str(exc)
+                self._damaged.set()
+            raise
         finally:
             self._wait(loop)
+
+    async def until_damaged(self) -> None:
+        """
+        Wait until replica.db turns out to be damaged, which only a new start mends.
+
+        :raises ReplicaDamaged: it is.
+        """
+        await self._damaged.wait()
+        raise ReplicaDamaged(self.damage)
 
     async def glance(self, function: Callable[[], T], patience: float) -> T | None:
         """

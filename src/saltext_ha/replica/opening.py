@@ -56,17 +56,23 @@ def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterat
             db.close()  # otherwise the next try finds it locked
         if isinstance(exc, ReplicaError):
             raise
-        # "database is locked" and the like are OperationalErrors; the file itself is fine.
-        damaged = not isinstance(exc, sqlite3.OperationalError)
-        kind = ReplicaDamaged if damaged else ReplicaError
-        raise kind(f"{path}: cannot be opened: {reason(path, exc)}") from exc
+        raise failure(path, "opened", exc) from exc
 
 
-def reason(path: Path | None, exc: sqlite3.Error) -> str:
-    """
-    Why the file *path* cannot be opened or written: SQLite tells neither what to do about a lock,
-    nor which file is closed to this user.
-    """
+def is_damage(exc: Exception) -> bool:
+    """Whether *exc* says that replica.db is no sound database any more."""
+    # "database is locked", "disk is full" and the like are errors of a subclass.
+    return isinstance(exc, ReplicaDamaged) or type(exc) is sqlite3.DatabaseError
+
+
+def failure(path: Path | None, what: str, exc: sqlite3.Error) -> ReplicaError:
+    """The error that the file *path* cannot be opened or written (*what*), because of *exc*."""
+    kind = ReplicaDamaged if is_damage(exc) else ReplicaError
+    return kind(f"{path}: cannot be {what}: {_reason(path, exc)}")
+
+
+def _reason(path: Path | None, exc: sqlite3.Error) -> str:
+    """SQLite tells neither what to do about a lock, nor which file is closed to this user."""
     if _is_locked(exc):
         return (
             "another ha engine uses it, or a tool such as sqlite3: close that. Masters that share "

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import ReplicaError
 from saltext_ha.common.fail_points import point
 from saltext_ha.replica import opening, schema, serializers
 from saltext_ha.replica.deployments import Deployments
@@ -126,7 +125,7 @@ class Replica:
             self._db.execute("PRAGMA cache_size=-8000")
             self._db.executescript(schema.INDEXES)
         except sqlite3.Error as exc:
-            raise ReplicaError(f"{self._path}: cannot be written: {exc}") from exc
+            raise opening.failure(self._path, "written", exc) from exc
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -136,6 +135,7 @@ class Replica:
         Inside, :meth:`get` and :meth:`applied` see what was put; the other methods see it
         afterwards.
 
+        :raises ReplicaDamaged: the file is no sound database.
         :raises ReplicaError: the file cannot be written (disk full, read-only).
         """
         counter: int = self.counter
@@ -156,8 +156,7 @@ class Replica:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             if isinstance(exc, sqlite3.Error):
-                why = opening.reason(self._path, exc)
-                raise ReplicaError(f"{self._path}: cannot be written: {why}") from exc
+                raise opening.failure(self._path, "written", exc) from exc
             raise
         # If peers send writes of this node that this file, an old copy, does not have, their dots
         # must not be used again.

@@ -27,7 +27,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
-from tests.engines import delete, places, run, there
+from tests.engines import delete, met, places, run, there
 from tests.loop import becomes, in_a_loop, until
 
 
@@ -111,6 +111,30 @@ def test_every_try_to_start_cleans_up_after_itself(
     finally:
         gc.unfreeze()
         gc.set_threshold(*threshold)
+
+
+@pytest.mark.parametrize("what", ["wrote", "lines"])
+@in_a_loop
+async def test_a_replica_that_turns_out_to_be_damaged_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def damaged(*args: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    one, two = places(tmp_path, "m1", "m2")
+    plant(one.pki_dir, ["web1"])
+    async with met(one, two) as (m1, _):
+        await until(lambda: there(two) == {"web1"}, "it is on both")
+        monkeypatch.setattr(m1.parts.core.replica.history, what, damaged)
+        plant(one.pki_dir, ["web2"])
+        await run(one, "history")
+        await until(lambda: m1.service.failed, "it ends")
+        await m1.stop()
+        assert list(one.config.state_dir.glob("replica.db.damaged-*"))
+        assert not one.replica_file.exists()
+        async with Engine(one) as again:
+            await until(lambda: there(two) == {"web1", "web2"}, "both are on both")
+            await until(lambda: not again.parts.core.mode.lost, "it is whole")
 
 
 @in_a_loop
