@@ -434,7 +434,7 @@ def pause(all: bool = False) -> Answer:
     all
         On every master of the group.
 
-    Returns a dict: ``notes``, a line for each master, and ``retcode``: 2 if one was not reached.
+    Returns a dict: ``notes``, a line for each master, and ``retcode``: 2 if one did not do it.
 
     CLI Example:
 

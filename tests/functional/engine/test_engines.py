@@ -735,6 +735,30 @@ async def test_a_decision_says_who_writes_it_now_and_not_who_did_when_they_met(
 
 
 @in_a_loop
+async def test_a_master_that_cannot_pause_keeps_no_other_from_pausing(tmp_path: Path) -> None:
+    def pause(since: str, note: str) -> None:
+        raise ReplicaError("replica.db: cannot be written: disk is full")
+
+    one, two = places(tmp_path, "m1", "m2")
+    async with met(one, two) as (m1, m2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(m1.parts.core.keeper, "pause", pause)
+            assert "disk is full" in (await run(one, "pause"))["error"]
+            assert not m2.parts.core.mode.paused
+            done = await run(one, "pause", all=True)
+        assert done["retcode"] == 2
+        assert [note[:9] for note in done["notes"]] == ["m2: pause", "m1: not d"]
+        assert m2.parts.core.mode.paused
+        m1.parts.core.mode.shared = "its key store is shared"
+        done = await run(one, "resume", all=True)
+        assert (done["retcode"], done["notes"][1]) == (
+            2,
+            "m1: not done: m1 does not write: its key store is shared",
+        )
+        assert not m2.parts.core.mode.paused
+
+
+@in_a_loop
 async def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     accept(one, "web1")

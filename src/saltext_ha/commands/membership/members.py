@@ -114,12 +114,20 @@ class Members:
 
     async def _everywhere(self, payload: dict[str, Any], enforce: bool) -> dict[str, Any]:
         by = str(payload.get("by", ""))[:64]
-        notes = [f"{self._group.name}: {(await self._enforce(enforce, by))['note']}"]
+        here, everywhere = self._group.name, payload.get("all")
+        notes: list[str] = []
         errors: dict[str, str] = {}
-        if payload.get("all"):
-            answers, errors = await self._group.ask(
+        try:
+            notes.append(f"{here}: {(await self._enforce(enforce, by))['note']}")
+        except HaError as exc:
+            if not everywhere:
+                raise
+            errors[here] = str(exc)
+        if everywhere:
+            answers, unreached = await self._group.ask(
                 "pause", {"pause": not enforce}, self._group.timeout
             )
+            errors |= unreached
             notes += [f"{name}: {answer.get('note')}" for name, answer in sorted(answers.items())]
             notes += [f"{name}: not done: {why}" for name, why in sorted(errors.items())]
         return {"kind": "notice", "notes": notes, "retcode": 2 if errors else 0}
