@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgpack
 
+from saltext_ha.common.errors import NO_SENSE, ReplicaDamaged
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import Dot, Record, Value
 
@@ -54,15 +55,22 @@ def of_record(record: Record) -> bytes:
 
 
 def record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
-    """The record of a row."""
-    values, context = msgpack.unpackb(body)
-    return Record(
-        minion_id,
-        key,
-        pub,
-        tuple(Value(Dot(*dot), *rest) for dot, *rest in values),
-        tuple((node, counter) for node, counter in context),
-    )
+    """
+    The record of a row.
+
+    :raises ReplicaDamaged: the row makes no sense; SQLite does not notice that, without checksums.
+    """
+    try:
+        values, context = msgpack.unpackb(body)
+        return Record(
+            minion_id,
+            key,
+            pub,
+            tuple(Value(Dot(*dot), *rest) for dot, *rest in values),
+            tuple((node, counter) for node, counter in context),
+        )
+    except NO_SENSE as exc:
+        raise _damage(exc) from exc
 
 
 def of_stored(shown: Stored) -> bytes:
@@ -71,9 +79,12 @@ def of_stored(shown: Stored) -> bytes:
 
 
 def stored(body: bytes) -> Stored:
-    """The inverse of :func:`of_stored`."""
-    state, key, denied = msgpack.unpackb(body)
-    return Stored(state, key, frozenset(denied))
+    """The inverse of :func:`of_stored`; raises as :func:`record`."""
+    try:
+        state, key, denied = msgpack.unpackb(body)
+        return Stored(state, key, frozenset(denied))
+    except NO_SENSE as exc:
+        raise _damage(exc) from exc
 
 
 def of_doing(known: Known | None, aims: Iterable[tuple[str, bytes]]) -> bytes:
@@ -82,8 +93,18 @@ def of_doing(known: Known | None, aims: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]]]:
-    """The inverse of :func:`of_doing`; no body means that nothing is in progress."""
+    """
+    The inverse of :func:`of_doing`; no body means that nothing is in progress. Raises as
+    :func:`record`.
+    """
     if body is None:
         return None, frozenset()
-    known, aims = msgpack.unpackb(body, strict_map_key=False)
-    return known, frozenset((state, key) for state, key in aims)
+    try:
+        known, aims = msgpack.unpackb(body, strict_map_key=False)
+        return known, frozenset((state, key) for state, key in aims)
+    except NO_SENSE as exc:
+        raise _damage(exc) from exc
+
+
+def _damage(exc: Exception) -> ReplicaDamaged:
+    return ReplicaDamaged(f"replica.db: a row makes no sense: {exc!r:.100}")

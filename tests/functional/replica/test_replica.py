@@ -10,17 +10,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from saltext_ha.common.batches import BATCH
-from saltext_ha.common.errors import ReplicaError
+from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.replica import row_cache
 from saltext_ha.replica.key_counts import Tally
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import NEVER, Applied
+from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -37,6 +39,7 @@ pytestmark = pytest.mark.core
 
 TEXT = public_key(0)
 A, B = b"a" * 32, b"b" * 32
+BUCKET = bucket_of("web1")
 
 
 @pytest.fixture
@@ -146,10 +149,12 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
 
 CHILD = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.common.batches import BATCH
 from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
 
@@ -398,6 +403,30 @@ def test_a_file_of_another_user_is_named(path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "access", lambda file, mode: file != path)
     with pytest.raises(ReplicaError, match=r"replica\.db is read-only, or belongs to another user"):
         Replica(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ("UPDATE record SET body = x'c1'", lambda replica: replica.get("web1")),
+        ("UPDATE record SET body = x'01'", lambda replica: list(replica.in_bucket(BUCKET))),
+        ("UPDATE stored SET body = x'93a1ff01'", lambda replica: list(replica.placed())),
+        ("UPDATE stored SET doing = x'91'", lambda replica: replica.applied("web1")),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_damage(
+    path: Path, change: str, read: Callable[[Replica], object]
+) -> None:
+    replica = Replica(path)
+    with replica.transaction():
+        write(replica, "web1")
+    replica.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute(change)
+    replica = Replica(path)
+    with pytest.raises(ReplicaDamaged, match="a row makes no sense"):
+        read(replica)
+    replica.close()
 
 
 def test_a_transaction_that_cannot_be_written_is_an_error_and_undone(path: Path) -> None:
