@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import msgpack
 
-from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.errors import NO_SENSE, InvalidRecord
+from saltext_ha.replica import serializers
 from saltext_ha.replication.account import Account, Decision
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, Dot, Record
@@ -306,8 +307,8 @@ class History:
         ).fetchone()
         if row is None or dot is None:
             return row is not None
-        values, _ = msgpack.unpackb(row[0])
-        return any(tuple(value[0]) == dot for value in values)
+        record = serializers.record(minion_id, key, "", row[0])
+        return any(value.dot == dot for value in record.values)
 
 
 def sqlite_glob(glob: str) -> str:
@@ -327,5 +328,8 @@ def _names(line: Line, by: str) -> bool:
 
 
 def _account(body: bytes) -> Account:
-    kind, key, outcome, decisions = msgpack.unpackb(body)
-    return Account(kind, key, outcome, tuple(Decision(*decided) for decided in decisions))
+    try:
+        kind, key, outcome, decisions = msgpack.unpackb(body)
+        return Account(kind, key, outcome, tuple(Decision(*decided) for decided in decisions))
+    except NO_SENSE as exc:
+        raise serializers.damage(exc) from exc

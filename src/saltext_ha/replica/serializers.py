@@ -70,7 +70,7 @@ def record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
             tuple((node, counter) for node, counter in context),
         )
     except NO_SENSE as exc:
-        raise _damage(exc) from exc
+        raise damage(exc) from exc
 
 
 def of_stored(shown: Stored) -> bytes:
@@ -84,7 +84,7 @@ def stored(body: bytes) -> Stored:
         state, key, denied = msgpack.unpackb(body)
         return Stored(state, key, frozenset(denied))
     except NO_SENSE as exc:
-        raise _damage(exc) from exc
+        raise damage(exc) from exc
 
 
 def of_doing(known: Known | None, aims: Iterable[tuple[str, bytes]]) -> bytes:
@@ -103,8 +103,9 @@ def doing(body: bytes | None) -> tuple[Known | None, frozenset[tuple[str, bytes]
         known, aims = msgpack.unpackb(body, strict_map_key=False)
         return known, frozenset((state, key) for state, key in aims)
     except NO_SENSE as exc:
-        raise _damage(exc) from exc
+        raise damage(exc) from exc
 
 
-def _damage(exc: Exception) -> ReplicaDamaged:
+def damage(exc: Exception) -> ReplicaDamaged:
+    """The error that a row makes no sense."""
     return ReplicaDamaged(f"replica.db: a row makes no sense: {exc!r:.100}")

@@ -19,9 +19,11 @@ import pytest
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.replica import row_cache
+from saltext_ha.replica.history import BEGINNING
 from saltext_ha.replica.key_counts import Tally
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import NEVER, Applied
+from saltext_ha.replication.account import BEGAN, Account
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import (
@@ -154,6 +156,7 @@ from pathlib import Path
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.common.batches import BATCH
 from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.account import BEGAN, Account
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
@@ -412,6 +415,8 @@ def test_a_file_of_another_user_is_named(path: Path, monkeypatch: pytest.MonkeyP
         ("UPDATE record SET body = x'01'", lambda replica: list(replica.in_bucket(BUCKET))),
         ("UPDATE stored SET body = x'93a1ff01'", lambda replica: list(replica.placed())),
         ("UPDATE stored SET doing = x'91'", lambda replica: replica.applied("web1")),
+        ("UPDATE account SET body = x'90'", lambda replica: replica.history.lines()),
+        ("UPDATE record SET body = x'90'", lambda replica: replica.history.prune(1e9, BEGINNING)),
     ],
 )
 def test_a_row_that_makes_no_sense_is_damage(
@@ -420,6 +425,8 @@ def test_a_row_that_makes_no_sense_is_damage(
     replica = Replica(path)
     with replica.transaction():
         write(replica, "web1")
+        write(replica, "web1")
+        replica.history.explain("web1", Account(BEGAN, b"", "", ()), 0.0)
     replica.close()
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute(change)
