@@ -33,6 +33,8 @@ from saltext_ha.transport.pins import Pins
 
 log = logging.getLogger(__name__)
 
+DAMAGED = "replica.db was damaged; a new one was made, the old is {}"
+
 
 class Opened(NamedTuple):
     """``shared_with``: the masters that used the same key store when this one ran last."""
@@ -127,11 +129,13 @@ def _open_replica(path: Path, notes: MutableMapping[str, str]) -> Replica:
     """Open the replica; a damaged file is moved aside, and a new one is begun."""
     for file in files_of(path):
         refuse_link(file)
+    aside = sorted(path.parent.glob(f"{path.name}.damaged-*[0-9]"))
+    if aside and not path.exists():  # the engine moved it aside when it ended
+        notes["damaged"] = DAMAGED.format(aside[-1].name)
     try:
         return Replica(path)
     except ReplicaDamaged as exc:
-        aside = move_aside(path, str(exc))
-        notes["damaged"] = f"replica.db was damaged; a new one was made, the old is {aside}"
+        notes["damaged"] = DAMAGED.format(move_aside(path, str(exc)))
         return Replica(path)
 
 

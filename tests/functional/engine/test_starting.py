@@ -130,9 +130,10 @@ async def test_a_replica_that_turns_out_to_be_damaged_is_made_anew(
         await run(one, "history")
         await until(lambda: m1.service.failed, "it ends")
         await m1.stop()
-        assert list(one.config.state_dir.glob("replica.db.damaged-*"))
+        (aside,) = one.config.state_dir.glob("replica.db.damaged-*[0-9]")
         assert not one.replica_file.exists()
         async with Engine(one) as again:
+            assert again.parts.notes["damaged"].endswith(f"the old is {aside.name}")
             await until(lambda: there(two) == {"web1", "web2"}, "both are on both")
             await until(lambda: not again.parts.core.mode.lost, "it is whole")
 
