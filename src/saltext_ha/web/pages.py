@@ -16,16 +16,17 @@ from saltext_ha.health.group_state import NOT_ASKED
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.transport.control_server import Command
 from saltext_ha.web.listener import HEADERS, Page
+from saltext_ha.web.openapi import DESCRIPTION
 from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.snapshot import GOOD_FOR, Snapshots, Taken
 
+JSON = "application/json"
 STATIC = Path(__file__).parent / "static"
 FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/openapi.json": ("openapi.json", "application/json"),
 }
 # Open streams of events; further pages must poll instead.
 MAX_STREAMS = 16
@@ -52,9 +53,14 @@ class Pages:
         self._found: tuple[float, str, Mapping[str, Any]] = float("-inf"), "", {}
 
     def by_path(self) -> dict[str, Page]:
-        files = {path: self._file(*what) for path, what in FILES.items()}
+        files = {
+            path: _fixed((STATIC / name).read_bytes(), kind) for path, (name, kind) in FILES.items()
+        }
         return {
             **files,
+            "/openapi.json": _fixed(
+                json.dumps(DESCRIPTION, indent=1, ensure_ascii=False).encode(), JSON
+            ),
             "/live": self.live,
             "/ready": self.ready,
             "/status.json": self.status,
@@ -79,7 +85,7 @@ class Pages:
         """The whole snapshot of the group."""
         taken = await self._snapshots.get()
         return web.Response(
-            body=taken.body, content_type="application/json", headers={"Age": str(int(_age(taken)))}
+            body=taken.body, content_type=JSON, headers={"Age": str(int(_age(taken)))}
         )
 
     async def saltstack(self, request: web.BaseRequest) -> web.Response:
@@ -154,14 +160,12 @@ class Pages:
                 self._found = time.monotonic(), glob, found
             return found
 
-    @staticmethod
-    def _file(name: str, kind: str) -> Page:
-        body = (STATIC / name).read_bytes()
 
-        async def page(request: web.BaseRequest) -> web.Response:
-            return web.Response(body=body, content_type=kind, charset="utf-8")
+def _fixed(body: bytes, kind: str) -> Page:
+    async def page(request: web.BaseRequest) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8")
 
-        return page
+    return page
 
 
 def callers(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,4 +211,4 @@ def _age(taken: Taken) -> float:
 
 def _json(data: Mapping[str, Any], status: int = 200, **headers: str) -> web.Response:
     body = json.dumps(data, separators=(",", ":")).encode()
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+    return web.Response(status=status, body=body, content_type=JSON, headers=headers)
