@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import ACCEPTED
 from saltext_ha.runners import ha as runner
+from tests.keys import public_key
 from tests.loop import until
 
 QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 2}
@@ -37,6 +38,22 @@ async def met(*places: Place) -> AsyncIterator[list[Engine]]:
         for engine in engines:
             await engine.meets(*(other for other in engines if other is not engine))
         yield engines
+
+
+@contextlib.asynccontextmanager
+async def sharing(ids: Iterable[str], first: Place, *others: Place) -> AsyncIterator[list[Engine]]:
+    """Engines that have met, and all have accepted keys of *ids*, which were put on the first."""
+    for minion_id in (wanted := set(ids)):
+        put(first, minion_id)
+    async with met(first, *others) as engines:
+        await until(lambda: all(wanted <= there(other) for other in others), "all have the keys")
+        yield engines
+
+
+def put(place: Place, minion_id: str, key: int = 0, folder: str = ACCEPTED) -> None:
+    """Put public key number *key* for an id into a key folder."""
+    (place.pki_dir / folder).mkdir(exist_ok=True)
+    (place.pki_dir / folder / minion_id).write_text(public_key(key))
 
 
 async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -71,6 +88,12 @@ async def delete(engine: Engine, minion_id: str) -> None:
     """As ``salt-key -d`` does, and says."""
     (engine.place.pki_dir / ACCEPTED / minion_id).unlink()
     await engine.hint(minion_id, gone=True)
+
+
+async def same_records(*engines: Engine) -> None:
+    """Wait until all know the same; what each may write into its key store does not count."""
+    replicas = [engine.parts.core.replica for engine in engines]
+    await until(lambda: len({each.records.root for each in replicas}) == 1, "all know the same")
 
 
 def is_level(*engines: Engine) -> bool:

@@ -27,9 +27,8 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.client import PeerClient, call_once
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import met, run
+from tests.engines import met, put, run, same_records
 from tests.functional.comparing import SECRET, Answer, checked, found, place
-from tests.keys import public_key
 from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
@@ -247,19 +246,12 @@ async def test_a_master_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
 @in_a_loop
 async def test_keys_that_differ_conflict_or_are_denied(tmp_path: Path) -> None:
     one, two = place(tmp_path, "m1"), place(tmp_path, "m2", {"mode": "observe"})
-    for where, key in ((one, 0), (two, 1)):
-        (where.pki_dir / "minions").mkdir()
-        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
-    (one.pki_dir / "minions" / "web1").write_text(public_key(2))
-    denied = one.pki_dir / "minions_denied"
-    denied.mkdir()
-    (denied / "web1").write_text(public_key(3))
-
+    put(one, "db1")
+    put(two, "db1", 1)
+    put(one, "web1", 2)
+    put(one, "web1", 3, "minions_denied")
     async with met(one, two) as (m1, m2):
-        cores = [engine.parts.core for engine in (m1, m2)]
-        await until(
-            lambda: cores[0].replica.records.root == cores[1].replica.records.root, "they met"
-        )
+        await same_records(m1, m2)
         answer = await run(one, "check_consistency", only="keys")
         told = {entry["path"]: entry for entry in answer["sections"]["keys"]["differences"]}
         assert told.keys() == {"db1", "web1", "denied"}
@@ -281,14 +273,11 @@ async def test_of_the_keys_that_differ_only_those_that_are_ignored_do_not_count(
 ) -> None:
     ignore = {"consistency": {"interval": 0, "ignore": ["keys:denied", "keys:db2"]}}
     one, two = place(tmp_path, "m1", ignore), place(tmp_path, "m2", {"mode": "observe"})
-    for folder, minion_id, key in (
-        ("minions", "db1", 0), ("minions", "db2", 1), ("minions_denied", "db1", 2)
-    ):  # fmt: skip
-        (one.pki_dir / folder).mkdir(exist_ok=True)
-        (one.pki_dir / folder / minion_id).write_text(public_key(key))
+    put(one, "db1")
+    put(one, "db2", 1)
+    put(one, "db1", 2, "minions_denied")
     async with met(one, two) as (m1, m2):
-        roots = [engine.parts.core.replica.records for engine in (m1, m2)]
-        await until(lambda: roots[0].root == roots[1].root, "they met")
+        await same_records(m1, m2)
         section = (await run(one, "check_consistency", only="keys"))["sections"]["keys"]
         assert [entry["path"] for entry in section["differences"]] == ["db1"]
         assert (section["ignored"], section["counts"]) == (2, {"differ": 1, "of": 2})
@@ -300,11 +289,9 @@ async def test_a_conflict_is_told_where_the_stores_that_can_be_asked_are_the_sam
 ) -> None:
     places = [place(tmp_path, name) for name in ("m1", "m2", "m3")]
     for where, key in zip(places, (0, 1, 0), strict=True):
-        (where.pki_dir / "minions").mkdir()
-        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
+        put(where, "db1", key)
     async with met(*places) as engines:
-        replicas = [engine.parts.core.replica for engine in engines]
-        await until(lambda: len({r.records.root for r in replicas}) == 1, "all know of both")
+        await same_records(*engines)
         await engines[1].stop()
         answer = await run(places[0], "check_consistency", only="keys")
         (entry,) = answer["sections"]["keys"]["differences"]
@@ -351,7 +338,7 @@ async def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.M
             roots = [e.parts.core.replica.placements.root for e in (m1, m2)]
             return roots[0] == roots[1]
 
-        (one.pki_dir / "minions" / "web1").write_text(public_key(0))
+        put(one, "web1")
         answer = await run(one, "check_consistency", only="keys")
         assert looked_at == [["web1"]]
         assert (found(answer), answer["retcode"]) == ({}, 0)
@@ -362,14 +349,12 @@ async def test_keys_under_way_are_no_drift(tmp_path: Path, monkeypatch: pytest.M
 async def test_changes_that_are_held(tmp_path: Path) -> None:
     one = place(tmp_path, "m1", {"hold_minimum": 0, "hold_fraction": 0})
     two = place(tmp_path, "m2")
-    keys = one.pki_dir / "minions"
-    keys.mkdir()
     for number, name in enumerate(("web1", "web2")):
-        (keys / name).write_text(public_key(number))
+        put(one, name, number)
 
     async with met(one, two) as (m1, _):
         core = m1.parts.core
-        (keys / "web1").unlink()
+        (one.pki_dir / "minions" / "web1").unlink()
 
         async def held() -> None:
             while not await core.run(core.replica.held.all):

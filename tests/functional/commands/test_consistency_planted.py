@@ -17,10 +17,9 @@ import pytest
 from saltext_ha.consistency import access, master_key, options, sections
 from saltext_ha.consistency.options import TABLE, Level
 from saltext_ha.consistency.rules import DRIFT, NOTE, EqualityRule
-from tests.engines import met, run
+from tests.engines import met, put, run, same_records
 from tests.functional.comparing import SAID, checked, found, place
-from tests.keys import public_key
-from tests.loop import in_a_loop, until
+from tests.loop import in_a_loop
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
@@ -158,14 +157,12 @@ def test_the_json_is_what_is_documented(tmp_path: Path) -> None:
     planted: dict[str, Any] = {"timeout": 99, "open_mode": True, "mysql.pass": "x"}
     one, two = place(tmp_path, "m1", ignore), place(tmp_path, "m2", {"mode": "observe"}, **planted)
     (tmp_path / "m2/srv/extra.sls").write_text("x")
-    for where, key in ((one, 0), (two, 1)):
-        (where.pki_dir / "minions").mkdir()
-        (where.pki_dir / "minions" / "db1").write_text(public_key(key))
+    put(one, "db1")
+    put(two, "db1", 1)
 
     async def act() -> tuple[Any, Any]:
         async with met(one, two) as (m1, m2):
-            roots = [e.parts.core.replica.records for e in (m1, m2)]
-            await until(lambda: roots[0].root == roots[1].root, "they met")
+            await same_records(m1, m2)
             return await run(one, "check_consistency"), await run(one, "lint")
 
     answer, linted = asyncio.run(act())

@@ -12,7 +12,7 @@ from saltext_ha.commands.masters.endpoints import Endpoints
 from saltext_ha.common import master_key
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
-from tests.engines import met, places, run
+from tests.engines import met, places, put, run
 from tests.keys import public_key
 from tests.loop import in_a_loop
 
@@ -85,9 +85,8 @@ async def test_different_keys(pair: list[Place]) -> None:
 @in_a_loop
 async def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]) -> None:
     for place in pair:
-        (place.pki_dir / "minions").mkdir()
         for number in range(700):
-            (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
+            put(place, f"web{number}")
     async with met(*pair):
         for place in pair:
             found = await run(place, "minion_config", watchdog=True)
@@ -98,8 +97,7 @@ async def test_the_accepted_minions_are_counted_for_the_jitter(pair: list[Place]
 async def test_without_salt_beneath_no_minion_can_be_asked(pair: list[Place]) -> None:
     """And that is a no: whoever does not know must not say yes."""
     for place in pair:
-        (place.pki_dir / "minions").mkdir()
-        (place.pki_dir / "minions" / "web1").write_text(public_key(7))
+        put(place, "web1")
     async with met(*pair):
         found = await run(pair[0], "failover_safe", "m2")
         assert (found["safe"], found["retcode"]) == (False, 2)
@@ -124,9 +122,8 @@ async def test_there_must_be_room_for_those_too_that_are_not_asked_about(tmp_pat
     ]
     for place in pair:
         keyed(place, 1)
-        (place.pki_dir / "minions").mkdir()
         for number in range(201):
-            (place.pki_dir / "minions" / f"web{number}").write_text(public_key(7))
+            put(place, f"web{number}")
     async with met(*pair):
         found = await run(pair[0], "failover_safe", "m2", minions="web7")
         assert found["minions"]["accepted"] == 1

@@ -24,7 +24,7 @@ from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.trust import Trust
-from tests.engines import delete, level, met, places, run, running
+from tests.engines import delete, level, met, places, put, run, running
 from tests.keys import public_key
 from tests.loop import in_a_loop, until
 from tests.turned import YEAR, Turned
@@ -34,11 +34,6 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 KEYS = [public_key(number) for number in range(4)]
 PRINTS = [minion_key.fingerprint(key) for key in KEYS]
 RECORD = Record("web1", PRINTS[0], KEYS[0])
-
-
-def plant(place: Place, folder: str, minion_id: str) -> None:
-    (place.pki_dir / folder).mkdir(exist_ok=True)
-    (place.pki_dir / folder / minion_id).write_text(KEYS[0])
 
 
 def there(place: Place) -> dict[str, str]:
@@ -74,8 +69,8 @@ async def undone(m1: Engine, m2: Engine, left: dict[str, str]) -> dict[str, Any]
 async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned:
     """All that a member can do, told to m2 alone; the member that it brings in tells m1."""
     for minion_id in ("web1", "web2", "web4"):
-        plant(m1.place, "minions", minion_id)
-    plant(m2.place, "minions_pre", "web3")
+        put(m1.place, minion_id)
+    put(m2.place, "web3", folder="minions_pre")
     every = {"web1": "minions", "web2": "minions", "web3": "minions_pre", "web4": "minions"}
     await until(lambda: there(m1.place) == there(m2.place) == every, "all have the keys")
     peer, now = m2.place.peer, time.time()
@@ -201,9 +196,9 @@ async def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Pa
 async def test_a_knock_that_swallowed_a_decision_is_undone(tmp_path: Path) -> None:
     """It turns keys that others decided about pending: it claims to have seen that, and knocks."""
     async with with_a_thief(tmp_path) as (m1, m2, thief):
-        plant(m1.place, "minions_rejected", "web1")
-        plant(m1.place, "minions", "web2")
-        plant(m1.place, "minions_pre", "web3")
+        put(m1.place, "web1", folder="minions_rejected")
+        put(m1.place, "web2")
+        put(m1.place, "web3", folder="minions_pre")
         before = {"web1": "minions_rejected", "web2": "minions", "web3": "minions_pre"}
         await until(lambda: there(m2.place) == before, "all have the keys")
         for minion_id in before:
@@ -245,7 +240,7 @@ async def test_what_it_disowns_beside_records_is_cut_at_once(tmp_path: Path) -> 
 @in_a_loop
 async def test_what_it_says_under_the_name_of_another_write_is_found(tmp_path: Path) -> None:
     async with with_a_thief(tmp_path) as (m1, m2, thief):
-        plant(m2.place, "minions", "web1")
+        put(m2.place, "web1")
         await until(lambda: there(m1.place) == {"web1": "minions"}, "accepted")
         (made,) = m2.known(lambda of: of.get("web1")).values()
         for number, minion_id in enumerate(("backdoor", "backdoor2")):
@@ -272,7 +267,7 @@ def rejected(record: Record) -> tuple[Value, ...]:
 async def test_what_another_made_and_it_only_passed_on_is_not_its(tmp_path: Path) -> None:
     async with with_a_thief(tmp_path) as (m1, m2, thief):
         # m2 decides while it does not reach m1, and m3 is the first to tell m1 of it.
-        plant(m2.place, "minions", "web1")
+        put(m2.place, "web1")
         await m2.notice("web1")
         known = await thief.known(m2.place.peer, "web1")
         await thief.push(m1.place.peer, *known.values())
@@ -428,7 +423,7 @@ def wide() -> dict[str, int]:
 @in_a_loop
 async def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
     async with with_a_thief(tmp_path) as (m1, m2, thief):
-        plant(m1.place, "minions", "web1")
+        put(m1.place, "web1")
         await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
         for claims in (wide(), {m1.parts.core.replica.node: 2**53 - 1}):
             await poison(thief, m2, "web1", **claims)
@@ -445,7 +440,7 @@ async def test_a_record_that_claims_too_much_is_refused(tmp_path: Path) -> None:
 async def test_a_revocation_passes_beside_what_it_claims(tmp_path: Path) -> None:
     """An older release still has a record that claims writes of nobody, and decides about it."""
     async with with_a_thief(tmp_path) as (m1, m2, thief):
-        plant(m1.place, "minions", "web1")
+        put(m1.place, "web1")
         await until(lambda: there(m2.place) == {"web1": "minions"}, "accepted")
         (known,) = (await thief.known(m2.place.peer, "web1")).values()
         gone = value(Dot("b" * 16, 1), DELETED)
@@ -465,7 +460,7 @@ async def test_what_an_older_release_took_is_written_anew(
 ) -> None:
     async with with_a_thief(tmp_path) as (m1, m2, thief):
         for minion_id in ("web1", "web2", "web3"):
-            plant(m1.place, "minions", minion_id)
+            put(m1.place, minion_id)
         await until(lambda: len(there(m2.place)) == 3, "accepted")
         await level(m1, m2)
         with monkeypatch.context() as old:
@@ -503,7 +498,7 @@ async def test_what_an_older_release_took_is_written_anew(
             await level(m1, back)
             assert len(m1.known(lambda of: of.nodes.seen())) < 20
             # And decisions arrive again, in both directions.
-            plant(m1.place, "minions", "web5")
+            put(m1.place, "web5")
             await delete(back, "web2")
             there_now = {"web5": "minions"}
             await until(lambda: there(m1.place) == there(back.place) == there_now, "all well")

@@ -16,6 +16,7 @@ import salt.version
 
 from lab import key_folders
 from lab.engines import Engine, Place, befriend
+from lab.key_folders import PENDING
 from saltext_ha.commands.arguments import span
 from saltext_ha.commands.keys.decisions import Decisions
 from saltext_ha.common.batches import batches
@@ -36,25 +37,15 @@ from saltext_ha.sync.sending import Sender
 from saltext_ha.sync.shared_store import SharedStore
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
-from tests.engines import QUICK, delete, join, level, met, places, run, there
+from tests.engines import QUICK, delete, join, level, met, places, put, run, sharing, there
 from tests.keys import LOOK_ALIKES, public_key
 from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 KEYS = [public_key(number) for number in range(4)]
+NUMBERED = [f"web{number}" for number in range(12)]
 HAS_DRIVERS = salt.version.__saltstack_version__.major >= 3008
-
-
-def accept(place: Place, minion_id: str, key: int = 0) -> None:
-    folder = place.pki_dir / "minions"
-    folder.mkdir(exist_ok=True)
-    (folder / minion_id).write_text(KEYS[key])
-
-
-def knock(place: Place, minion_id: str, key: int = 0, folder: str = "minions_pre") -> None:
-    (place.pki_dir / folder).mkdir(exist_ok=True)
-    (place.pki_dir / folder / minion_id).write_text(KEYS[key])
 
 
 def accepted(*where: Place) -> list[set[str]]:
@@ -85,10 +76,7 @@ async def notes(engine: Engine, name: str) -> str:
 @contextlib.asynccontextmanager
 async def with_a_tombstone(one: Place, two: Place) -> AsyncIterator[list[Engine]]:
     """Two masters that know of web1, which was deleted, and of web2, which is accepted."""
-    accept(one, "web1")
-    accept(one, "web2")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+    async with sharing(["web1", "web2"], one, two) as (m1, m2):
         await delete(m1, "web1")
         await level(m1, m2)
         yield [m1, m2]
@@ -97,10 +85,7 @@ async def with_a_tombstone(one: Place, two: Place) -> AsyncIterator[list[Engine]
 @in_a_loop
 async def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path) -> None:
     one, two, three = places(tmp_path, "m1", "m2", "m3", ha={"keep_tombstones": 0})
-    accept(one, "web1")
-    accept(one, "web2")
-    async with met(one, two, three) as (m1, m2, m3):
-        await until(lambda: accepted(two, three) == [{"web1", "web2"}] * 2, "accepted")
+    async with sharing(["web1", "web2"], one, two, three) as (m1, m2, m3):
         await delete(m1, "web1")
         await until(lambda: accepted(two, three) == [{"web2"}] * 2, "deleted")
         await level(m1, m2, m3)
@@ -119,9 +104,7 @@ async def test_old_tombstones_are_dropped_by_all_when_all_are_up(tmp_path: Path)
 @in_a_loop
 async def test_young_tombstones_stay(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0.5})
-    accept(one, "web1")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+    async with sharing(["web1"], one, two) as (m1, m2):
         await delete(m1, "web1")
         await level(m1, m2)
         assert await m1.parts.retention.drop_old() == 0
@@ -131,9 +114,7 @@ async def test_young_tombstones_stay(tmp_path: Path) -> None:
 @in_a_loop
 async def test_tombstones_wait_for_a_master_that_is_away(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0, "sync_interval": 0.1})
-    accept(one, "web1")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+    async with sharing(["web1"], one, two) as (m1, m2):
         await m2.stop()
         await delete(m1, "web1")
         with pytest.raises(HaError, match="m2 does not answer; they wait for it"):
@@ -190,10 +171,7 @@ def plant_from_the_future(place: Place) -> None:
 @in_a_loop
 async def test_a_lost_replica_learns_what_was_dropped(tmp_path: Path, readable: bool) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
-    accept(one, "web1")
-    accept(one, "web2")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{"web1", "web2"}], "accepted")
+    async with sharing(["web1", "web2"], one, two) as (m1, m2):
         shutil.copytree(two.pki_dir / "minions", tmp_path / "backup", symlinks=True)
         await delete(m1, "web1")
         await level(m1, m2)
@@ -226,7 +204,7 @@ async def test_a_lost_replica_is_rebuilt_from_all_who_know_something(
             await asyncio.sleep(2)
         return await exchange(link, shared)
 
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, three):
         await until(lambda: accepted(three) == [{"web1"}], "accepted")
     befriend(one, two, three)
@@ -255,7 +233,7 @@ async def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
 
     async with met(one, two) as (m1, m2):
         m2.parts.core.mode.paused = "paused"
-        accept(one, "web1")
+        put(one, "web1")
         await m1.hint("web1")
         await until(lambda: bool(records(m2)), "heard of")
         asked = {"only": ["keys"]}
@@ -272,16 +250,13 @@ async def test_a_master_that_does_not_show_its_keys_is_not_called_the_same(
 @in_a_loop
 async def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
-    accept(one, "web1")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+    async with sharing(["web1"], one, two) as (m1, m2):
         await delete(m1, "web1")
         await level(m1, m2)
         core, keeper = m1.parts.core, m1.parts.core.keeper
         # m2 has an id to apply, and keeps its tombstone for as long.
         m2.parts.core.mode.paused = "paused"
-        (one.pki_dir / "minions_pre").mkdir(exist_ok=True)
-        (one.pki_dir / "minions_pre" / "web1").write_text(KEYS[1])
+        put(one, "web1", 1, PENDING)
         await m1.hint("web1")
         await until(lambda: len(records(m2)) == 2, "heard of")
         dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
@@ -300,11 +275,7 @@ async def test_a_lost_replica_learns_all_before_it_says_what_was_dropped(
 ) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"keep_tombstones": 0})
     ids = {f"web{number}" for number in range(30)}
-    for minion_id in ids:
-        accept(one, minion_id)
-    accept(one, "old")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{*ids, "old"}], "accepted")
+    async with sharing([*ids, "old"], one, two) as (m1, m2):
         await delete(m1, "old")
         await level(m1, m2)
         assert await m1.parts.retention.drop_old() == 1
@@ -339,7 +310,7 @@ def place_on(root: Path, name: str, store: str) -> Place:
 @in_a_loop
 async def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> None:
     one, two = (place_on(tmp_path, name, "shared") for name in ("m1", "m2"))
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two) as (m1, m2):
         await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
         assert "its key store is that of m2, too" in await notes(m1, "")
@@ -347,7 +318,7 @@ async def test_two_masters_with_one_key_folder_only_report(tmp_path: Path) -> No
         assert m1.parts.core.mode.never
         assert m2.parts.core.mode.never
         # Both see what is done in it, and agree.
-        accept(one, "web2")
+        put(one, "web2")
         await level(m1, m2)
         with pytest.raises(HaError, match="never written"):
             await m1.made.commands["resume"]({})
@@ -361,7 +332,7 @@ async def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Pat
     def only_reports(engine: Engine) -> bool:
         return engine.parts.core.mode.name == "observe"
 
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two, three) as (m1, m2, m3):
         await until(lambda: only_reports(m1) and only_reports(m2), "told")
         await until(lambda: accepted(three) == [{"web1"}], "told m3, too")
@@ -369,7 +340,7 @@ async def test_who_shares_a_folder_is_remembered_until_it_does_not(tmp_path: Pat
     # Again without m2: whose folder it is cannot be asked.
     async with met(one, three) as (m1, m3):
         assert only_reports(m1)
-        accept(three, "web2", 1)
+        put(three, "web2", 1)
         await until(lambda: bool(records(m1, "web2")), "m1 has heard of it")
         await m1.parts.core.scan()
         assert accepted(one, three) == [{"web1"}, {"web1", "web2"}]
@@ -408,7 +379,7 @@ async def test_a_cache_that_shows_an_old_signature_does_not_end_it(
 
     before: str | None = None
 
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two) as (m1, m2):
         await until(lambda: bool(m1.parts.core.mode.never and m2.parts.core.mode.never), "told")
         before = m1.parts.core.keeper.store.signature("m2")
@@ -448,7 +419,7 @@ async def test_a_shared_store_is_remembered_as_soon_as_there_is_room(
 @in_a_loop
 async def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-    accept(one, "web1")
+    put(one, "web1")
     async with Engine(one):
         await until(lambda: (one.pki_dir / "minions" / ".ha-m1").is_symlink(), "signed")
         # As an operator sets a second master up by copying the first one's keys.
@@ -456,7 +427,7 @@ async def test_a_copied_key_folder_is_not_a_shared_one(tmp_path: Path) -> None:
         async with Engine(two) as m2:
             befriend(one, two)
             await m2.meets(one)
-            accept(one, "web2")
+            put(one, "web2")
             await until(lambda: accepted(two) == [{"web1", "web2"}], "still written")
             assert m2.parts.core.mode.never == ""
 
@@ -481,10 +452,7 @@ async def test_two_masters_with_one_database_only_report(tmp_path: Path) -> None
 @in_a_loop
 async def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-    for number in range(3):
-        accept(one, f"web{number}")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(NUMBERED[:3], one, two) as (m1, m2):
         with pytest.raises(HaError, match="nothing is held on m2"):
             await decisions(m2).refill({})
         shutil.rmtree(two.pki_dir / "minions")
@@ -507,10 +475,7 @@ async def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> N
     """Its replica knows all keys still; its minions find none of them."""
     one, two = places(tmp_path, "m1", "m2", ha={"health": False})
     away = two.pki_dir / "away"
-    for number in range(3):
-        accept(one, f"web{number}")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(NUMBERED[:3], one, two) as (m1, m2):
         await level(m1, m2)
         assert (await run(one, "status"))["tolerates"] == 1
         (two.pki_dir / "minions").rename(away)
@@ -555,18 +520,14 @@ async def test_minions_that_knocked_while_the_folder_was_away_are_accepted_when_
     """With the other master down, and an engine that was started meanwhile."""
     one, two = places(tmp_path, "m1", "m2")
     away, waiting = two.pki_dir / "away", two.pki_dir / "minions_pre"
-    for number in range(12):
-        accept(one, f"web{number}")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(NUMBERED[:12], one, two) as (m1, m2):
         await level(m1, m2)
     (two.pki_dir / "minions").rename(away)
     (two.pki_dir / "minions").mkdir()
-    waiting.mkdir(exist_ok=True)
     async with Engine(two) as m2:
         await until(lambda: m2.parts.core.replica.held.count == 12, "held")
         for number in range(12):
-            (waiting / f"web{number}").write_text(KEYS[number == 11])
+            put(two, f"web{number}", int(number == 11), PENDING)
         await m2.parts.core.scan()
         shutil.rmtree(two.pki_dir / "minions")
         away.rename(two.pki_dir / "minions")
@@ -583,10 +544,7 @@ async def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_ba
 ) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"health": False, "hold_minimum": 0})
     gone, back = {f"web{number}" for number in range(3)}, {f"old{number}" for number in range(3)}
-    for minion_id in gone | back | {"stays"}:
-        accept(one, minion_id)
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(gone | back | {"stays"}, one, two) as (m1, m2):
         for minion_id in back:
             await delete(m1, minion_id)
         await until(lambda: accepted(two) == [gone | {"stays"}], "deleted")
@@ -594,7 +552,7 @@ async def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_ba
         for minion_id in gone:
             (two.pki_dir / "minions" / minion_id).unlink()
         for minion_id in back:
-            accept(two, minion_id)
+            put(two, minion_id)
         await until(lambda: m2.parts.core.replica.held.count == 6, "held")
         assert m2.parts.health.ready() == (False, fitness.held(6))
         (row,) = [r for r in (await run(one, "status"))["masters"] if r["name"] == "m2"]
@@ -608,7 +566,7 @@ async def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_ba
         assert {row["id"] for row in (await run(two, "keys_", "old*"))["keys"]} == back
         # That they were shown is not that they were looked at.
         for minion_id in gone:
-            accept(two, minion_id)
+            put(two, minion_id)
         for minion_id in back:
             (two.pki_dir / "minions" / minion_id).unlink()
         await until(lambda: m2.parts.core.replica.held.count == 0, "nothing is held")
@@ -619,18 +577,14 @@ async def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_ba
 async def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     many = {f"web{number}" for number in range(3)}
-    for minion_id in many | {"old"}:
-        accept(one, minion_id)
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(many | {"old"}, one, two) as (m1, m2):
         await delete(m1, "old")
         await until(lambda: accepted(two) == [many], "deleted")
         assert (await run(one, "release"))["retcode"] == 0, "there is nothing to be done"
         for minion_id in many:
             (two.pki_dir / "minions" / minion_id).unlink()
-        (two.pki_dir / "minions_pre").mkdir(exist_ok=True)
-        (two.pki_dir / "minions_pre" / "web1").write_text(KEYS[0])
-        accept(two, "old")
+        put(two, "web1", folder=PENDING)
+        put(two, "old")
         await until(lambda: m2.parts.core.replica.held.count == 4, "held")
         wrong = await run(one, "release", deletes=3)
         assert wrong["error"].startswith("nothing is held on m1, but 4 keys on m2. Run there")
@@ -655,15 +609,13 @@ async def test_who_releases_says_how_many_keys_that_deletes(tmp_path: Path) -> N
 @in_a_loop
 async def test_what_is_released_is_what_was_shown(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-    accept(one, "web1")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == [{"web1"}], "accepted")
+    async with sharing(["web1"], one, two) as (m1, m2):
         core, release = m2.parts.core, decisions(m2)
         (two.pki_dir / "minions" / "web1").unlink()
         await until(lambda: core.replica.held.count == 1, "held")
         core.mode.paused = "so that what comes is not written"
         held = await core.run(release._held)
-        accept(one, "web1", 1)
+        put(one, "web1", 1)
         await m1.hint("web1")
         await until(lambda: known_keys(m2, "web1") == 2, "the new key has come")
         assert not await release._released(held, "root")
@@ -674,14 +626,11 @@ async def test_what_is_released_is_what_was_shown(tmp_path: Path) -> None:
 @in_a_loop
 async def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-    for minion_id in ("old", "stays"):
-        accept(one, minion_id)
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(("old", "stays"), one, two) as (m1, m2):
         await delete(m1, "old")
         await until(lambda: accepted(two) == [{"stays"}], "deleted")
         await m2.parts.core.run(lambda: None)  # and that is written down
-        accept(two, "old")
+        put(two, "old")
         await until(lambda: m2.parts.core.replica.held.count == 1, "held")
         assert (await run(two, "release"))["deletes"] == 0
         await until(lambda: accepted(one) == [{"old", "stays"}], "accepted again")
@@ -691,11 +640,9 @@ async def test_revoked_keys_that_came_back_are_released_without_a_number(tmp_pat
 async def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     right = minion_key.show(fingerprint(KEYS[0]), short=False)
-    accept(one, "web1", 0)
-    accept(two, "web1", 1)
-    accept(one, "web2")
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    put(one, "web1", 0)
+    put(two, "web1", 1)
+    async with sharing(["web2"], one, two) as (m1, m2):
         await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
         for engine in (m1, m2):
             engine.parts.core.mode.shared = "its key store is shared"
@@ -716,10 +663,7 @@ async def test_a_decision_says_who_writes_it_now_and_not_who_did_when_they_met(
     tmp_path: Path,
 ) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-    for minion_id in ("web1", "web2"):
-        accept(one, minion_id)
-    async with met(one, two) as (m1, _):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(("web1", "web2"), one, two) as (m1, _):
         for minion_id in ("web1", "web2"):
             await delete(m1, minion_id)
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
@@ -761,9 +705,7 @@ async def test_a_master_that_cannot_pause_keeps_no_other_from_pausing(tmp_path: 
 @in_a_loop
 async def test_what_is_refilled_while_paused_waits_for_the_end_of_it(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-    accept(one, "web1")
-    async with met(one, two) as (m1, _):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(["web1"], one, two) as (m1, _):
         await run(one, "pause")
         (one.pki_dir / "minions" / "web1").unlink()
         await until(lambda: m1.parts.core.replica.held.count == 1, "held")
@@ -799,10 +741,7 @@ async def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) ->
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
     ids = [f"web{number}" for number in range(6)]
-    for minion_id in ids:
-        accept(one, minion_id)
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(ids, one, two) as (m1, m2):
         for minion_id in ids:
             await delete(m1, minion_id)
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
@@ -831,11 +770,8 @@ async def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) ->
 @in_a_loop
 async def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 100})
-    for minion_id in ("web1", "web2", "db1", "twice"):
-        accept(one, minion_id)
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
-        accept(one, "twice", 1)
+    async with sharing(("web1", "web2", "db1", "twice"), one, two) as (m1, m2):
+        put(one, "twice", 1)
         await m1.hint("twice")
         for minion_id in ("web1", "web2", "db1", "twice"):
             await delete(m1, minion_id)
@@ -864,10 +800,7 @@ async def test_minions_that_knocked_since_they_were_deleted_are_restored_too(
 ) -> None:
     """As minions that run do, within seconds."""
     one, two = places(tmp_path, "m1", "m2")
-    for minion_id in ("web1", "web2"):
-        accept(one, minion_id)
-    async with met(one, two) as (m1, m2):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(("web1", "web2"), one, two) as (m1, m2):
         writer = m1.parts.core.keeper._writer
         with monkeypatch.context() as an_hour_ago:
             an_hour_ago.setattr(writer, "clock", lambda: time.time() - 3600)
@@ -875,7 +808,7 @@ async def test_minions_that_knocked_since_they_were_deleted_are_restored_too(
             await until(lambda: records(m1)[fingerprint(KEYS[0])].state == DELETED, "recorded")
         await delete(m1, "web2")
         for minion_id in ("web1", "web2"):
-            knock(one, minion_id)
+            put(one, minion_id, folder=PENDING)
             await m1.hint(minion_id)
         await until(lambda: there(two, "minions_pre") == {"web1", "web2"}, "both knocked")
         # When they knocked does not matter.
@@ -890,10 +823,10 @@ async def test_minions_that_knocked_since_they_were_deleted_are_restored_too(
 @in_a_loop
 async def test_a_glob_restores_no_key_that_was_never_accepted(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two) as (m1, m2):
         for minion_id, key in (("web1", 1), ("web2", 0), ("web3", 0)):
-            knock(one, minion_id, key, "minions_denied" if key else "minions_pre")
+            put(one, minion_id, key, "minions_denied" if key else PENDING)
             await m1.hint(minion_id)
         await until(lambda: there(two, "minions_pre") == {"web2", "web3"}, "they knocked")
         await level(m1, m2)
@@ -926,7 +859,7 @@ async def test_a_glob_restores_no_key_of_which_only_the_end_is_known(tmp_path: P
     one, two = places(tmp_path, "m1", "m2")
     async with met(one, two) as (m1, m2):
         await m2.stop()
-        knock(one, "web1")
+        put(one, "web1", folder=PENDING)
         await m1.hint("web1")
         await until(lambda: known_keys(m1, "web1"), "it knocked")
         (one.pki_dir / "minions_pre" / "web1").unlink()
@@ -949,10 +882,7 @@ async def test_many_are_restored_in_batches_and_what_is_left_is_told(
     ids = [f"web{number}" for number in range(5)]
     since = {"minion": "*", "since": "1h"}
 
-    for minion_id in ids:
-        accept(one, minion_id)
-    async with met(one, two) as (m1, _):
-        await until(lambda: accepted(two) == accepted(one), "accepted")
+    async with sharing(ids, one, two) as (m1, _):
         for minion_id in ids:
             await delete(m1, minion_id)
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
@@ -981,8 +911,8 @@ async def test_who_decides_knew_what_was_shown_and_no_more(tmp_path: Path, comma
     """A peer's deletion arrives in between: it was not overruled, so it holds."""
     one, two = places(tmp_path, "m1", "m2")
     right = fingerprint(KEYS[0])
-    accept(one, "web1", 0)
-    accept(two, "web1", 1)
+    put(one, "web1", 0)
+    put(two, "web1", 1)
     async with met(one, two) as (m1, m2):
         await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
         core = m1.parts.core
@@ -1031,7 +961,7 @@ def test_spans_of_time(text: str, expected: float) -> None:
 @in_a_loop
 async def test_observing_masters_write_nothing_before_they_are_resumed(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"mode": "observe"})
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two) as (m1, m2):
         await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "heard of")
         assert m2.parts.core.mode.name == "observe"
@@ -1069,16 +999,15 @@ async def test_a_pause_outlives_a_change_of_the_mode(tmp_path: Path) -> None:
 async def test_what_is_decided_of_an_id_says_nothing_of_its_look_alikes(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     others, cyrillic = set(LOOK_ALIKES.values()), LOOK_ALIKES["a Cyrillic e"]
-    waiting, refused = one.pki_dir / "minions_pre", one.pki_dir / "minions_rejected"
-    waiting.mkdir()
+    waiting, refused = one.pki_dir / PENDING, one.pki_dir / "minions_rejected"
     refused.mkdir()
     for minion_id in others:
-        (waiting / minion_id).write_text(KEYS[1])
+        put(one, minion_id, 1, PENDING)
 
     def pending() -> set[str]:
-        return there(two, key_folders.PENDING)
+        return there(two, PENDING)
 
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two) as (m1, _):
         await until(lambda: accepted(two) == [{"web1"}] and pending() == others, "all there")
         (waiting / cyrillic).rename(refused / cyrillic)
@@ -1098,7 +1027,7 @@ async def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(
     one, two = places(tmp_path, "m1", "m2")
     ids = key_folders.ids(2 * MANY)
     for place in (one, two):
-        key_folders.plant(place.pki_dir, ids, key_folders.PENDING)
+        key_folders.plant(place.pki_dir, ids, PENDING)
     async with met(one, two) as (m1, m2):
         await level(m1, m2)
         leases = m2.parts.leases
@@ -1113,7 +1042,7 @@ async def test_who_is_sent_hundreds_of_records_does_not_ask_for_more_of_them(
 async def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     async with met(one, two) as (m1, m2):
-        accept(two, "web0")
+        put(two, "web0")
         await level(m1, m2)
         before, node = m2.parts.identity.fingerprint, m2.parts.core.replica.node
         left = await run(two, "leave")
@@ -1122,11 +1051,11 @@ async def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> N
         await until(lambda: not m1.parts.links and not m2.parts.links, "both are alone")
         assert m2.parts.identity.fingerprint != before
         assert m2.parts.core.replica.node != node
-        accept(two, "web1")
+        put(two, "web1")
         await until(lambda: "web1" in m2.known(lambda of: set(of.ids())), "recorded")
 
         await join(one, two)
         await until(lambda: accepted(one) == accepted(two) == [{"web0", "web1"}], "joined")
         (two.pki_dir / "minions" / "web0").unlink()
-        accept(one, "web2")
+        put(one, "web2")
         await until(lambda: accepted(one) == accepted(two) == [{"web1", "web2"}], "both ways")

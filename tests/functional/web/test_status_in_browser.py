@@ -21,9 +21,8 @@ from saltext_ha.common.hysteresis import Health
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
 from tests.browser import Browser, Page
-from tests.engines import met, run
+from tests.engines import met, put, run
 from tests.functional.comparing import place
-from tests.keys import public_key
 from tests.loop import in_a_loop, until
 from tests.pages import UP, url_of
 
@@ -149,10 +148,8 @@ def test_masters_that_differ(tmp_path: Path) -> None:
 def test_a_conflict(tmp_path: Path) -> None:
     m1, m2 = master(tmp_path, "m1"), master(tmp_path, "m2")
     for number, each in enumerate((m1, m2)):
-        folder = each.pki_dir / key_folders.ACCEPTED
-        folder.mkdir()
-        (folder / "db2").write_text(public_key(number))
-        (folder / "<img src=x onerror=alert(1)>").write_text("junk")
+        put(each, "db2", number)
+        (each.pki_dir / key_folders.ACCEPTED / "<img src=x onerror=alert(1)>").write_text("junk")
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         await page.until("!document.querySelector('#attention').hidden")
