@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -16,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from resource import RLIMIT_FSIZE, RLIMIT_NOFILE, prlimit
 from typing import Any
 
 import psutil
@@ -92,17 +92,40 @@ def is_fine(place: Place) -> bool:
     return "reasons" in answer and not wrong(answer)
 
 
+@contextlib.contextmanager
+def limited(engine: LoggingEngine, resource: int, most: int) -> Iterator[None]:
+    """The engine may use no more than *most* of *resource*."""
+    before = prlimit(engine.pid, resource)
+    prlimit(engine.pid, resource, (most, before[1]))
+    try:
+        yield
+    finally:
+        prlimit(engine.pid, resource, before)
+
+
+@contextlib.contextmanager
+def stopped(engine: EngineProcess) -> Iterator[None]:
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+
+
+def knows_m2(place: Place) -> None:
+    """Have it trust m2, which does not run."""
+    befriend(place, Place(place.root, "m2"))
+    wait_for(lambda: len(status(place)["masters"]) == 2, SOON, "it knows m2")
+
+
 # -- stopped
 
 
 def test_an_engine_that_is_stopped_does_not_respond(engine: LoggingEngine) -> None:
-    os.kill(engine.pid, signal.SIGSTOP)
-    try:
+    with stopped(engine):
         begun = time.monotonic()
         answer = status(engine.place)
         took = time.monotonic() - begun
-    finally:
-        os.kill(engine.pid, signal.SIGCONT)
     assert answer["retcode"] == 2
     assert "does not respond" in answer["error"]
     assert took < 45
@@ -110,21 +133,15 @@ def test_an_engine_that_is_stopped_does_not_respond(engine: LoggingEngine) -> No
 
 
 def test_so_it_is_when_its_queue_is_full(engine: LoggingEngine) -> None:
-    os.kill(engine.pid, signal.SIGSTOP)
-    crowd: list[socket.socket] = []
-    try:
+    with stopped(engine), contextlib.ExitStack() as crowd:
         with contextlib.suppress(BlockingIOError):
-            while len(crowd) < 100:
-                crowd.append(socket.socket(socket.AF_UNIX))
-                crowd[-1].setblocking(False)
-                crowd[-1].connect(str(engine.place.config.control_socket))
+            for _ in range(100):
+                sock = crowd.enter_context(socket.socket(socket.AF_UNIX))
+                sock.setblocking(False)
+                sock.connect(str(engine.place.config.control_socket))
         begun = time.monotonic()
         answer = shaped(lambda: engine.control("status"), {})
         took = time.monotonic() - begun
-    finally:
-        os.kill(engine.pid, signal.SIGCONT)
-        for sock in crowd:
-            sock.close()
     assert "does not respond" in answer["error"]
     assert took < 45
 
@@ -135,14 +152,12 @@ def test_a_peer_that_is_stopped_in_the_middle_of_an_answer_is_not_up(root: Path)
     befriend(m1.place, m2.place)
     with m1.engine, m2.engine:
         wait_for(m1.is_fine, SOON, "they have met")
-        with m2.failing("WAIT store.sync"):
-            m1.knock({"web1": next(public_keys(4))})
-            wait_for(lambda: "busy" in m2.note(), SOON, "m2 does not answer about keys")
-            os.kill(m2.engine.pid, signal.SIGSTOP)
-        try:
+        with contextlib.ExitStack() as stop:
+            with m2.failing("WAIT store.sync"):
+                m1.knock({"web1": next(public_keys(4))})
+                wait_for(lambda: "busy" in m2.note(), SOON, "m2 does not answer about keys")
+                stop.enter_context(stopped(m2.engine))
             answer = m1.ask("peers")
-        finally:
-            os.kill(m2.engine.pid, signal.SIGCONT)
         assert (answer["peers"][0]["state"], answer["retcode"]) == ("unknown", 2)
         assert "timed out" in answer["peers"][0]["note"]
         wait_for(lambda: m1.ask("peers")["retcode"] == 0, SOON, "it goes on")
@@ -154,8 +169,7 @@ def test_a_peer_that_is_stopped_in_the_middle_of_an_answer_is_not_up(root: Path)
 @pytest.mark.parametrize("how", ["removed", "replaced", "emptied", "replica"])
 def test_a_state_folder_that_goes_is_said_everywhere(engine: LoggingEngine, how: str) -> None:
     place, folder = engine.place, engine.place.config.state_dir
-    befriend(place, Place(place.root, "m2"))
-    wait_for(lambda: len(status(place)["masters"]) == 2, SOON, "it knows m2")
+    knows_m2(place)
     if how == "replica":
         place.replica_file.unlink()
     else:
@@ -188,8 +202,7 @@ def test_a_state_folder_that_goes_is_said_everywhere(engine: LoggingEngine, how:
 
 def test_a_peer_whose_file_is_damaged_is_unknown_to_every_command(engine: LoggingEngine) -> None:
     place = engine.place
-    befriend(place, Place(place.root, "m2"))
-    wait_for(lambda: len(status(place)["masters"]) == 2, SOON, "it knows m2")
+    knows_m2(place)
     file = place.config.state_dir / "peers" / "m2.json"
     file.write_text("{")
     assert str(file) in str(wrong(status(place)))
@@ -234,33 +247,25 @@ def test_a_renewed_certificate_is_no_trouble(engine: LoggingEngine) -> None:
 
 def test_without_descriptors_its_log_stays_small(engine: LoggingEngine) -> None:
     place = engine.place
-    before = resource.prlimit(engine.pid, resource.RLIMIT_NOFILE)
-    files = engine.files()
     assert place.config.status
     ways: list[tuple[int, Any]] = [
         (socket.AF_INET, ("127.0.0.1", place.port)),
         (socket.AF_INET, ("127.0.0.1", place.config.status.port)),
         (socket.AF_UNIX, str(place.config.control_socket)),
     ]
-    resource.prlimit(engine.pid, resource.RLIMIT_NOFILE, (files, before[1]))
-    crowd = []
     begun, lines = time.monotonic(), len(engine.lines())
-    try:
+    with limited(engine, RLIMIT_NOFILE, engine.files()), contextlib.ExitStack() as crowd:
         for family, where in ways:
             for _ in range(30):
-                crowd.append(socket.socket(family))
-                crowd[-1].setblocking(False)
-                crowd[-1].connect_ex(where)
+                sock = crowd.enter_context(socket.socket(family))
+                sock.setblocking(False)
+                sock.connect_ex(where)
 
         def said() -> bool:
             return any("descriptor" in line or "accept" in line for line in engine.lines()[lines:])
 
         wait_for(said, SOON, "it is logged")
         wait_for(lambda: time.monotonic() - begun > WATCHED, SOON, "time passes")
-    finally:
-        resource.prlimit(engine.pid, resource.RLIMIT_NOFILE, before)
-        for sock in crowd:
-            sock.close()
     new = engine.lines()[lines:]
     assert len(new) < 40, new[:40]
     wait_for(lambda: page(place, "/live")[0] == 200, SOON, "the page is there again")
@@ -280,10 +285,8 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
     keys = public_keys(3)
     with ForkedEngine(other):
         wait_for(lambda: is_fine(place), SOON, "they have met")
-        before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
         lines, begun = len(engine.lines()), time.monotonic()
-        try:
+        with limited(engine, RLIMIT_FSIZE, 0):
             numbers = itertools.count()
 
             def goes_on() -> bool:
@@ -293,8 +296,6 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
                 return time.monotonic() - begun > WATCHED
 
             wait_for(goes_on, SOON, "time passes", poll=0.2)
-        finally:
-            resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
         new = engine.lines()[lines:]
         said = [line for line in new if "cannot be written" in line]
         assert 1 <= len(said) <= 3, said
@@ -302,17 +303,12 @@ def test_what_cannot_be_written_is_said_once(root: Path, engine: LoggingEngine) 
         wait_for(lambda: is_fine(place), SOON, "it is written down after all")
 
 
-def test_a_command_says_that_the_disk_is_full(root: Path, engine: LoggingEngine) -> None:
-    befriend(engine.place, Place(root, "m2"))
-    wait_for(lambda: len(status(engine.place)["masters"]) == 2, SOON, "it knows m2")
-    before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
+def test_a_command_says_that_the_disk_is_full(engine: LoggingEngine) -> None:
+    knows_m2(engine.place)
+    with limited(engine, RLIMIT_FSIZE, 0):
         for command in ("renew", "leave", "remove_peer"):
             with pytest.raises(HaError, match="File too large"):
                 engine.control(command, {"name": "m2"})
-    finally:
-        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
     assert [row["name"] for row in status(engine.place)["masters"]] == ["m1", "m2"]
     assert engine.control("renew")["retcode"] == 0
 
@@ -321,9 +317,7 @@ def test_a_member_that_cannot_be_written_down_is_said(root: Path, engine: Loggin
     """Another member let it in, and this one is full: it would go on without that master."""
     place, other, new = engine.place, Place(root, "m2", QUICK), Place(root, "m3", QUICK)
     befriend(place, other)
-    before = resource.prlimit(engine.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
+    with limited(engine, RLIMIT_FSIZE, 0):
         Trust(other.config.state_dir).pin(new.peer)
         with ForkedEngine(other):
 
@@ -336,6 +330,4 @@ def test_a_member_that_cannot_be_written_down_is_said(root: Path, engine: Loggin
             wait_for(said, SOON, "its status says that")
             wait_for(logged, SOON, "its log says that")
             assert len(logged()) == 1, logged()
-    finally:
-        resource.prlimit(engine.pid, resource.RLIMIT_FSIZE, before)
     assert not [line for line in engine.lines() if "failed method=" in line]

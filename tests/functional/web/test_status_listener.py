@@ -25,7 +25,7 @@ from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.config.status import StatusSettings
 from saltext_ha.engine.service import Service
 from saltext_ha.transport.connection import Limits
-from saltext_ha.web.listener import StatusListener
+from saltext_ha.web.listener import LIMITS, Page, StatusListener
 from tests.certificates import self_signed
 from tests.engines import running
 from tests.loop import becomes, in_a_loop, until
@@ -50,6 +50,37 @@ async def get(place: Place, path: str, **more: Any) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
+async def served(engine: Engine) -> None:
+    """Wait until the page is there."""
+    status = engine.service._status
+    await until(lambda: bool(status and status._http._server), "the status page is served")
+
+
+@contextlib.asynccontextmanager
+async def serving(place: Place) -> AsyncIterator[Engine]:
+    """The engine of *place*, which serves its status page."""
+    async with running(place) as (engine,):
+        await served(engine)
+        yield engine
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    settings: StatusSettings | None = None, limits: Limits = LIMITS, **pages: Page
+) -> AsyncIterator[StatusListener]:
+    """A listener that serves *pages*; by default at a free port of loopback."""
+    listener = StatusListener(settings or StatusSettings(port=free_port()), limits=limits)
+    await listener.start({f"/{name}": page for name, page in pages.items()})
+    try:
+        yield listener
+    finally:
+        await listener.stop()
+
+
+async def here(request: Any) -> Any:
+    return aiohttp.web.Response(text="here")
+
+
 async def raw(place: Place, words: bytes) -> bytes:
     """What is answered to *words* until it hangs up."""
     assert place.config.status
@@ -67,8 +98,7 @@ async def raw(place: Place, words: bytes) -> bytes:
 @in_a_loop
 async def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None:
     m1 = place(tmp_path)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1) as engine:
         assert await get(m1, "/live") == (200, "live\n")
         assert await get(m1, "/ready") == (200, "ready\n")
         engine.parts.health.draining = True
@@ -79,12 +109,6 @@ async def test_an_engine_says_that_it_lives_and_is_ready(tmp_path: Path) -> None
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert answer.headers["Retry-After"] == "5"
         assert (await get(m1, "/nothing"))[0] == 404
-
-
-async def served(engine: Engine) -> None:
-    """Wait until the page is there."""
-    status = engine.service._status
-    await until(lambda: bool(status and status._http._server), "the status page is served")
 
 
 @in_a_loop
@@ -116,8 +140,7 @@ async def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
     m1, m2 = place(tmp_path), place(tmp_path, "m2")
     befriend(m1, m2)
     m1.begin()
-    async with silent("127.0.0.1", m2.config.port), running(m1) as (engine,):
-        await served(engine)
+    async with silent("127.0.0.1", m2.config.port), serving(m1) as engine:
         await until(lambda: engine.parts.links.lines["m2"].up is None, "m2 is being asked")
         status, reason = await get(m1, "/ready")
         assert status == 503
@@ -138,8 +161,7 @@ async def test_what_is_waited_for_is_named(tmp_path: Path) -> None:
 @in_a_loop
 async def test_garbage_is_a_bad_request(tmp_path: Path, words: bytes) -> None:
     m1 = place(tmp_path)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         answer = await raw(m1, words)
         assert answer.startswith(b"HTTP/1.1 400 ") or answer.startswith(b"HTTP/1.0 400 ")
         assert await get(m1, "/live") == (200, "live\n")
@@ -148,8 +170,7 @@ async def test_garbage_is_a_bad_request(tmp_path: Path, words: bytes) -> None:
 @in_a_loop
 async def test_nothing_can_be_changed(tmp_path: Path) -> None:
     m1 = place(tmp_path)
-    async with running(m1) as (engine,), aiohttp.ClientSession() as session:
-        await served(engine)
+    async with serving(m1), aiohttp.ClientSession() as session:
         for path in ("/", "/ready", "/status", "/v1/push"):
             for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
                 url = url_of(m1, path)
@@ -159,19 +180,7 @@ async def test_nothing_can_be_changed(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
-    async def page(request: Any) -> Any:
-        return aiohttp.web.Response(text="here")
-
-    @contextlib.asynccontextmanager
-    async def listening(limits: Limits) -> AsyncIterator[StatusListener]:
-        listener = StatusListener(StatusSettings(port=free_port()), limits=limits)
-        await listener.start({"/live": page})
-        try:
-            yield listener
-        finally:
-            await listener.stop()
-
-    async with listening(Limits(header=0.2)) as listener:
+    async with listening(limits=Limits(header=0.2), live=here) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
 
         async def drip() -> None:
@@ -184,13 +193,13 @@ async def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
             assert await asyncio.wait_for(reader.read(), 60) == b""
         dripping.cancel()
         assert listener.refused["no request in time"] == 1
-    async with listening(Limits(header=300, keepalive=0.3)) as listener:
+    async with listening(limits=Limits(header=300, keepalive=0.3), live=here) as listener:
         # After an answer, too.
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert (await asyncio.wait_for(reader.read(), 60)).endswith(b"here")
-    async with listening(Limits(header=300, max_anonymous=4)) as listener:
+    async with listening(limits=Limits(header=300, max_anonymous=4), live=here) as listener:
         # Many who say nothing do not keep out one who asks.
         crowd = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(40)]
         url = f"http://127.0.0.1:{listener.port}/live"
@@ -211,8 +220,7 @@ def token_file(tmp_path: Path) -> str:
 @in_a_loop
 async def test_a_token_keeps_out_who_has_none(tmp_path: Path, token_file: str) -> None:
     m1 = place(tmp_path, token_file=token_file)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
 
         async def look(authorization: str | None, path: str = "/nothing") -> int:
             headers = {"Authorization": authorization} if authorization else {}
@@ -234,8 +242,7 @@ async def test_nothing_but_live_and_ready_is_seen_without_the_token(
     tmp_path: Path, token_file: str
 ) -> None:
     m1 = place(tmp_path, token_file=token_file)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1) as engine:
         paths = engine.made.pages.by_path().keys() - {"/live", "/ready"}
         assert len(paths) > 8
         for path in sorted(paths):
@@ -248,21 +255,13 @@ async def test_nothing_but_live_and_ready_is_seen_without_the_token(
 
 @in_a_loop
 async def test_the_name_of_the_configuration_is_ours(tmp_path: Path) -> None:
-    async def page(request: Any) -> Any:
-        return aiohttp.web.Response(text="here")
-
     # No name that is known to be loopback, and none that leads elsewhere.
     settings = StatusSettings(host="127.1", port=free_port())
-    listener = StatusListener(settings)
-    await listener.start({"/": page})
-    try:
-        async with aiohttp.ClientSession() as session:
-            for host, status in (("127.1", 200), ("127.1:80", 200), ("127.2", 421)):
-                url = f"http://127.0.0.1:{settings.port}/"
-                async with session.get(url, headers={"Host": host}) as answer:
-                    assert (host, answer.status) == (host, status)
-    finally:
-        await listener.stop()
+    async with listening(settings, here=here), aiohttp.ClientSession() as session:
+        for host, status in (("127.1", 200), ("127.1:80", 200), ("127.2", 421)):
+            url = f"http://127.0.0.1:{settings.port}/here"
+            async with session.get(url, headers={"Host": host}) as answer:
+                assert (host, answer.status) == (host, status)
 
 
 @in_a_loop
@@ -274,24 +273,21 @@ async def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> Non
         raise RuntimeError("a secret")
 
     settings = StatusSettings(port=free_port())
-    listener = StatusListener(settings)
-    await listener.start({"/unknown": unknown, "/broken": broken})
-    try:
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"{settings.url}/unknown") as answer:
-                assert (answer.status, await answer.text()) == (503, "not known yet\n")
-            async with session.get(f"{settings.url}/broken") as answer:
-                assert answer.status == 500
-                assert await answer.text() == "failed there; salt-master's log says why\n"
-    finally:
-        await listener.stop()
+    async with (
+        listening(settings, unknown=unknown, broken=broken),
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.get(f"{settings.url}/unknown") as answer:
+            assert (answer.status, await answer.text()) == (503, "not known yet\n")
+        async with session.get(f"{settings.url}/broken") as answer:
+            assert answer.status == 500
+            assert await answer.text() == "failed there; salt-master's log says why\n"
 
 
 @in_a_loop
 async def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path) -> None:
     m1 = place(tmp_path)
-    async with running(m1) as (engine,), aiohttp.ClientSession() as session:
-        await served(engine)
+    async with serving(m1), aiohttp.ClientSession() as session:
         for path in ("/", "/page.js", "/status.json", "/nothing"):
             async with session.get(url_of(m1, path)) as answer:
                 told = answer.headers
@@ -306,8 +302,7 @@ async def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path)
 @in_a_loop
 async def test_what_follows_a_body_is_no_request(tmp_path: Path) -> None:
     m1 = place(tmp_path)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         hidden = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
         head = b"GET /live HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         answer = await raw(m1, head % len(hidden) + hidden)
@@ -318,8 +313,7 @@ async def test_what_follows_a_body_is_no_request(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_name_that_was_pointed_here_is_not_answered(tmp_path: Path) -> None:
     m1 = place(tmp_path)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         hosts = {
             "evil.example": 421,
             "evil.example:4531": 421,
@@ -336,8 +330,7 @@ async def test_a_name_that_was_pointed_here_is_not_answered(tmp_path: Path) -> N
 async def test_tls(tmp_path: Path) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
     m1 = place(tmp_path, certificate=str(crt), key=str(key))
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         context = ssl.create_default_context(cafile=str(crt))
         assert await get(m1, "/live", ssl=context) == (200, "live\n")
         with pytest.raises(aiohttp.ClientError):
@@ -360,8 +353,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart(
         return await asyncio.to_thread(ssl.get_server_certificate, address)
 
     m1 = place(tmp_path, certificate=str(crt), key=str(key))
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         old = await shown(m1)
         # The new key is not there yet, or not to be read.
         key.write_text("no key")
@@ -394,8 +386,7 @@ async def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> 
         return (await called.communicate(request.read_bytes()))[0].decode(errors="replace")
 
     m1 = place(tmp_path, certificate=str(crt), key=str(key))
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         assert m1.config.status
         port = m1.config.status.port
         said = await client(port, "-sess_out", session)
@@ -415,23 +406,19 @@ async def test_nothing_is_taken_before_the_handshake_is_over(tmp_path: Path) -> 
 @in_a_loop
 async def test_tls_that_is_too_old(tmp_path: Path) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
-    listener = StatusListener(StatusSettings(port=free_port(), certificate=crt, key=key))
-    assert listener._context is not None
-    # Otherwise many an OpenSSL refuses the old versions by itself, whatever we say.
-    listener._context.set_ciphers("ALL:@SECLEVEL=0")
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.minimum_version = ssl.TLSVersion.TLSv1
     old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
-
-    await listener.start({})
-    try:
+    settings = StatusSettings(port=free_port(), certificate=crt, key=key)
+    async with listening(settings) as listener:
+        assert listener._context is not None
+        # Otherwise many an OpenSSL refuses the old versions by itself, whatever we say.
+        listener._context.set_ciphers("ALL:@SECLEVEL=0")
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
         await until(lambda: listener.refused == {"TLS too old": 1}, "it is refused")
-    finally:
-        await listener.stop()
 
 
 async def get_plain(place: Place) -> None:
@@ -534,6 +521,5 @@ async def test_whatever_is_asked_is_answered_or_refused(tmp_path: Path) -> None:
         assert {b"200", b"400", b"404", b"405"} <= seen
 
     m1 = place(tmp_path)
-    async with running(m1) as (engine,):
-        await served(engine)
+    async with serving(m1):
         await asyncio.to_thread(ask_oddly, m1)
