@@ -32,10 +32,10 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = [
         {
             when: at if len(zones) == 1 else f"{at} {zone}",
-            "Where": str(write.get("on") or "-"),
-            "Who": str(write.get("by") or "-"),
-            "What": str(write.get("what") or write.get("state") or "?"),
-            "Id": f"tree {write['tree']}" if write.get("tree") else str(write.get("id")),
+            "Where": write.get("on") or "-",
+            "Who": write.get("by") or "-",
+            "What": write.get("what") or write.get("state") or "?",
+            "Id": f"tree {write['tree']}" if write.get("tree") else write.get("id"),
             "Fingerprint": shown,
         }
         for write, (at, zone), shown in zip(writes, times, prints, strict=True)

@@ -16,10 +16,10 @@ def install_minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = sorted(every, key=lambda row: row.get("result") not in _FIRST)
     cells = [
         [
-            clean(row.get("id")),
-            clean(row.get("result")),
-            clean(row.get("before") or "-"),
-            clean(row.get("now") or "-"),
+            row.get("id"),
+            row.get("result"),
+            row.get("before") or "-",
+            row.get("now") or "-",
             yes_no(row.get("restarted")),
         ]
         for row in rows[:LISTED]

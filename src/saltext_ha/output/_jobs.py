@@ -13,12 +13,12 @@ LISTED = 10
 def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = [
         [
-            str(job.get("jid")),
+            job.get("jid"),
             _call(job),
-            str(job.get("target")),
-            str(job.get("user")),
+            job.get("target"),
+            job.get("user"),
             f"{job.get('returned')} of {'?' if job.get('targeted') is None else job['targeted']}",
-            str(job.get("state")),
+            job.get("state"),
             ", ".join(job.get("masters") or []),
         ]
         for job in data.get("jobs") or []

@@ -53,9 +53,9 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     for key in keys:
         states = key.get("states") or {}
         shown = fingerprint(key.get("fingerprint") or "?")
-        rows.append([str(key.get("id")), shown, *(_state(states.get(m, "-")) for m in masters)])
+        rows.append([key.get("id"), shown, *(_state(states.get(m, "-")) for m in masters)])
     entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
-    columns = ["Id", "Fingerprint", *map(clean, masters)]
+    columns = ["Id", "Fingerprint", *masters]
     lines = with_notes(screen, columns, rows, entries, []) + not_asked(data, screen)
     apart = [set((key.get("states") or {}).values()) for key in keys if not key.get("same")]
     differ = sum(len(states - {"unknown"}) > 1 for states in apart)
@@ -89,8 +89,10 @@ def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     test = data.get("test")
     lines = []
     if changes:
-        rows = [[str(c.get(key, "?")) for key in ("master", "id", "from", "to")] for c in changes]
-        rows = [[m, i, _short(f), _short(t)] for m, i, f, t in rows]
+        rows = [
+            [c.get("master"), c.get("id"), _short(c.get("from")), _short(c.get("to"))]
+            for c in changes
+        ]
         lines += table(screen, ["Master", "Id", "From", "To"], rows)
         done = "made" if data.get("written", True) else "recorded; no key store is written"
         done = "planned; nothing was changed (test=True)" if test else done
@@ -103,6 +105,6 @@ def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + notes(data)
 
 
-def _short(state: str) -> str:
+def _short(state: Any) -> str:
     """``accepted 3a:9f:…``: the fingerprint in a state shortened, the words kept."""
-    return " ".join(fingerprint(word) for word in state.split())
+    return " ".join(fingerprint(word) for word in str(state).split())

@@ -33,11 +33,11 @@ def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
     told = any(peer.get("introducer") for peer in peers)
     rows = [
         [
-            str(peer.get("name")),
-            str(peer.get("url")),
+            peer.get("name"),
+            peer.get("url"),
             fingerprint(peer.get("fingerprint") or "?"),
-            *([str(peer.get("introducer") or "?")] if told else []),
-            str(peer.get("state") or "unknown"),
+            *([peer.get("introducer") or "?"] if told else []),
+            peer.get("state") or "unknown",
             seen(peer),
         ]
         for peer in peers

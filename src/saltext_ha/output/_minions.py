@@ -41,8 +41,8 @@ _CELL = {"silent": "deaf", "no key": "no key", "unknown": "?"}
 def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     masters = [
         [
-            f"{clean(each.get('name'))} *" if each.get("self") else clean(each.get("name")),
-            clean(each.get("state")),
+            f"{each.get('name')} *" if each.get("self") else each.get("name"),
+            each.get("state"),
             *(number_or(each.get(key), "?") for key in ("minions", "connections")),
             "?" if each.get("listening") is None else duration(each["listening"]),
         ]
@@ -63,12 +63,12 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
         return [*lines, "no accepted minion matches"]
     cells = [
         [
-            clean(row.get("id")),
-            clean(row.get("state")),
-            clean(", ".join(row.get("masters") or []) or "-"),
+            row.get("id"),
+            row.get("state"),
+            ", ".join(row.get("masters") or []) or "-",
             "never" if row.get("seen") is None else f"{duration(row['seen'])} ago",
             _EVIDENCE.get(str(row.get("by")), "-"),
-            clean(row.get("type") or "?"),
+            row.get("type") or "?",
             *([_version(row)] if data.get("live") else []),
         ]
         for row in rows[:LISTED]
@@ -80,7 +80,7 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 def _version(row: Mapping[str, Any]) -> str:
     """The version of saltext-ha on the minion; unknown if the minion does not answer."""
-    return clean(row.get("version") or ("-" if row.get("state") in ("bound", "partly") else "?"))
+    return str(row.get("version") or ("-" if row.get("state") in ("bound", "partly") else "?"))
 
 
 def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
@@ -88,8 +88,8 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     silent = set(data.get("silent") or [])
     cells = [
         [
-            clean(minion),
-            clean(", ".join(masters) or "-")
+            minion,
+            (", ".join(masters) or "-")
             + (" · heard there last, does not answer now" if minion in silent else ""),
         ]
         for minion, masters in sorted(found.items())[:LISTED]
@@ -165,14 +165,14 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
         return [*lines, "no accepted minion matches"]
     cells = [
         [
-            clean(row.get("id")),
+            row.get("id"),
             *(_cell(row, name) for name in masters),
-            clean(row.get("type") or "?"),
-            clean(row.get("state")),
+            row.get("type") or "?",
+            row.get("state"),
         ]
         for row in rows[:LISTED]
     ]
-    lines += table(screen, ["Minion", *map(clean, masters), "Type", "State"], cells)
+    lines += table(screen, ["Minion", *masters, "Type", "State"], cells)
     lines += [*left_out(len(rows) - LISTED, "minion"), *_notes(rows)]
     lines += [
         screen.paint(
@@ -191,10 +191,7 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     lines = not_asked(data, screen)
     found, test = data.get("moves") or [], data.get("test")
     moves = sorted(found, key=lambda row: bool(row.get("moved") or row.get("planned")))
-    rows = [
-        [clean(row.get("id")), clean(row.get("from")), clean(row.get("to")), _moved(row, test)]
-        for row in moves
-    ]
+    rows = [[row.get("id"), row.get("from"), row.get("to"), _moved(row, test)] for row in moves]
     if rows:
         columns = ["Minion", "From", "To", "Result"]
         lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED], [])

@@ -55,7 +55,7 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
         [
             f"{row.get('name')}{' *' if row.get('name') == data.get('leader') else ''}",
             yes_no(row.get("leads"), "?"),
-            str(row.get("follows") or ("?" if row.get("leads") is None else "nobody")),
+            row.get("follows") or ("?" if row.get("leads") is None else "nobody"),
         ]
         for row in data.get("masters") or []
     ]
@@ -77,17 +77,13 @@ def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]
         return []
     rows = [
         [
-            str(name),
+            name,
             yes_no(reactor.get("reacts"), "?") if reactor.get("configured") else "none configured",
-            *(_number(reactor.get(count)) for count in REACTOR.values()),
+            *("?" if reactor.get(c) is None else reactor[c] for c in REACTOR.values()),
         ]
         for name, reactor in found
     ]
     return table(screen, ["Reactor of", "Reacts", *REACTOR], rows)
-
-
-def _number(value: Any) -> str:
-    return "?" if value is None else str(value)
 
 
 def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
@@ -95,10 +91,7 @@ def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
         return []
     rows = [
         [
-            str(run.get("name")),
-            str(run.get("function")),
-            str(run.get("on")),
-            str(run.get("state")),
+            *(run.get(key) for key in ("name", "function", "on", "state")),
             f"{duration(run.get('ago') or 0.0)} ago",
             "-" if run.get("seconds") is None else f"{run['seconds']:g} s",
         ]

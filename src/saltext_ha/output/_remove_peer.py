@@ -58,12 +58,12 @@ def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str)
         rows.append(
             [
                 at_time(key.get("received")),
-                str(key.get("from") or "?"),
-                str(key.get("what") or "?"),
-                str(key.get("id")),
+                key.get("from") or "?",
+                key.get("what") or "?",
+                key.get("id"),
                 fingerprint,
-                str(key.get("state") or "-"),
-                str(key.get("to") or "stays"),
+                key.get("state") or "-",
+                key.get("to") or "stays",
             ]
         )
     if not undo:

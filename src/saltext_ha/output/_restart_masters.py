@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from saltext_ha.output._text import Screen, clean, with_notes, yes_no
+from saltext_ha.output._text import Screen, with_notes, yes_no
 
 
 def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
     masters = data.get("masters") or []
     rows = [
         [
-            clean(row.get("name")),
+            row.get("name"),
             yes_no(row.get("restarted")),
             "-" if row.get("seconds") is None else f"{row['seconds']:g} s",
-            clean(row.get("command") or "?"),
+            row.get("command") or "?",
         ]
         for row in masters
     ]

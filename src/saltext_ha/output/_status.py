@@ -106,7 +106,7 @@ def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
         missing = "-" if state == "running" else "?"
         rows.append(
             [
-                f"{master.get('name')} *" if master.get("self") else str(master.get("name")),
+                f"{master.get('name')} *" if master.get("self") else master.get("name"),
                 state,
                 master.get("salt") or "?",
                 *(number_or(master.get(key), missing) for key in amounts),

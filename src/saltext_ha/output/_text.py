@@ -135,16 +135,16 @@ def not_asked(data: Mapping[str, Any], screen: Screen) -> list[str]:
 def table(
     screen: Screen,
     columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[Any]],
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
 ) -> list[str]:
     """
-    Lines of an aligned table. Columns named in *right* are right-aligned. If the table is wider
-    than the screen, its widest column is shortened first: no column below :data:`NARROWEST`, and
-    columns in *whole* never.
+    Lines of an aligned table; each cell is made :func:`clean`. Columns named in *right* are
+    right-aligned. If the table is wider than the screen, its widest column is shortened first: no
+    column below :data:`NARROWEST`, and columns in *whole* never.
     """
-    cells = [list(columns), *([clean(cell) for cell in row] for row in rows)]
+    cells = [list(map(clean, row)) for row in (columns, *rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
     elastic = [place for place, name in enumerate(columns) if name not in whole]
     while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and elastic:
@@ -199,7 +199,7 @@ def excerpts(texts: Sequence[str], width: int) -> list[str]:
 def with_notes(
     screen: Screen,
     columns: list[str],
-    rows: list[list[str]],
+    rows: Sequence[Sequence[Any]],
     entries: Sequence[Mapping[str, Any]],
     right: list[str],
 ) -> list[str]:

@@ -81,7 +81,7 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
         entries = tree.get("deployments") or []
         rows = [
             [
-                str(entry.get("number")),
+                entry.get("number"),
                 "*" if entry.get("number") == tree.get("current") else "",
                 at_time(entry.get("at")),
                 f"{entry.get('by')} on {entry.get('on')}",
