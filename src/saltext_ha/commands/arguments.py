@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from saltext_ha.commands.runner_arguments import shown
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.validators import is_number
 from saltext_ha.minions.job_specs import LONGEST, check_glob
@@ -88,9 +89,3 @@ def no_master(names: Iterable[object], masters: Collection[str]) -> HaError:
         f"there is no master {strange} in this group; its masters: {', '.join(masters)}. Give one "
         "of these names"
     )
-
-
-def shown(value: object) -> str:
-    """A wrong argument, for a message: shortened, or only its type if it may be deep or long."""
-    plain = value is None or isinstance(value, (bool, int, float, str))
-    return repr(value)[:80] if plain else type(value).__name__

@@ -70,9 +70,13 @@ def switch(name: str, value: Any) -> bool:
     try:
         return validators.on_off(value)
     except ValueError as exc:
-        plain = isinstance(value, (int, float, str)) or value is None
-        given = repr(value)[:80] if plain else type(value).__name__
-        raise HaError(f"{name}={given}: {exc}") from None
+        raise HaError(f"{name}={shown(value)}: {exc}") from None
+
+
+def shown(value: object) -> str:
+    """A wrong argument, for a message: shortened, or only its type if it may be deep or long."""
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value)[:80] if plain else type(value).__name__
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from saltext_ha.commands.arguments import is_glob, shown, whole_of
+from saltext_ha.commands.arguments import is_glob, whole_of
+from saltext_ha.commands.runner_arguments import shown
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.minions.job_answers import NONSENSE
