@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 @dataclass(frozen=True)
 class Walk:
     """
-    How one kind of roots is walked.
+    How one kind of roots is walked; by default all is shown.
 
     :param follow: whether to follow links to folders, and links to files outside of the root.
     :param links: whether links to files are shown.
@@ -46,10 +46,10 @@ class Walk:
     :param closed: takes the relative path of a folder; whether it is not looked into.
     """
 
-    follow: bool
-    links: bool
-    ignored: Callable[[str, str], bool]
-    closed: Callable[[str], bool]
+    follow: bool = True
+    links: bool = True
+    ignored: Callable[[str, str], bool] = lambda relative, full: False
+    closed: Callable[[str], bool] = lambda relative: False
 
 
 def for_states(opts: Mapping[str, Any]) -> Walk:
@@ -60,7 +60,6 @@ def for_states(opts: Mapping[str, Any]) -> Walk:
         links=not opts.get("fileserver_ignoresymlinks", False),
         # Salt checks the one path when it lists, the other one when it serves.
         ignored=lambda relative, full: ignored(relative) or ignored(full),
-        closed=lambda relative: False,
     )
 
 
@@ -69,19 +68,12 @@ def for_pillar() -> Walk:
     How the master walks when it renders pillar: it follows links and ignores nothing. (Salt tries
     to leave out folders that ``file_ignore_glob`` names, but changes only a copy of their list.)
     """
-    return Walk(
-        follow=True,
-        links=True,
-        ignored=lambda relative, full: False,
-        closed=lambda relative: False,
-    )
+    return Walk()
 
 
 def for_modules() -> Walk:
     """Files from which Salt may load modules: without hidden ones and what Python makes of them."""
     return Walk(
-        follow=True,
-        links=True,
         ignored=lambda relative, full: _MADE.search(relative) is not None,
         # Those of another user, such as .git, often cannot be listed.
         closed=lambda relative: _MADE.search(f"{relative}/") is not None,
