@@ -345,14 +345,7 @@ def restore(minion: str, fingerprint: str = "", since: str = "", test: bool = Fa
         salt-run ha.restore web07
         salt-run ha.restore 'web*' since=1h test=True
     """
-    return _ask(
-        "restore",
-        LONG,
-        minion=minion,
-        fingerprint=fingerprint,
-        since=since,
-        test=test,
-    )
+    return _ask("restore", LONG, minion=minion, fingerprint=fingerprint, since=since, test=test)
 
 
 def rewrite(minion: str, test: bool = False) -> Answer:
@@ -544,14 +537,7 @@ def remove_peer(name: str, since: str = "", undo: bool = False, test: bool = Fal
         salt-run ha.remove_peer m2
         salt-run ha.remove_peer m3 undo=True since=2d test=True
     """
-    return _ask(
-        "remove_peer",
-        LONG,
-        name=str(name),
-        since=since,
-        undo=undo,
-        test=test,
-    )
+    return _ask("remove_peer", LONG, name=str(name), since=since, undo=undo, test=test)
 
 
 def peers() -> Answer:
@@ -966,11 +952,7 @@ def drain(
         salt-run ha.drain m1
     """
     asked = {"name": str(master), "test": test, "force": force, "batch": batch, "timeout": timeout}
-    return _answer(
-        lambda settings: drain_runner.run(
-            _asking(settings, LONG), runner_arguments.checked(dict(asked))
-        )
-    )
+    return _moving(drain_runner.run, asked)
 
 
 def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answer:
@@ -998,12 +980,7 @@ def rebalance(test: bool = False, batch: int = 50, timeout: float = 60) -> Answe
         salt-run ha.rebalance test=True
         salt-run ha.rebalance
     """
-    asked = {"test": test, "batch": batch, "timeout": timeout}
-    return _answer(
-        lambda settings: drain_runner.rebalance(
-            _asking(settings, LONG), runner_arguments.checked(dict(asked))
-        )
-    )
+    return _moving(drain_runner.rebalance, {"test": test, "batch": batch, "timeout": timeout})
 
 
 def proxy_config(
@@ -1349,6 +1326,12 @@ def _caller() -> str:
 
 def _asking(settings: mapping.HaConfig, work: Any = 0, more: float = 0.0) -> engine_client.Ask:
     return engine_client.asking(settings, _caller(), work, more)
+
+
+def _moving(work: Callable[[engine_client.Ask, Answer], Answer], payload: Answer) -> Answer:
+    return _answer(
+        lambda settings: work(_asking(settings, LONG), runner_arguments.checked(payload))
+    )
 
 
 def _asking_minions(settings: mapping.HaConfig, timeout: Any) -> engine_client.Ask:
