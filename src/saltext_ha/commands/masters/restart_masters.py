@@ -16,7 +16,6 @@ from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 RESTARTER = "saltext_ha.commands.restarter"
 PAUSE = 10.0
@@ -40,10 +39,7 @@ class RestartMasters:
         return {"restart": self.restart}
 
     def for_peers(self) -> dict[str, Handler]:
-        async def restart(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return await self._own(wire.field(payload, "begin", bool, False))
-
-        return {"restart": restart}
+        return {"restart": lambda _, asked: self._own(wire.field(asked, "begin", bool, False))}
 
     async def restart(self, payload: dict[str, Any]) -> dict[str, Any]:
         """

@@ -16,7 +16,6 @@ from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 LOST = "replica.db is gone, or an old copy"
 ADOPTING = (
@@ -116,10 +115,7 @@ class Summary:
         """When the keeper was last asked for numbers and answered, and the numbers."""
 
     def for_peers(self) -> dict[str, Handler]:
-        async def summary(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return await self.get()
-
-        return {"summary": summary}
+        return {"summary": lambda _, __: self.get()}
 
     async def get(self) -> dict[str, Any]:
         """

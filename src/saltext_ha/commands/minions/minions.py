@@ -30,7 +30,6 @@ from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 PAGE = 5_000  # minions in one message, some 400 KB
 MAX_PAGES = 200
@@ -117,10 +116,7 @@ class Bound:
         return {"minions": self.minions}
 
     def for_peers(self) -> dict[str, Handler]:
-        async def bound(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return await self.page(payload)
-
-        return {"bound": bound}
+        return {"bound": lambda _, payload: self.page(payload)}
 
     async def count(self) -> int | None:
         """

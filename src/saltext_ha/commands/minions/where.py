@@ -43,10 +43,11 @@ class Where:
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         seconds = timeout_of(payload, TIMEOUT)
         if payload.get("ids") is None:
-            found = await self._bound.accepted(glob_of(payload))
-            question: dict[str, Any] = {"glob": glob_of(payload)}
-            named = [] if is_glob(glob_of(payload)) else [glob_of(payload)]
-            nobody = glob_of(payload) != "*" and not found
+            glob = glob_of(payload)
+            found = await self._bound.accepted(glob)
+            question: dict[str, Any] = {"glob": glob}
+            named = [] if is_glob(glob) else [glob]
+            nobody = glob != "*" and not found
         else:
             found = await self._accepted_of(payload["ids"])
             named, nobody = payload["ids"], False
