@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeVar, runtime_checkable
 
 from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck, OwnFacts
 from saltext_ha.commands.consistency.lint import Lint
@@ -48,6 +48,7 @@ from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 @runtime_checkable
@@ -64,222 +65,209 @@ class AnswersPeers(Protocol):
     def for_peers(self) -> Mapping[str, Handler]: ...
 
 
-Answers = AnswersOperators | AnswersPeers
-
-
-class Answering(NamedTuple):
+class Answering:
     """
-    ``commands`` answer on the control socket, ``peer_handlers`` answer peers, ``pages`` answer
-    callers of the status page; the others are parts of these.
+    The parts that answer for one engine, each made after those that it uses.
+
+    :param parts: those that these use, some of which answer, too.
+    :ivar commands: on the control socket.
+    :ivar peer_handlers: for peers.
+    :ivar pages: for callers of the status page.
     """
 
-    commands: dict[str, Command]
-    peer_handlers: dict[str, Handler]
-    pages: Pages
-    jobs: Jobs
-    arrivals: Arrivals | None
-    mines: Mines
-    bound: Bound
-    checking: ConsistencyCheck
-    summary: Summary
-    status: Status
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.commands: dict[str, Command] = {}
+        self.peer_handlers: dict[str, Handler] = {}
+        merge(self.peer_handlers, parts.membership.handlers())
+        self._add(parts.group)
+        self._exchange()
+        self._minions()
+        self._comparing()
+        self._masters()
+        self._keys()
+        self._rollout()
+        self._once()
+        self.pages = self._pages()
 
+    def _add(self, part: P) -> P:
+        """Have *part* answer, if it does."""
+        if isinstance(part, AnswersOperators):
+            merge(self.commands, part.commands())
+        if isinstance(part, AnswersPeers):
+            merge(self.peer_handlers, part.for_peers())
+        return part
 
-class OfMinions(NamedTuple):
-    """The parts that ask minions, and say what is known of their connections and jobs."""
+    def _exchange(self) -> None:
+        """The parts for which there are no commands: what engines tell each other."""
+        parts = self._parts
+        self._add(parts.retention)
+        self._add(parts.shared_store)
+        moved = parts.membership.moved
+        self._add(
+            SyncServer(parts.core, parts.links, parts.hello, parts.vouching, parts.leases, moved)
+        )
 
-    bound: Bound
-    where: Where
-    reachability: Reachability
-    cmd: Commands
-    past_jobs: PastJobs
+    def _minions(self) -> None:
+        """The parts that ask minions, and say what is known of their connections and jobs."""
+        parts, group, core, opts = (
+            self._parts,
+            self._parts.group,
+            self._parts.core,
+            self._parts.opts,
+        )
+        commands = parts.config.commands
+        own_jobs = OwnJobs(group.name, opts, parts.returns, commands, parts.ending.check)
+        self._add(own_jobs)
+        self.arrivals = _arrivals(parts, own_jobs)
+        self.mines = self._add(_mines(parts, own_jobs, self.arrivals))
+        self.jobs = jobs = Jobs(group, own_jobs, parts.presence.hot)
+        self.bound = self._add(
+            Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
+        )
+        where = self._add(Where(core, jobs, self.bound))
+        self._add(Reachability(jobs, self.bound))
+        self._add(Commands(jobs, where, bool(opts.get("order_masters"))))
+        self._add(PastJobs(group, jobs, JobCache(opts)))
 
+    def _comparing(self) -> None:
+        """The parts that compare masters, and deploy what is to be the same."""
+        parts, group, core, opts = (
+            self._parts,
+            self._parts.group,
+            self._parts.core,
+            self._parts.opts,
+        )
+        config, stager = parts.config, parts.stager
+        tree_states = TreeStates(group, stager, opts)
+        self._key_section = keys = KeySection(group, core)
+        facts = self._add(OwnFacts(opts, config, keys))
+        note = parts.watch.note
+        self.checking = self._add(
+            ConsistencyCheck(group, config, core, facts, keys, tree_states.explain, note)
+        )
+        self._add(Lint(group, opts))
+        registers, trees = self._add(parts.tree_registers), self._add(parts.trees)
+        folder, check = config.state_dir / "trees", parts.ending.check
+        self._add(Deploy(group, registers, trees, self._add(stager), tree_states, folder, check))
 
-class Comparing(NamedTuple):
-    """The parts that compare masters."""
+    def _masters(self) -> None:
+        """The parts about masters themselves, and who is one."""
+        parts, group, core, opts = (
+            self._parts,
+            self._parts.group,
+            self._parts.core,
+            self._parts.opts,
+        )
+        config = parts.config
+        self.summary = self._add(
+            Summary(
+                opts,
+                core,
+                parts.hello,
+                parts.health,
+                bound=self.bound.count,
+                mines=self.mines.told if self.arrivals else lambda: None,
+                unreached=group.unreached,
+                notes=parts.all_notes,
+                timeout=config.peer_timeout,
+            )
+        )
+        self.status = self._add(
+            Status(
+                group,
+                config,
+                opts,
+                core,
+                summary=self.summary,
+                watch=parts.watch,
+                refusals=parts.refusals,
+                leader=parts.leader,
+                looks=parts.looks,
+            )
+        )
+        self._add(
+            Members(
+                group,
+                config,
+                core,
+                membership=parts.membership,
+                renewal=parts.renewal,
+                vouching=parts.vouching,
+                hello=parts.hello,
+                disk=parts.trust.disk,
+            )
+        )
+        self._add(
+            RemovePeer(
+                group,
+                core,
+                parts.trust,
+                parts.membership,
+                by_secret=config.secret is not None,
+                notes=parts.notes,
+            )
+        )
+        self._add(RestartMasters(group, config.restart, config.state_dir / "restart"))
 
-    own_facts: OwnFacts
-    checking: ConsistencyCheck
-    differences: Differences
-    lint: Lint
+    def _keys(self) -> None:
+        group, core = self._parts.group, self._parts.core
+        self._add(Keys(group, core))
+        self._add(Differences(group, core, self._key_section))
+        self._add(Decisions(group, core))
+        self._add(HistoryCommand(core, self._parts.config.name))
+        self._add(Rewrite(group, core, self._parts.vouching))
+
+    def _rollout(self) -> None:
+        """The parts about the way of minions and applications to masters."""
+        parts, group, core = self._parts, self._parts.group, self._parts.core
+        config, jobs, host = parts.config, self.jobs, parts.config.address
+        endpoints = self._add(Endpoints(group, core, parts.opts, host))
+        self._add(MinionConfig(core, endpoints))
+        self._add(Drain(group, jobs, self.bound, parts.health, host))
+        per_worker = config.minions_per_worker
+        self._add(FailoverSafe(group, jobs, endpoints, self.checking, self.summary, per_worker))
+        self._add(ProxyConfig(group, parts.opts, config))
+
+    def _once(self) -> None:
+        """The parts that do on one master what must not be done twice."""
+        parts, group = self._parts, self._parts.group
+        leader, runs, locks = parts.leader, parts.runs, parts.locks
+        for part in (leader, runs, locks, parts.reactions):
+            self._add(part)
+        self._add(LeaderCommand(group, leader, runs, parts.reactions))
+        self._add(Once(group, leader, runs))
+        self._add(LockCommand(group.name, leader, locks))
+
+    def _pages(self) -> Pages:
+        parts, config, core = self._parts, self._parts.config, self._parts.core
+        return Pages(
+            Snapshots(config.name, self.status, core, parts.failovers, config.peer_timeout),
+            parts.health,
+            self.bound.minions,
+            Own(
+                config.name,
+                config.group,
+                core.mode,
+                parts.health,
+                lambda: parts.identity,
+                parts.counters,
+                parts.failovers,
+                lambda: parts.refusals.counts,
+            ),
+        )
 
 
 def make(parts: Parts) -> Answering:
     """Make the parts that answer for the engine of *parts*; in the event loop."""
-    opts, config, core, group = parts.opts, parts.config, parts.core, parts.group
-    own_jobs = OwnJobs(group.name, opts, parts.returns, config.commands, parts.ending.check)
-    arrivals = _arrivals(parts, own_jobs)
-    mines = _mines(parts, own_jobs, arrivals)
-    jobs = Jobs(group, own_jobs, parts.presence.hot)
-    minions = _minions(parts, jobs)
-    tree_states = TreeStates(group, parts.stager, opts)
-    comparing = _comparing(parts, tree_states)
-    summary = Summary(
-        opts,
-        core,
-        parts.hello,
-        parts.health,
-        bound=minions.bound.count,
-        mines=mines.told if arrivals else lambda: None,
-        unreached=group.unreached,
-        notes=parts.all_notes,
-        timeout=config.peer_timeout,
-    )
-    status = Status(
-        group,
-        config,
-        opts,
-        core,
-        summary=summary,
-        watch=parts.watch,
-        refusals=parts.refusals,
-        leader=parts.leader,
-        looks=parts.looks,
-    )
-    answering: tuple[Answers, ...] = (
-        status,
-        summary,
-        Keys(group, core),
-        Decisions(group, core),
-        HistoryCommand(core, config.name),
-        *comparing,
-        *_members(parts),
-        Rewrite(group, core, parts.vouching),
-        own_jobs,
-        mines,
-        *minions,
-        *_failover(parts, jobs, minions.bound, comparing.checking, summary),
-        Deploy(
-            group,
-            parts.tree_registers,
-            parts.trees,
-            parts.stager,
-            tree_states,
-            config.state_dir / "trees",
-            parts.ending.check,
-        ),
-        parts.tree_registers,
-        parts.trees,
-        parts.stager,
-        *_once(parts),
-        SyncServer(
-            core, parts.links, parts.hello, parts.vouching, parts.leases, parts.membership.moved
-        ),
-        parts.retention,
-        parts.shared_store,
-        group,
-    )
-    pages = Pages(
-        Snapshots(config.name, status, core, parts.failovers, config.peer_timeout),
-        parts.health,
-        minions.bound.minions,
-        Own(
-            config.name,
-            config.group,
-            core.mode,
-            parts.health,
-            lambda: parts.identity,
-            parts.counters,
-            parts.failovers,
-            lambda: parts.refusals.counts,
-        ),
-    )
-    return Answering(
-        _together(each.commands() for each in answering if isinstance(each, AnswersOperators)),
-        _together(
-            [
-                parts.membership.handlers(),
-                *(each.for_peers() for each in answering if isinstance(each, AnswersPeers)),
-            ]
-        ),
-        pages,
-        jobs,
-        arrivals,
-        mines,
-        minions.bound,
-        comparing.checking,
-        summary,
-        status,
-    )
+    return Answering(parts)
 
 
-def _minions(parts: Parts, jobs: Jobs) -> OfMinions:
-    core, group, opts = parts.core, parts.group, parts.opts
-    bound = Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
-    where = Where(core, jobs, bound)
-    return OfMinions(
-        bound,
-        where,
-        Reachability(jobs, bound),
-        Commands(jobs, where, bool(opts.get("order_masters"))),
-        PastJobs(group, jobs, JobCache(opts)),
-    )
-
-
-def _comparing(parts: Parts, tree_states: TreeStates) -> Comparing:
-    core, group, opts, config = parts.core, parts.group, parts.opts, parts.config
-    keys = KeySection(group, core)
-    own_facts = OwnFacts(opts, config, keys)
-    note = parts.watch.note
-    return Comparing(
-        own_facts,
-        ConsistencyCheck(group, config, core, own_facts, keys, tree_states.explain, note),
-        Differences(group, core, keys),
-        Lint(group, opts),
-    )
-
-
-def _members(parts: Parts) -> tuple[Members, RemovePeer]:
-    return (
-        Members(
-            parts.group,
-            parts.config,
-            parts.core,
-            membership=parts.membership,
-            renewal=parts.renewal,
-            vouching=parts.vouching,
-            hello=parts.hello,
-            disk=parts.trust.disk,
-        ),
-        RemovePeer(
-            parts.group,
-            parts.core,
-            parts.trust,
-            parts.membership,
-            by_secret=parts.config.secret is not None,
-            notes=parts.notes,
-        ),
-    )
-
-
-def _failover(
-    parts: Parts, jobs: Jobs, bound: Bound, checking: ConsistencyCheck, summary: Summary
-) -> tuple[Endpoints, MinionConfig, Drain, FailoverSafe, ProxyConfig, RestartMasters]:
-    """The parts about the way of minions and applications to masters, and about restarting one."""
-    core, group, opts, config = parts.core, parts.group, parts.opts, parts.config
-    endpoints = Endpoints(group, core, opts, config.address)
-    return (
-        endpoints,
-        MinionConfig(core, endpoints),
-        Drain(group, jobs, bound, parts.health, config.address),
-        FailoverSafe(group, jobs, endpoints, checking, summary, config.minions_per_worker),
-        ProxyConfig(group, opts, config),
-        RestartMasters(group, config.restart, config.state_dir / "restart"),
-    )
-
-
-def _once(parts: Parts) -> tuple[Answers, ...]:
-    """The parts that do on one master what must not be done twice."""
-    group, leader, runs, locks = parts.group, parts.leader, parts.runs, parts.locks
-    return (
-        leader,
-        runs,
-        locks,
-        LeaderCommand(group, leader, runs, parts.reactions),
-        Once(group, leader, runs),
-        LockCommand(group.name, leader, locks),
-        *([parts.reactions] if parts.reactions else []),
-    )
+def merge(found: dict[str, T], more: Mapping[str, T]) -> None:
+    """Add *more* to what was *found*; no name may be in both."""
+    if twice := found.keys() & more.keys():
+        raise RuntimeError(f"registered twice: {', '.join(sorted(twice))}")
+    found.update(more)
 
 
 def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals | None:
@@ -314,13 +302,3 @@ def _mines(parts: Parts, jobs: OwnJobs, arrivals: Arrivals | None) -> Mines:
         parts.bus.add(mines)
         parts.noted.append(mines.notes)
     return mines
-
-
-def _together(tables: Iterable[Mapping[str, T]]) -> dict[str, T]:
-    """Merge *tables*; no name may be in two of them."""
-    found: dict[str, T] = {}
-    for table in tables:
-        if twice := found.keys() & table.keys():
-            raise RuntimeError(f"registered twice: {', '.join(sorted(twice))}")
-        found.update(table)
-    return found
