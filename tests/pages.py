@@ -1,23 +1,44 @@
-"""The pages of a master, asked over HTTP."""
+"""Masters with a status page, and their pages, asked over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab.engines import Place
+from lab.engines import Engine, Place, free_port
 from saltext_ha.common.hysteresis import Health
+from tests.engines import met
+from tests.functional import comparing
 
 UP = Health(True, True, 0, 0.0, "")
 DOWN = Health(False, True, 0, 0.0, "request port: timed out")
 SOON = 60.0
+TOKEN = "0123456789" * 4
 API = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
+
+
+def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> Place:
+    """A master with a status page and, it says, a salt-api; nobody asks whether it serves."""
+    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": peer_timeout}
+    return comparing.place(root, name, ha, **API, **options)
+
+
+@contextlib.asynccontextmanager
+async def serving(*places: Place) -> AsyncIterator[list[Engine]]:
+    """Engines that have met, and say that their masters serve."""
+    async with met(*places) as engines:
+        for engine in engines:
+            engine.parts.health.state = UP
+        yield engines
 
 
 def url_of(place: Place, path: str) -> str:

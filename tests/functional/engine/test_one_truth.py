@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place, free_port
+from lab.engines import Engine
 from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.masters import known_apis
 from saltext_ha.common.file_looks import Looks
@@ -23,20 +23,13 @@ from saltext_ha.output import ha
 from saltext_ha.runners import ha as runner
 from saltext_ha.web import pages, snapshot
 from tests.browser import Browser, Page
-from tests.engines import met, run, running
-from tests.functional.comparing import place
+from tests.engines import run, running
 from tests.loop import in_a_loop, until
-from tests.pages import API, DOWN, UP, eventually, get, scraped, url_of
+from tests.pages import DOWN, UP, eventually, get, scraped, serving, url_of, watched
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
 STATES = ("ok", "degraded", "unknown")
-
-
-def watched(root: Path, name: str, **options: Any) -> Place:
-    """A master with a status page and, it says, a salt-api; it is given time to answer."""
-    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": 20}
-    return place(root, name, ha, **API, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -133,9 +126,7 @@ async def surfaces(engine: Engine, page: Page, state: str, retcode: int, said: s
 @in_a_loop
 async def test_all_say_the_same(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
-    async with Browser(tmp_path) as browser, met(m1, m2) as (one, two):
-        for engine in (one, two):
-            engine.parts.health.state = UP
+    async with Browser(tmp_path) as browser, serving(m1, m2) as (one, two):
         await until(lambda: all(e.parts.health.ready()[0] for e in (one, two)), "ready")
         page = await browser.open(url_of(m1, "/"))
         # Nobody has compared them.
@@ -167,9 +158,7 @@ async def test_the_url_of_a_dead_master_stays_known(tmp_path: Path) -> None:
         rows = (await get(m1, "/api/saltstack/status"))["masters"]
         return [(row["url"], row["healthy"], row["known"]) for row in rows]
 
-    async with met(m1, m2) as (one, two):
-        for engine in (one, two):
-            engine.parts.health.state = UP
+    async with serving(m1, m2) as (_, two):
         assert await masters() == [("http://127.0.0.1:8000", True, True)] * 2
         await two.stop()
         assert (await masters())[1] == ("http://127.0.0.1:8000", False, False)
@@ -217,9 +206,7 @@ def test_who_asks_for_the_status_does_not_wait_for_a_note_to_be_written(tmp_path
 async def test_who_left_is_in_no_comparison_any_more(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
     m3 = watched(tmp_path, "m3", external_auth={"pam": {"alice": ["test.*"]}})
-    async with met(m1, m2, m3) as engines:
-        for engine in engines:
-            engine.parts.health.state = UP
+    async with serving(m1, m2, m3):
         await run(m1, "check_consistency")
         assert (await run(m1, "status"))["consistency"]["counts"] == {"access": 1}
         assert (await run(m1, "remove_peer", "m3"))["retcode"] == 0

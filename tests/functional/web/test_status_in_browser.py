@@ -20,11 +20,12 @@ from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.placement import Stored
+from saltext_ha.web import pages
 from tests.browser import Browser, Page
 from tests.engines import met, put, run
 from tests.functional.comparing import place
 from tests.loop import in_a_loop, until
-from tests.pages import UP, url_of
+from tests.pages import TOKEN, serving, url_of
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
@@ -42,9 +43,7 @@ def show(places: list[Place], scene: Scene, well: bool = True, **look: Any) -> N
 
     async def play() -> None:
         root = places[0].root
-        async with Browser(root) as browser, met(*places) as engines:
-            for engine in engines:
-                engine.parts.health.state = UP
+        async with Browser(root) as browser, serving(*places) as engines:
             if well:
                 assert (await run(places[0], "check_consistency"))["status"] == "same"
             page = await browser.open(url_of(places[0], "/"), **look)
@@ -266,8 +265,6 @@ def test_what_is_old_is_said_to_be_and_counts_for_nothing(tmp_path: Path) -> Non
 
 
 def test_without_a_stream_the_page_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from saltext_ha.web import pages
-
     monkeypatch.setattr(pages, "MAX_STREAMS", 0)
 
     async def scene(page: Page, engines: list[Engine]) -> None:
@@ -288,8 +285,6 @@ def test_a_stream_that_died_without_a_word_is_followed_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The network was away, or the computer slept: the browser itself never notices that."""
-    from saltext_ha.web import pages
-
     monkeypatch.setattr(pages, "STREAM_INTERVAL", 600)
 
     async def scene(page: Page, engines: list[Engine]) -> None:
@@ -304,8 +299,6 @@ def test_a_computer_that_slept_does_not_take_what_it_has_for_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock that only grows stands still meanwhile, in many browsers."""
-    from saltext_ha.web import pages
-
     monkeypatch.setattr(pages, "STREAM_INTERVAL", 600)
 
     async def scene(page: Page, engines: list[Engine]) -> None:
@@ -337,20 +330,15 @@ def test_minions_are_looked_for_when_the_tab_is_seen_again(tmp_path: Path) -> No
 
 @in_a_loop
 async def test_opened_with_the_token_in_its_url(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token_file: str
 ) -> None:
     """A bookmark. fetch refuses a URL with a password in it."""
-    from saltext_ha.web import pages
-
     monkeypatch.setattr(pages, "MAX_STREAMS", 0)
-    token = tmp_path / "token"
-    token.write_text("0123456789" * 4)
-    token.chmod(0o600)
-    m1 = place(tmp_path, "m1", {"status": {"port": free_port(), "token_file": str(token)}})
+    m1 = place(tmp_path, "m1", {"status": {"port": free_port(), "token_file": token_file}})
     key_folders.plant(m1.pki_dir, ["web1"])
 
     async with Browser(tmp_path) as browser, met(m1):
-        url = url_of(m1, "/").replace("//", f"//ops:{token.read_text()}@", 1)
+        url = url_of(m1, "/").replace("//", f"//ops:{TOKEN}@", 1)
         page = await browser.open(url)
         await page.until("document.querySelector('[data-master=m1]')")
         await page.until("document.querySelector('#hits').innerText.includes('web1')")

@@ -29,12 +29,10 @@ from saltext_ha.web.listener import LIMITS, Page, StatusListener
 from tests.certificates import self_signed
 from tests.engines import running
 from tests.loop import becomes, in_a_loop, until
-from tests.pages import url_of
+from tests.pages import TOKEN, url_of
 from tests.peers import silent
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
-
-TOKEN = "0123456789" * 4
 
 
 def place(root: Path, name: str = "m1", **status: Any) -> Place:
@@ -207,14 +205,6 @@ async def test_who_is_slow_or_idle_is_cut_off(tmp_path: Path) -> None:
             assert answer.status == 200
         for _, each in crowd:
             each.close()
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> str:
-    file = tmp_path / "token"
-    file.write_text(TOKEN + "\n")
-    file.chmod(0o600)
-    return str(file)
 
 
 @in_a_loop

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 from lab import key_folders
-from lab.engines import Place, befriend, free_port
+from lab.engines import befriend, free_port
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import HaError
 from saltext_ha.web import pages, snapshot
@@ -25,15 +25,9 @@ from tests.engines import met, run, running
 from tests.forked import ForkedEngine
 from tests.functional.comparing import place
 from tests.loop import in_a_loop, until
-from tests.pages import API, DOWN, SOON, UP, eventually, get, scraped, url_of
+from tests.pages import DOWN, SOON, UP, eventually, get, scraped, serving, url_of, watched
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
-
-
-def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> Place:
-    """A master with a status page and, it says, a salt-api; nobody asks whether it serves."""
-    ha = {"status": {"port": free_port()}, "address": "127.0.0.1", "peer_timeout": peer_timeout}
-    return place(root, name, ha, **API, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +40,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 @in_a_loop
 async def test_a_group_that_is_well(tmp_path: Path) -> None:
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
-    async with met(m1, m2) as engines:
-        for engine in engines:
-            engine.parts.health.state = UP
+    async with serving(m1, m2):
         status = await eventually(
             m1, "/status.json", lambda s: s["masters"][1]["behind"] == 0, "they are level"
         )
@@ -172,9 +164,7 @@ async def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> N
 @in_a_loop
 async def test_metrics(tmp_path: Path) -> None:
     m1, m2, m3 = (watched(tmp_path, name) for name in ("m1", "m2", "m3"))
-    async with met(m1, m2, m3) as (one, two, three):
-        for engine in (one, two, three):
-            engine.parts.health.state = UP
+    async with serving(m1, m2, m3) as (one, _, three):
         key_folders.plant(m1.pki_dir, ["web1", "web2"], key_folders.PENDING)
         key_folders.plant(m1.pki_dir, ["db1"], seed=2)
         there = [m.pki_dir / "minions" / "db1" for m in (m2, m3)]
@@ -242,12 +232,11 @@ async def test_every_page_is_described_and_every_description_is_a_page(tmp_path:
 
 
 @in_a_loop
-async def test_the_description_is_valid_and_has_every_refusal(tmp_path: Path) -> None:
+async def test_the_description_is_valid_and_has_every_refusal(
+    tmp_path: Path, token_file: str
+) -> None:
     m1 = watched(tmp_path, "m1")
-    token = tmp_path / "token"
-    token.write_text("0123456789" * 4)
-    token.chmod(0o600)
-    m2 = place(tmp_path, "m2", {"status": {"port": free_port(), "token_file": str(token)}})
+    m2 = place(tmp_path, "m2", {"status": {"port": free_port(), "token_file": token_file}})
 
     def types(node: Any) -> Iterator[Any]:
         """The types in the schemas: in OpenAPI 3.0 each is one word."""
