@@ -27,87 +27,44 @@ pytestmark = pytest.mark.core
 IDS = [f"web{number}" for number in range(8)]
 
 
-class Played:
-    """The jobs and the knowledge of a group of m1 and m2, of which m2 hangs."""
-
-    masters: Collection[str] = ["m1", "m2"]
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.asked: list[tuple[Collection[str], Collection[str]]] = []
-        self.most = self.running = 0
-
-    async def run(
-        self, order: JobSpec, timeout: float, masters: Collection[str], unreached: Collection[str]
-    ) -> tuple[dict[str, Answers], list[Any]]:
-        self.asked.append((masters, unreached))
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            await asyncio.sleep(self.seconds)
-        finally:
-            self.running -= 1
-        return {"m1": Answers(frozenset(order.ids), dict.fromkeys(order.ids, (0.1, True)))}, []
-
-    async def everywhere(
-        self, question: Mapping[str, Any], ids: Collection[str]
-    ) -> tuple[dict[str, MasterSights], dict[str, str]]:
-        sights = {i: Sight(likely=5, likely_by="auth") for i in ids}
-        known = MasterSights()
-        known.sights = sights
-        return {"m1": known}, {"m2": "timed out"}
-
-
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_IDS", 2)
 
 
-def found(played: Played, live: bool = False) -> dict[str, list[str]]:
-    where = Where(None, played, played)  # type: ignore[arg-type]
-    masters, _, unknown = asyncio.run(where.of(IDS, {"glob": "*"}, 0.1, live))
-    assert unknown == {"m2": "timed out"}
-    return masters
-
-
 def test_batches_are_pinged_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SIDE_BY_SIDE", 3)
-    played = Played(0.05)
-    assert found(played) == {i: ["m1"] for i in IDS}
-    assert (len(played.asked), played.most) == (4, 3)
+    group = of_two(0.05)
+    assert group.of(IDS, seconds=0.1) == {i: ["m1"] for i in IDS}
+    assert (len(group.orders), group.most) == (4, 3)
 
 
 def test_who_could_not_be_asked_is_not_asked_again() -> None:
-    played = Played(0.0)
-    found(played)
-    assert {(*masters, "but", *unreached) for masters, unreached in played.asked} == {
+    group = of_two()
+    group.of(IDS)
+    assert group.unknown == {"m2": "timed out"}
+    assert {(*masters, "but", *unreached) for masters, unreached in group.orders} == {
         ("m1", "but", "m2")
     }
 
 
 def test_who_joins_while_minions_are_pinged_is_unknown() -> None:
     """Minions may be with it that were pinged before it came."""
-
-    class Growing(Played):
-        async def run(self, *question: Any, **more: Any) -> tuple[dict[str, Answers], list[Any]]:
-            self.masters = ["m1", "m2", "m3"]
-            return await super().run(*question, **more)
-
-    played = Growing(0.0)
-    where = Where(None, played, played)  # type: ignore[arg-type]
-    *_, unknown = asyncio.run(where.of(IDS, {"glob": "*"}, 0.1, False))
-    assert unknown == {"m2": "timed out", "m3": MEANWHILE}
-    assert {name for masters, _ in played.asked for name in masters} == {"m1"}
+    group = of_two()
+    group.comes = "m3"
+    group.of(IDS)
+    assert group.unknown == {"m2": "timed out", "m3": MEANWHILE}
+    assert {name for masters, _ in group.orders for name in masters} == {"m1"}
 
 
 @pytest.mark.parametrize("live", [False, True])
 def test_one_time_limit_for_all(monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
     monkeypatch.setattr(module, "PINGING", 0.2)
-    played = Played(30.0)
+    group = of_two(30.0)
     began = time.monotonic()
-    assert found(played, live) == {i: ["m1"] for i in IDS}, "where it was heard last"
+    assert group.of(IDS, 0.1, live) == {i: ["m1"] for i in IDS}, "where it was heard last"
     assert time.monotonic() - began < 20
-    assert played.running == 0
+    assert group.running == 0
 
 
 def test_those_who_ping_may_take_longer_than_the_minions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,14 +84,12 @@ def sight(sure: float | None = None, likely: float | None = None, **more: Any) -
 
 class Asked:
     """
-    The jobs and the knowledge of a group of m1, m2 and m3, which is this master's.
+    The jobs and the knowledge of a group of m1, m2 and m3, which is this master.
 
     :param sights: master → id → what it has heard of it; default: m1 that web0 authenticated.
     :param answers: master → the ids that answer it when they are pinged.
     :param problem: what a master says that cannot ping, by its name.
     """
-
-    masters: Collection[str] = ["m1", "m2", "m3"]
 
     def __init__(
         self,
@@ -148,6 +103,14 @@ class Asked:
         self.sights = {"m1": {"web0": sight(likely=5)}} if sights is None else sights
         self.answers, self.problem, self.takes = answers or {}, problem or {}, takes
         self.states, self.error = states or {}, error
+        self.masters = ["m1", "m2", "m3"]
+        self.comes = ""
+        """A master that joins while minions are pinged."""
+        self.hangs: dict[str, str] = {}
+        """Masters that do not say what they heard, and why."""
+        self.orders: list[tuple[Collection[str], Collection[str]]] = []
+        """The masters of each job, and those that are not asked."""
+        self.most = self.running = 0
         self.pinged: list[str] = []
         self.questions: list[Mapping[str, Any]] = []
         self.looks: list[list[str]] = []
@@ -163,7 +126,15 @@ class Asked:
         self, order: JobSpec, timeout: float, masters: Collection[str], unreached: Collection[str]
     ) -> tuple[dict[str, Answers], list[Any]]:
         self.pinged += order.ids
-        await asyncio.sleep(self.takes)
+        self.orders.append((masters, unreached))
+        if self.comes and self.comes not in self.masters:
+            self.masters.append(self.comes)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(self.takes)
+        finally:
+            self.running -= 1
         if self.error:
             raise self.error
         found = {
@@ -182,11 +153,9 @@ class Asked:
         self, question: Mapping[str, Any], ids: Collection[str]
     ) -> tuple[dict[str, MasterSights], dict[str, str]]:
         self.questions.append(question)
-        told: dict[str, MasterSights] = {}
-        for name in self.masters:
-            told[name] = MasterSights()
-            told[name].sights = dict(self.sights.get(name, {}))
-        return told, {}
+        saying = [name for name in self.masters if name not in self.hangs]
+        told = {n: MasterSights(sights=dict(self.sights.get(n, {}))) for n in saying}
+        return told, dict(self.hangs)
 
     async def _read(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
@@ -209,6 +178,13 @@ class Asked:
 
     def asked(self, **payload: Any) -> dict[str, Any]:
         return asyncio.run(self.where.where(payload))
+
+
+def of_two(takes: float = 0.0) -> Asked:
+    """m2 hangs; m1 has heard of all, and all answer it, if a job does not take too long."""
+    group = Asked({"m1": dict.fromkeys(IDS, sight(likely=5))}, {"m1": IDS}, takes=takes)
+    group.masters, group.hangs = ["m1", "m2"], {"m2": "timed out"}
+    return group
 
 
 def test_where_it_answers_counts_more_than_where_it_was_heard() -> None:
@@ -306,7 +282,9 @@ def test_ids_without_an_accepted_key_are_not_fine() -> None:
 )
 def test_where_anything_was_heard_of_it_last(heard: dict[str, Sight], on: list[str]) -> None:
     assert last_heard(heard) == on
-    known = {name: MasterSights() for name in (*heard, "m9")}
-    for name, each in heard.items():
-        known[name].sights = {"web0": each, "web1": sight(sure=1)}
+    known = {
+        name: MasterSights(sights={"web0": each, "web1": sight(sure=1)})
+        for name, each in heard.items()
+    }
+    known["m9"] = MasterSights()
     assert sights_of("web0", known) == heard

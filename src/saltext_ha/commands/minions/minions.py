@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltext_ha.commands.arguments import glob_of, timeout_of
@@ -40,20 +40,17 @@ LIVE_TIMEOUT = 5.0
 NEW = COUNT_FOR + 5.0  # seconds; a minion heard since then may have a connection not counted yet
 
 
+@dataclass
 class MasterSights:
     """What one master says: its connections, how long it has listened, which minions it heard."""
 
-    def __init__(self) -> None:
-        self.connections: int | None = None
-        self.listening = 0.0
-        self.sights: dict[str, Sight] = {}
+    connections: int | None = None
+    listening: float = 0.0
+    sights: dict[str, Sight] = field(default_factory=dict)
 
     def of(self, ids: Collection[str]) -> MasterSights:
         """The same of *ids* only."""
-        part = MasterSights()
-        part.connections, part.listening = self.connections, self.listening
-        part.sights = {i: sight for i, sight in self.sights.items() if i in ids}
-        return part
+        return replace(self, sights={i: each for i, each in self.sights.items() if i in ids})
 
     def forget_connected(self) -> None:
         """
