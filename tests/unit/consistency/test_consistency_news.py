@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,36 @@ def test_an_answer_counts_for_so_long(age: float, interval: float, why: str) -> 
     assert stale(now, now, interval, "boom") == "the last check failed: boom"
 
 
+class InTurn:
+    """
+    A check with these answers, in turn; then with none, for ever.
+
+    :ivar before: called before each answer, with its number.
+    """
+
+    def __init__(self, *answers: Any) -> None:
+        self._left, self._count, self._over = list(answers), len(answers), asyncio.Event()
+        self.before: Callable[[int], object] = lambda number: None
+
+    async def __call__(self) -> Any:
+        self.before(self._count - len(self._left))
+        if not self._left:
+            self._over.set()
+            await asyncio.Event().wait()
+        answer = self._left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def asked_by(self, watch: ConsistencyWatch, within: float = 20) -> None:
+        """Wait until *watch* has had all answers, and asks for more."""
+        running = asyncio.ensure_future(watch.run(self))
+        try:
+            await asyncio.wait_for(self._over.wait(), within)
+        finally:
+            running.cancel()
+
+
 @pytest.mark.parametrize(
     ("error", "why"), [(HaError("no key store"), "no key store"), (KeyError("x"), "KeyError; ")]
 )
@@ -222,24 +254,12 @@ def test_an_answer_counts_for_so_long(age: float, interval: float, why: str) -> 
 async def test_a_check_that_fails_ends_what_was_known(
     tmp_path: Path, error: Exception, why: str
 ) -> None:
-    fine = answer({}, {"m1"}, {})
     watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 0.001)
-    seen = []
-    done = asyncio.Event()
-
-    async def check() -> Any:
-        seen.append(watch.stale())
-        if len(seen) == 3:
-            done.set()
-            await asyncio.Event().wait()
-        if len(seen) == 2:
-            return fine
-        raise error
-
-    running = asyncio.ensure_future(watch.run(check))
-    await asyncio.wait_for(done.wait(), 20)
+    seen: list[str] = []
+    check = InTurn(error, answer({}, {"m1"}, {}))
+    check.before = lambda _: seen.append(watch.stale())
+    await check.asked_by(watch)
     assert not watch.stale()
-    running.cancel()
     assert seen[0] == seen[2] == ""
     assert why in seen[1]
     assert seen[1].startswith("the last check failed: ")
@@ -269,17 +289,7 @@ async def test_a_commit_that_another_master_is_about_to_fetch_is_no_news(
 ) -> None:
     fired: list[str] = []
     watch = ConsistencyWatch(tmp_path, "m1", lambda tag, _: fired.append(tag), 0.001)
-    left, done = list(answers), asyncio.Event()
-
-    async def check() -> Any:
-        if not left:
-            done.set()
-            await asyncio.Event().wait()
-        return left.pop(0)
-
-    running = asyncio.ensure_future(watch.run(check))
-    await asyncio.wait_for(done.wait(), 20)
-    running.cancel()
+    await InTurn(*answers).asked_by(watch)
     assert fired == events
     assert watch.last.status == answers[-1]["status"]
 
@@ -310,7 +320,8 @@ async def test_a_known_difference_is_not_waited_for_and_a_new_one_an_interval_at
 
 
 @pytest.mark.parametrize("before", [made(), made("a"), made(unknown="m2")])
-def test_after_a_restart_what_differed_is_compared_at_once(
+@in_a_loop
+async def test_after_a_restart_what_differed_is_compared_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(consistency_watch, "SETTLED", 0.0)
@@ -318,53 +329,26 @@ def test_after_a_restart_what_differed_is_compared_at_once(
     def watch() -> ConsistencyWatch:
         return ConsistencyWatch(tmp_path, "m1", lambda *_: None, 600, up=lambda: ("m1", "m2"))
 
-    async def scene() -> bool:
-        asked = asyncio.Event()
-
-        async def check() -> Any:
-            asked.set()
-            return made()
-
-        running = asyncio.ensure_future(watch().run(check))
-        try:
-            await asyncio.wait_for(asked.wait(), 2)
-        except asyncio.TimeoutError:
-            return False
-        finally:
-            running.cancel()
-        return True
-
     watch().note(before)
-    assert asyncio.run(scene()) is (before["status"] != "same")
+    waits = pytest.raises(asyncio.TimeoutError)
+    with waits if before["status"] == "same" else contextlib.nullcontext():
+        await InTurn().asked_by(watch(), 2)
 
 
-def test_who_went_while_it_was_asked_is_compared_when_it_is_back(
+@in_a_loop
+async def test_who_went_while_it_was_asked_is_compared_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consistency_watch, "SETTLED", 0.0)
     monkeypatch.setattr(consistency_watch, "TURN", 0.01)
     there = {"m1", "m2"}
+    watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 600, up=lambda: tuple(there))
 
-    async def scene() -> list[str]:
-        watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 600, up=lambda: tuple(there))
-        told: list[str] = []
-        back = asyncio.Event()
+    def go(number: int) -> None:
+        if number == 0:
+            there.discard("m2")
+            asyncio.get_running_loop().call_later(0.1, there.add, "m2")
 
-        async def check() -> Any:
-            if not told:
-                there.discard("m2")
-                told.append("m2 is gone")
-                asyncio.get_running_loop().call_later(0.1, there.add, "m2")
-                return made(unknown="m2")
-            told.append("all")
-            back.set()
-            return made()
-
-        running = asyncio.ensure_future(watch.run(check))
-        try:
-            await asyncio.wait_for(back.wait(), 5)
-        finally:
-            running.cancel()
-        return told
-
-    assert asyncio.run(scene()) == ["m2 is gone", "all"]
+    check = InTurn(made(unknown="m2"))
+    check.before = go
+    await check.asked_by(watch, 5)
