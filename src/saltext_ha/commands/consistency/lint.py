@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from saltext_ha.sync.group import SLOW, Group
@@ -40,9 +40,7 @@ class Lint:
 
         return await self._in_thread(ask.for_peer, self._group.name, self._opts)
 
-    async def _in_thread(self, work: Any, *args: Any) -> dict[str, Any]:
+    async def _in_thread(self, work: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
         # It reads files, and resolves sdb:// URLs in the configuration.
         async with self._turn:
-            loop = asyncio.get_running_loop()
-            found: dict[str, Any] = await loop.run_in_executor(None, work, *args)
-            return found
+            return await asyncio.to_thread(work, *args)

@@ -6,7 +6,7 @@ import functools
 import re
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,10 +49,9 @@ class MinionEndpoint:
 
     def to_wire(self) -> dict[str, Any]:
         """For a peer that asks."""
-        names = ("address", "request_port", "publish_port", "finger", "sign_finger", "transport")
-        return {
-            name: getattr(self, name) for name in (*names, "workers", "open_files", "max_minions")
-        }
+        told = asdict(self)
+        del told["name"], told["reached"]  # who asks knows them
+        return told
 
 
 def own(name: str, address: str, opts: Mapping[str, Any]) -> MinionEndpoint:

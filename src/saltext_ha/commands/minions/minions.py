@@ -124,8 +124,7 @@ class Bound:
         async with self._counting:
             at, counted = self._counted
             if time.monotonic() - at >= COUNT_FOR:
-                loop = asyncio.get_running_loop()
-                counted = await loop.run_in_executor(None, subscribers, self._opts)
+                counted = await asyncio.to_thread(subscribers, self._opts)
                 self._counted = (time.monotonic(), counted)
         return counted
 
@@ -232,7 +231,7 @@ class Bound:
         if live:
             known = _just_now(known, asked)
         # Ten thousand take a third of a second, during which peers must be answered.
-        rows = await asyncio.get_running_loop().run_in_executor(None, _rows, ids, known)
+        rows = await asyncio.to_thread(_rows, ids, known)
         versions = _versions(asked)
         for row in rows if live else ():
             row["version"] = versions.get(row["id"])
