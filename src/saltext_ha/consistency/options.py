@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from saltext_ha.consistency import git
+from saltext_ha.consistency import git, roots
 from saltext_ha.consistency.comparison import Difference, by_rules, option_of
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, EqualityRule
@@ -230,13 +230,7 @@ TABLE: tuple[Topic, ...] = (
         "folders of states, pillar and modules",
         Level.MAY,
         "what is in them counts: the section roots compares it",
-        _words(
-            "file_roots pillar_roots extension_modules module_dirs runner_dirs utils_dirs "
-            "outputter_dirs queue_dirs returner_dirs states_dirs grains_dirs render_dirs "
-            "auth_dirs cache_dirs cloud_dirs engines_dirs fileserver_dirs log_handlers_dirs "
-            "matchers_dirs netapi_dirs pillar_dirs roster_dirs sdb_dirs serializers_dirs "
-            "thorium_dirs tokens_dirs top_dirs wheel_dirs wrapper_dirs"
-        ),
+        tuple(roots.FILES),
     ),
     Topic(
         "other paths",

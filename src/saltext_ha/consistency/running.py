@@ -17,7 +17,7 @@ from saltext_ha.consistency.values import ABSENT, labelled, leaves_of
 #: Other sections compare their content; here: does the running master use what the files say?
 SOURCES = (
     *map(EqualityRule, roots.FILES),
-    *map(EqualityRule, ("autosign_file", "autoreject_file", "autosign_grains_dir")),
+    *(EqualityRule(rule.option) for rule in access.FILES),
     EqualityRule("gitfs_remotes", secret=True),
 )
 

@@ -30,12 +30,6 @@ def test_every_option_of_a_master_is_judged_once() -> None:
     assert set(salt.config.DEFAULT_MASTER_OPTS) - judged.keys() == set()
 
 
-def test_what_the_table_says_is_compared_in_roots_is_compared_there() -> None:
-    (topic,) = [topic for topic in TABLE if "section roots compares it" in topic.why
-                and "file_roots" in topic.options]  # fmt: skip
-    assert set(topic.options) == set(roots.FILES)
-
-
 def test_all_folders_from_which_a_master_loads_modules_are_listed() -> None:
     """Salt's loader takes ``pillar_dirs`` and the like, which are in none of its tables."""
     asked: set[str] = set()
