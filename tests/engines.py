@@ -84,10 +84,11 @@ def there(place: Place, folder: str = ACCEPTED) -> set[str]:
     return {path.name for path in (place.pki_dir / folder).glob("[!.]*")}
 
 
-async def delete(engine: Engine, minion_id: str) -> None:
+async def delete(engine: Engine, *minion_ids: str) -> None:
     """As ``salt-key -d`` does, and says."""
-    (engine.place.pki_dir / ACCEPTED / minion_id).unlink()
-    await engine.hint(minion_id, gone=True)
+    for minion_id in minion_ids:
+        (engine.place.pki_dir / ACCEPTED / minion_id).unlink()
+        await engine.hint(minion_id, gone=True)
 
 
 async def same_records(*engines: Engine) -> None:

@@ -472,8 +472,7 @@ async def test_what_an_older_release_took_is_written_anew(
         for engine in (m1, m2):
             assert len(engine.known(lambda of: of.nodes.seen())) > 4000
         # This is lost on the way, and so is all that m1 decides from now on.
-        for minion_id in ("web1", "web3"):
-            await delete(m1, minion_id)
+        await delete(m1, "web1", "web3")
         await m1.link(m2).exchange()
         assert there(m2.place) == dict.fromkeys(("web1", "web2", "web3"), "minions")
         found = await run(m1.place, "rewrite", "*", test=True)

@@ -545,8 +545,7 @@ async def test_keys_that_are_held_make_a_master_not_ready_and_those_that_came_ba
     one, two = places(tmp_path, "m1", "m2", ha={"health": False, "hold_minimum": 0})
     gone, back = {f"web{number}" for number in range(3)}, {f"old{number}" for number in range(3)}
     async with sharing(gone | back | {"stays"}, one, two) as (m1, m2):
-        for minion_id in back:
-            await delete(m1, minion_id)
+        await delete(m1, *back)
         await until(lambda: accepted(two) == [gone | {"stays"}], "deleted")
         await m2.parts.core.run(lambda: None)  # and that is written down
         for minion_id in gone:
@@ -664,8 +663,7 @@ async def test_a_decision_says_who_writes_it_now_and_not_who_did_when_they_met(
 ) -> None:
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
     async with sharing(("web1", "web2"), one, two) as (m1, _):
-        for minion_id in ("web1", "web2"):
-            await delete(m1, minion_id)
+        await delete(m1, "web1", "web2")
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
         assert (await run(one, "pause", all=True))["retcode"] == 0
         left = [f"{name}: not changed: its mode is paused" for name in ("m1", "m2")]
@@ -742,8 +740,7 @@ async def test_a_decision_that_no_master_writes_is_no_success(tmp_path: Path) ->
     left = [f"{n}: not changed: its mode is observe" for n in ("m1", "m2")]
     ids = [f"web{number}" for number in range(6)]
     async with sharing(ids, one, two) as (m1, m2):
-        for minion_id in ids:
-            await delete(m1, minion_id)
+        await delete(m1, *ids)
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
         for engine in (m1, m2):
             engine.parts.core.mode.shared = "its key store is shared"
@@ -773,8 +770,7 @@ async def test_what_was_deleted_by_mistake_is_restored_by_a_glob(tmp_path: Path)
     async with sharing(("web1", "web2", "db1", "twice"), one, two) as (m1, m2):
         put(one, "twice", 1)
         await m1.hint("twice")
-        for minion_id in ("web1", "web2", "db1", "twice"):
-            await delete(m1, minion_id)
+        await delete(m1, "web1", "web2", "db1", "twice")
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
         await level(m1, m2)  # m2 knows of the second key, too
         for payload, message in (
@@ -883,8 +879,7 @@ async def test_many_are_restored_in_batches_and_what_is_left_is_told(
     since = {"minion": "*", "since": "1h"}
 
     async with sharing(ids, one, two) as (m1, _):
-        for minion_id in ids:
-            await delete(m1, minion_id)
+        await delete(m1, *ids)
         await until(lambda: accepted(one, two) == [set(), set()], "deleted")
         order, orders = m1.parts.core.order, []
 
