@@ -267,17 +267,13 @@ def batch_size(batch: int | str, count: int) -> int:
 
 
 def _together(before: Answer, now: Answer) -> Answer:
-    """The answer of all batches *before*, merged with the answer of the batch *now*."""
-    if not before:
-        found = {**now}
-        found["jobs"] = [now["jobs"]]
-        found["targets"] = [now["targets"]]
-        return {**found, "unsure": now.get("unsure", []), "not_begun": []}
+    """The answer of all batches *before* (empty: none), merged with that of the batch *now*."""
+    found = {**now, "not_begun": []}
     for name in ("returned", "failed", "missing", "running", "unknown"):
-        before[name] = {**before[name], **now[name]}
+        found[name] = {**before.get(name, {}), **now[name]}
     for name in ("jobs", "targets"):
-        before[name] = [*before[name], now[name]]
-    before["unreachable"] = sorted({*before["unreachable"], *now["unreachable"]})
-    before["unsure"] = [*before["unsure"], *now.get("unsure", ())]
-    before["retcode"] = max(before["retcode"], now["retcode"])
-    return before
+        found[name] = [*before.get(name, ()), now[name]]
+    found["unreachable"] = sorted({*before.get("unreachable", ()), *now["unreachable"]})
+    found["unsure"] = [*before.get("unsure", ()), *now.get("unsure", ())]
+    found["retcode"] = max(before.get("retcode", 0), now["retcode"])
+    return found
