@@ -77,29 +77,24 @@ def take(mine: Mine) -> Facts:
 
 
 def _of_files(rule: EqualityRule, path: Path, mine: Mine) -> dict[str, Any]:
-    if rule.option == "autosign_grains_dir":
-        return _grains(rule, path, mine)
-    if not path.exists():
-        return {}
-    lines = _lines(path, mine.opts)
-    if lines is None:
-        return {rule.option: f"{path} ignored by Salt: others may write it"}
-    return {f"{rule.option}:{line}": "listed" for line in lines}
-
-
-def _grains(rule: EqualityRule, folder: Path, mine: Mine) -> dict[str, Any]:
-    if not folder.is_dir():
-        return {}
     leaves: dict[str, Any] = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file():
-            lines = _lines(path, mine.opts)
-            name = f"{rule.option}:{path.name}"
-            if lines is None:
-                leaves[name] = f"{path} ignored by Salt: others may write it"
-            else:
-                leaves[name] = digest(as_set(list(lines)), mine.nonce)
+    for name, file in _named(rule.option, path):
+        lines = _lines(file, mine.opts)
+        if lines is None:
+            leaves[name] = f"{file} ignored by Salt: others may write it"
+        elif rule.secret:
+            leaves[name] = digest(as_set(lines), mine.nonce)
+        else:
+            leaves.update((f"{name}:{line}", "listed") for line in lines)
     return leaves
+
+
+def _named(option: str, path: Path) -> list[tuple[str, Path]]:
+    """The files that *option* leads to, with their names in an answer."""
+    if option != "autosign_grains_dir":
+        return [(option, path)] if path.exists() else []
+    files = sorted(path.iterdir()) if path.is_dir() else []
+    return [(f"{option}:{file.name}", file) for file in files if file.is_file()]
 
 
 def _lines(path: Path, opts: Mapping[str, Any]) -> list[str] | None:
