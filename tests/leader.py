@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from saltext_ha.common.errors import HaError
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.transport.listener import Handler
 
@@ -14,8 +15,11 @@ class Leader:
     The leader as the master *name* knows it.
 
     :ivar follows: the name of the leader, perhaps its own; empty: nobody leads.
+    :ivar refuses: raised where a run is claimed.
     :param more: further fields of its standing, such as ``fence``.
     """
+
+    refuses: HaError | None = None
 
     def __init__(self, name: str, follows: str = "", **more: Any) -> None:
         self.name, self.follows, self._more = name, follows, more
@@ -33,6 +37,8 @@ class Leader:
         return {}
 
     async def claim(self, name: str, within: float) -> str:
+        if self.refuses:
+            raise self.refuses
         return ""
 
     async def run(self) -> None:

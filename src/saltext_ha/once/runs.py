@@ -183,7 +183,11 @@ class Runs:
             return run, ""
         async with self._writing:
             self._processes.pop((name, run.start), None)
-            await self._write({name: runs.withdraw(self.registers[name], run.start)})
+            left = runs.withdraw(self.registers[name], run.start)
+            replaced = () if left.values else known.values
+            for earlier in replaced:
+                left = runs.put_back(left, await self._next_dot(), earlier)
+            await self._write({name: left})
         await self._tell_all(name)
         if failed:
             raise failed

@@ -83,6 +83,11 @@ def withdraw(known: RunRegister, start: Dot) -> RunRegister:
     return RunRegister(left, known.context)
 
 
+def put_back(known: RunRegister, dot: Dot, run: Run) -> RunRegister:
+    """*known* with *run* beside its values: one that was withdrawn had replaced it."""
+    return known.written(dot, [*known.values, run._replace(dot=dot)])
+
+
 def in_the_way(
     known: RunRegister, now: float, within: float, reached: Container[str]
 ) -> tuple[Run, str] | None:

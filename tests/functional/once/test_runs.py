@@ -13,7 +13,7 @@ import pytest
 
 from saltext_ha.commands.once import once_runner
 from saltext_ha.commands.once.once import Once
-from saltext_ha.common.errors import HaError, PeerUnreachable
+from saltext_ha.common.errors import EtcdError, HaError, PeerUnreachable
 from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
 from saltext_ha.transport import wire
@@ -157,6 +157,23 @@ async def test_one_that_follows_says_so_when_its_wait_is_over(tmp_path: Path) ->
     answer = await group.once("m2", wait=0)
     assert (answer["skipped"], answer["retcode"]) == (True, 1)
     assert "nobody leads" in answer["why"]
+
+
+@in_a_loop
+async def test_a_run_that_etcd_refuses_leaves_what_ran_before_to_be_seen(tmp_path: Path) -> None:
+    """A run that failed must not look as if all were well, only as etcd is full."""
+    group = Group(tmp_path)
+    with running() as pid:
+        for state in ("done", "failed"):
+            run, _ = await group.runs["m1"].begin("n", "f.g", "root", 0, pid)
+            assert run
+            await group.runs["m1"].end("n", run.start, state)
+        group.leaders["m1"].refuses = EtcdError("etcd cannot be asked: space exceeded")
+        with pytest.raises(EtcdError, match="space exceeded"):
+            await group.runs["m1"].begin("n", "f.g", "root", 0, pid)
+    for runs in group.runs.values():
+        assert [row["state"] for row in runs.table()] == ["failed"]
+    assert [row["state"] for row in group.start("m2").table()] == ["failed"]
 
 
 @in_a_loop
