@@ -30,6 +30,20 @@ UNAUTHENTICATED = 16
 OLD_TOKEN = "revision of auth store is old"  # nosec B105: no password
 """etcd's words for a JSON web token from before users or roles changed; it has no code for that."""
 NONSENSE = "answers what etcd does not; is this the address of an etcd?"
+CANNOT = "etcd cannot be asked: "
+"""So each error begins, except that of a lease that has ended."""
+WHAT_TO_DO = {
+    "user name is empty": "etcd has users: set username: and password_file:",
+    "authentication failed": "is the password right? password_file: is read when the engine starts",
+    "CommonName of client": "where etcd has users, use a cert: without a CommonName",
+    "permission denied": "grant a role of its user readwrite on all keys below {prefix}/",
+    "space exceeded": "etcd is full: compact and defragment it, then disarm its alarm",
+    "unable to get": "give in ca: the file of who signed its certificate",
+    " alert ": "etcd refuses this master: is cert: set, valid, and of a CA that it trusts?",
+    "wrong version number": "it speaks no TLS: is it http:// there?",
+    "Server disconnected": "is it https:// there?",
+}
+"""Part of a reason → what to do about it."""
 
 LONGEST = 300
 
@@ -56,6 +70,7 @@ class EtcdClient:
         self._endpoints = list(settings.endpoints)
         self._token = ""  # nosec B105
         self._session: aiohttp.ClientSession | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -150,13 +165,17 @@ class EtcdClient:
             try:
                 return _made_out(read, await self._ask(endpoint, path, payload))
             except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as exc:
-                problems.setdefault(_reason(exc), []).append(endpoint)
+                why = _reason(exc)
+                problems.setdefault(why, []).append(endpoint)
                 # From now on ask the others first.
                 self._endpoints.remove(endpoint)
                 self._endpoints.append(endpoint)
+                if "[SSL" in why or isinstance(exc, aiohttp.ServerDisconnectedError):
+                    self._tls = None  # read the files anew: a certificate may have been renewed
             except _Unusable as exc:
                 problems.setdefault(str(exc), []).append(endpoint)
-        raise EtcdError("; ".join(f"{', '.join(each)}: {why}" for why, each in problems.items()))
+        told = [f"{', '.join(each)}: {self._advised(why)}" for why, each in problems.items()]
+        raise EtcdError(CANNOT + "; ".join(told))
 
     async def _ask(self, endpoint: str, path: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         if self._settings.username and not self._token:
@@ -192,6 +211,11 @@ class EtcdClient:
         text = text[:LONGEST]
         return "".join(sign if sign.isprintable() else "?" for sign in text)
 
+    def _advised(self, why: str) -> str:
+        """A reason, and what to do about it where that is known."""
+        advice = next((each for part, each in WHAT_TO_DO.items() if part in why), "")
+        return f"{why} ({advice.format(prefix=self._settings.prefix)})" if advice else why
+
     async def _post(
         self, endpoint: str, path: str, payload: Mapping[str, Any]
     ) -> tuple[int, dict[str, Any]]:
@@ -200,6 +224,7 @@ class EtcdClient:
             f"{endpoint}/v3/{path}",
             data=json.dumps(payload),
             headers=headers,
+            ssl=self._context(),
             allow_redirects=False,  # the password is for this endpoint only
         )
         async with request as response:
@@ -216,9 +241,7 @@ class EtcdClient:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(
-                ssl=_context(self._settings), resolver=aiohttp.ThreadedResolver(), ttl_dns_cache=10
-            )
+            connector = aiohttp.TCPConnector(resolver=aiohttp.ThreadedResolver(), ttl_dns_cache=10)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -226,12 +249,18 @@ class EtcdClient:
             )
         return self._session
 
+    def _context(self) -> ssl.SSLContext:
+        """:raises EtcdError: a file cannot be used; names it."""
+        if self._tls is None:
+            self._tls = _read_files(self._settings)
+        return self._tls
+
 
 class _Unusable(Exception):
     """The answer of an endpoint is of no use; says why."""
 
 
-def _context(settings: LeaderSettings) -> ssl.SSLContext:
+def _read_files(settings: LeaderSettings) -> ssl.SSLContext:
     """:raises EtcdError: a file cannot be used; names it."""
     files = f"ca: {settings.ca}"
     try:
@@ -243,7 +272,7 @@ def _context(settings: LeaderSettings) -> ssl.SSLContext:
             files = f"cert: {settings.cert}, key: {settings.key}"
             context.load_cert_chain(settings.cert, settings.key, password=_no_password)
     except (OSError, ValueError) as exc:
-        raise EtcdError(f"ha: leader: {files}: {reason_of(exc)}") from None
+        raise EtcdError(f"{CANNOT}ha: leader: {files}: {reason_of(exc)}") from None
     return context
 
 

@@ -104,7 +104,7 @@ class EtcdLeader:
     def notes(self) -> Iterator[str]:
         known = self.standing
         if self._problem and self._clock() - self._seen > QUIET:
-            yield f"leader: etcd cannot be asked: {self._problem}"
+            yield f"leader: {self._problem}"
         elif not known.leader and time.time() - known.since > QUIET:
             yield f"nobody leads: {known.why}"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import EtcdError, HaError, InvalidRecord, LeaseGone
+from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
 from saltext_ha.common.printable import is_printable
 from saltext_ha.config.leader import ETCD, GROUP, LeaderSettings
 from saltext_ha.once.etcd_client import EtcdClient
@@ -197,12 +197,6 @@ class EtcdLocks:
         return {}
 
     async def hold(self, wish: Wish) -> dict[str, Any]:
-        try:
-            return await self._hold(wish)
-        except EtcdError as exc:
-            raise HaError(f"etcd cannot be asked: {exc}") from exc
-
-    async def _hold(self, wish: Wish) -> dict[str, Any]:
         key = self._prefix + wish.name
         held = await self._client.get(key)
         if wish.token:

@@ -210,7 +210,9 @@ async def test_a_refusal_in_plain_text_is_told_once_for_all_endpoints() -> None:
         first.says[RANGE] = second.says[RANGE] = 400, f"{said}\n"
         settings = LeaderSettings(ETCD, endpoints=(first.url, second.url))
         client = EtcdClient(settings, 2)
-        with pytest.raises(EtcdError, match=f"^{first.url}, {second.url}: {said}$"):
+        with pytest.raises(
+            EtcdError, match=f"^etcd cannot be asked: {first.url}, {second.url}: {said} "
+        ):
             await client.get("/k")
         await client.close()
 
@@ -232,7 +234,30 @@ async def test_of_other_refusals_plain_text_is_told_and_no_page(
     async with serving() as etcd:
         etcd.says[RANGE] = status, body
         client = EtcdClient(LeaderSettings(ETCD, endpoints=(etcd.url,)), 2)
-        with pytest.raises(EtcdError, match=f"^{etcd.url}: {told}"):
+        with pytest.raises(EtcdError, match=f"{etcd.url}: {told}"):
+            await client.get("/k")
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("etcdserver: user name is empty", "set username: and password_file:"),
+        (
+            "etcdserver: authentication failed, invalid user ID or password",
+            "password_file: is read when the engine starts",
+        ),
+        ("etcdserver: permission denied", "readwrite on all keys below /salt-ha/"),
+        ("etcdserver: mvcc: database space exceeded", "disarm its alarm"),
+        ("CommonName of client sending a request", "a cert: without a CommonName"),
+    ],
+)
+@in_a_loop
+async def test_what_to_do_is_told(said: str, advice: str) -> None:
+    async with serving() as etcd:
+        etcd.says[RANGE] = 400, {"error": said, "message": said, "code": 3}
+        client = EtcdClient(LeaderSettings(ETCD, endpoints=(etcd.url,)), 2)
+        with pytest.raises(EtcdError, match=re.escape(f"{etcd.url}: {said} (") + f".*{advice}"):
             await client.get("/k")
         await client.close()
 

@@ -19,7 +19,7 @@ from saltext_ha.common.errors import EtcdError
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import etcd_leader
 from saltext_ha.once.candidate import Candidate
-from saltext_ha.once.etcd_client import EtcdClient
+from saltext_ha.once.etcd_client import CANNOT, EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from tests.loop import in_a_loop, until
 
@@ -173,7 +173,7 @@ async def test_the_disks_of_etcd_become_slow(tmp_path: Path) -> None:
             why: Callable[[], str] = lambda: group.leaders[first].standing.why  # noqa: E731
             await until(
                 lambda: (
-                    set(why().removesuffix(": timed out").split(", "))
+                    set(why().removeprefix(CANNOT).removesuffix(": timed out").split(", "))
                     == {each.endpoint for each in members}
                 ),
                 "it is said",
@@ -275,18 +275,30 @@ async def test_by_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
         own = {"ca": files["ca.pem"], "cert": files["client.pem"], "key": files["client.key"]}
         async with masters([member], "m1", **own) as group:
             assert await group.one_leads() == "m1"
-        async with masters([member], "m1", ca=files["ca.pem"]) as group:
-            why: Callable[[], str] = lambda: group.leaders["m1"].standing.why  # noqa: E731
-            await until(lambda: member.endpoint in why(), "it is refused without a certificate")
-            assert group.leading() == []
-        async with masters([member], "m1") as group:
-            await until(lambda: "certificate" in group.leaders["m1"].standing.why, "it is said")
+        renewed = tmp_path / "renewed.pem"
+        shutil.copy(files["expired.pem"], renewed)
+        for given, says in (
+            ({"ca": files["ca.pem"]}, "is cert: set, valid, and of a CA that it trusts?"),
+            ({}, "give in ca: the file of who signed its certificate"),
+            ({**own, "cert": renewed}, "is cert: set, valid, and of a CA that it trusts?"),
+        ):
+            async with masters([member], "m1", **given) as group:
+                found = group.leaders["m1"]
+                await until(lambda it=found: member.endpoint in it.standing.why, "it is refused")
+                assert says in found.standing.why
+                assert group.leading() == []
+                if given.get("cert") == renewed:
+                    shutil.copy(files["client.pem"], renewed)
+                    await group.one_leads()
     finally:
         member.kill()
 
 
 def certificates(folder: Path) -> dict[str, Path]:
-    """Of an authority, and of a server and a client that it signed."""
+    """
+    Of an authority, and of a server and a client that it signed; and one of that client that has
+    expired.
+    """
     openssl = shutil.which("openssl") or "openssl"
 
     def run(*arguments: str) -> None:
@@ -300,4 +312,5 @@ def certificates(folder: Path) -> dict[str, Path]:
         signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
         asked = ("-req", "-in", f"{name}.csr", "-out", f"{name}.pem")
         run("x509", *asked, *signed, "-extfile", f"{name}.ext")
+    run("x509", "-req", "-in", "client.csr", "-out", "expired.pem", *signed, "-days", "0")
     return {path.name: path for path in folder.iterdir() if path.is_file()}
