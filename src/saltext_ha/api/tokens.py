@@ -26,8 +26,9 @@ log = logging.getLogger(__name__)
 LOGIN_LIMIT = 10.0
 # Log in again this long before the token ends, or a tenth of its life if that is shorter.
 MARGIN = 60.0
-# Seconds until a refused password is tried again: accounts are locked after a few failures.
-REFUSED_PAUSE = 60.0
+# Seconds until a refused password is tried again, and then twice as many each time, at most these:
+# an account that is locked after a few failures must unlock some day.
+REFUSED_PAUSE, LONGEST_PAUSE = 60.0, 900.0
 # Bytes of the answer to a login, which lists what the user may do.
 MAX_LOGIN = 1024 * 1024
 LONGEST_TOKEN = 4096
@@ -66,6 +67,15 @@ class ApiToken:
         return time.monotonic() - self.replaced < REFUSED_PAUSE
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """A password that was refused; *pause* seconds later, at *until*, it is tried again."""
+
+    password: Secret
+    pause: float
+    until: float
+
+
 class Tokens:
     """Logs in at one master, once for all threads, and again when it must."""
 
@@ -73,8 +83,7 @@ class Tokens:
         self._endpoint, self._transport = endpoint, transport
         self._token: ApiToken | None = None
         self._lock = threading.Lock()
-        # Which password was refused, and until when it is not tried again.
-        self._refused: tuple[Secret, float] | None = None
+        self._refused: _Refusal | None = None
 
     @property
     def current(self) -> ApiToken | None:
@@ -134,7 +143,10 @@ class Tokens:
         if problem:
             raise NotSent(problem)
         if answer.status == 401:
-            self._refused = (password, time.monotonic() + REFUSED_PAUSE)
+            before, pause = self._refused, REFUSED_PAUSE
+            if before is not None and before.password.same(password):
+                pause = min(2 * before.pause, LONGEST_PAUSE)
+            self._refused = _Refusal(password, pause, time.monotonic() + pause)
             raise Refused(f"login of {user} ({self._endpoint.eauth}) refused")
         if answer.status != 200:
             raise NotSent(f"login: HTTP {answer.status}{hint(answer.status)}")
@@ -160,10 +172,11 @@ class Tokens:
         if problem:
             raise Refused(problem)
         refused = self._refused
-        if refused is not None and refused[0].same(password) and time.monotonic() < refused[1]:
+        left = refused.until - time.monotonic() if refused is not None else 0.0
+        if refused is not None and left > 0 and refused.password.same(password):
             raise Refused(
                 f"login of {self._endpoint.username} ({self._endpoint.eauth}) refused; "
-                f"tried again in {refused[1] - time.monotonic():.0f} s"
+                f"tried again in {left:.0f} s"
             )
         return password
 

@@ -85,6 +85,10 @@ class NotAsked(Exception):
     """A question was not asked, so its answer is unknown; says why."""
 
 
+class LoginRefused(Exception):
+    """salt-api did not let the user in."""
+
+
 def api_answers(api: Api, timeout: float) -> str:
     """
     Send salt-api an invalid call, which only its workers can refuse. ``GET /`` is answered even if
@@ -110,13 +114,14 @@ def api_login(api: Api, user: str, password: str, eauth: str, timeout: float) ->
     Log in, which needs salt-api, a worker of the master and the authentication behind it.
 
     :raises NotAsked: the server may not be salt-api, and so got no password.
+    :raises LoginRefused: it does not let the user in.
     """
     order = {"username": user, "password": password, "eauth": eauth}
     status, body = _post(api, "/login", order, timeout, only_ours=True)
     if isinstance(status, str):
         return status
     if status == 401:
-        return f"does not let {user} in by eauth {eauth}"
+        raise LoginRefused(f"does not let {user} in by eauth {eauth}")
     return "" if status == 200 and b'"token"' in body else f"answered HTTP {status}"
 
 

@@ -35,6 +35,8 @@ TURN = 1.0  # seconds between rounds before the first decision
 JITTER = 0.1
 # A runner is a separate process that loads all of Salt's runners.
 DEEP_TIMEOUT = 15.0
+LONGEST_PAUSE = 900.0
+"""Seconds between two logins, at most, while they are refused."""
 DRAINED = "drained"
 RECOVERING = "answers again, but not yet for long enough"
 
@@ -73,6 +75,32 @@ class _Question:
             log.debug("ha health: %s", self.name, exc_info=True)
             problem = reason_of(exc)
         return Result(self.name, problem, time.monotonic() - began, time.time(), note)
+
+
+class Login:
+    """
+    The question whether salt-api lets the user in. While it does not, nobody logs in again for
+    twice as long each time: an account that is locked after a few failures must unlock some day.
+
+    :param ask: logs in.
+    :param pause: seconds between two logins at first.
+    """
+
+    def __init__(self, ask: Check, pause: float) -> None:
+        self._ask, self._shortest = ask, pause
+        self._pause, self._due, self._refusal = pause, float("-inf"), ""
+
+    async def __call__(self) -> str:
+        if time.monotonic() < self._due:
+            return self._refusal
+        try:
+            problem = await self._ask()
+        except checks.LoginRefused as exc:
+            self._refusal, self._due = str(exc), time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            return self._refusal
+        self._pause = self._shortest
+        return problem
 
 
 class Watcher:
@@ -202,7 +230,7 @@ class Watcher:
             return
         # Salt logs an error for each question without an answer; this class logs it once.
         logging.getLogger("salt.transport").setLevel(logging.CRITICAL)
-        deep = asyncio.ensure_future(self._deep(settings))
+        deep = [asyncio.ensure_future(self._deep(q, settings)) for q in self._expensive(settings)]
         began = time.monotonic()
         quick = self._questions(settings)
         try:
@@ -215,7 +243,8 @@ class Watcher:
                 pause *= random.uniform(1 - JITTER, 1 + JITTER)  # nosec B311
                 await asyncio.sleep(max(0.1, pause - (time.monotonic() - started)))
         finally:
-            deep.cancel()
+            for each in deep:
+                each.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _decide(self, settings: HealthSettings, age: float) -> None:
@@ -230,22 +259,23 @@ class Watcher:
         else:
             log.error("ha health: this master does not serve: %s", self.state.reason)
 
-    async def _deep(self, settings: HealthSettings) -> None:
-        """Ask expensive questions less often; if one fails, ask them as often as the others."""
-        if not settings.deep_interval:
-            return
-        questions = [_Question(RUNNER, self._runner, threaded=False)]
-        api = self._api
-        if api and settings.user:
-            who = settings.user, settings.password, settings.eauth
-            login = self._thread(checks.api_login, api, *who, DEEP_TIMEOUT)
-            questions.append(_Question(LOGIN, login))
+    async def _deep(self, question: _Question, settings: HealthSettings) -> None:
+        """Ask an expensive question less often; if it fails, as often as the others."""
         while True:
-            results = [await question.result(DEEP_TIMEOUT) for question in questions]
-            for result in results:
-                self._results[result.name] = result
-            good = not verdict.reason(results)
+            result = await question.result(DEEP_TIMEOUT)
+            self._results[result.name] = result
+            good = not verdict.reason([result])
             await asyncio.sleep(settings.deep_interval if good else settings.interval)
+
+    def _expensive(self, settings: HealthSettings) -> list[_Question]:
+        if not settings.deep_interval:
+            return []
+        questions = [_Question(RUNNER, self._runner, threaded=False)]
+        if self._api and settings.user:
+            who = settings.user, settings.password, settings.eauth
+            login = self._thread(checks.api_login, self._api, *who, DEEP_TIMEOUT)
+            questions.append(_Question(LOGIN, Login(login, settings.interval)))
+        return questions
 
     def _questions(self, settings: HealthSettings) -> list[_Question]:
         opts, timeout = self._opts, settings.timeout

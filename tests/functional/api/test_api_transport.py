@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import ssl
@@ -15,6 +16,7 @@ from fractions import Fraction
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ from saltext_ha.api import (
     Secret,
     TimedOut,
 )
+from saltext_ha.api import tokens as api_tokens
 from saltext_ha.api.connection import ApiConnection
 from saltext_ha.api.deadline import Deadline
 from saltext_ha.api.transport import Lost, NotSent, Transport
@@ -387,6 +390,32 @@ def test_a_refused_password_that_is_not_utf8(
             assert "hunter2" not in everything(caught.value)
     assert "hunter2" not in caplog.text
     assert "Traceback" not in caplog.text
+
+
+def test_a_refused_password_is_tried_less_and_less_often(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an account that was locked would stay so for ever."""
+    passed = 0.0
+    tried: list[float] = []
+
+    def refuse(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        tried.append(passed)
+        respond(handler, {}, 401)
+
+    servers[0].login = refuse
+    with pool(servers[0]) as one:
+        one._prober.close()
+        clock = time.monotonic
+        monkeypatch.setattr(api_tokens, "time", SimpleNamespace(monotonic=lambda: clock() + passed))
+        tried.clear()
+        while passed < 7200:
+            with pytest.raises(NotAuthorised, match="login of ops"):
+                one.runner("jobs.active")
+            passed += 30
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert pauses[-1] == 900
+    assert pauses == sorted(pauses)
 
 
 # -- certain or not

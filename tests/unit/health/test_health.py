@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
 import threading
@@ -18,7 +19,7 @@ from saltext_ha.common.hysteresis import Rules
 from saltext_ha.config import health, status
 from saltext_ha.config.salt_api import Api, api_of
 from saltext_ha.health import checks, verdict
-from saltext_ha.health.watcher import _Question
+from saltext_ha.health.watcher import Login, _Question
 from saltext_ha.minions.failovers import Failovers, read_failover
 from saltext_ha.salt_bus.events import MOST_EVENTS, EventBus
 from tests.certificates import self_signed
@@ -220,7 +221,7 @@ def salt_api(
 @pytest.mark.parametrize(
     ("status", "body", "answers", "login"),
     [
-        (401, b"", "", "does not let ha in by eauth file"),  # as a salt-api that is well says
+        (401, b"", "", "refused"),  # as a salt-api that is well says
         (500, b"", "answered HTTP 500", "answered HTTP 500"),
         (503, b"", "answered HTTP 503", "answered HTTP 503"),
         (200, b"a page of somebody else", "", "answered HTTP 200"),
@@ -233,7 +234,38 @@ def test_what_a_salt_api_may_answer(
     crt, key = self_signed(tmp_path, "127.0.0.1")
     with salt_api(crt, key, status, body) as (api, _):
         assert checks.api_answers(api, 5.0) == answers
-        assert checks.api_login(api, "ha", "secret", "file", 5.0) == login
+        if login == "refused":
+            with pytest.raises(checks.LoginRefused, match="does not let ha in by eauth file"):
+                checks.api_login(api, "ha", "secret", "file", 5.0)
+        else:
+            assert checks.api_login(api, "ha", "secret", "file", 5.0) == login
+
+
+@in_a_loop
+async def test_a_refused_login_is_tried_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else an account that was locked would stay so for ever."""
+    now, tried, refuses = 0.0, list[float](), True
+
+    async def ask() -> str:
+        tried.append(now)
+        if refuses:
+            raise checks.LoginRefused("does not let ha in")
+        return ""
+
+    monkeypatch.setattr("saltext_ha.health.watcher.time.monotonic", lambda: now)
+    login = Login(ask, 5.0)
+    while now < 7200:
+        assert await login() == "does not let ha in"
+        now += 5
+    pauses = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert pauses[:4] == [5, 10, 20, 40]
+    assert set(pauses[8:]) == {900}
+    refuses = False
+    now += 900
+    assert await login() == ""
+    assert await login() == "", "what is let in is asked as often as before"
 
 
 def test_a_renewed_certificate_is_no_failure_and_gets_no_password(tmp_path: Path) -> None:
