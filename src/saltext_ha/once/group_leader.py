@@ -103,6 +103,12 @@ class GroupLeader:
                 "ha: leader: order: is not the same on all masters; write the same order on each, "
                 "and restart them"
             )
+        strangers = [n for n in self._settings.order if n != self._name and n not in self._lines]
+        if strangers and self._lines:  # else it has yet to join
+            yield (
+                f"ha: leader: order: this master knows no {', '.join(strangers)}; write the names "
+                "of masters of the group, and restart salt-master"
+            )
 
     async def claim(self, name: str, within: float) -> str:
         """Always empty, allowed: only the masters' registers know of runs, see :mod:`.runs`."""

@@ -120,6 +120,16 @@ async def test_orders_that_differ_and_nobody_who_leads_for_long_are_told(
 
 
 @in_a_loop
+async def test_a_name_in_the_order_that_no_master_has_is_told() -> None:
+    async with world("m1", "m2") as group:
+        first = group.masters["m1"]
+        first._settings = LeaderSettings(order=("m2", "m1", "n3"))
+        assert "order: this master knows no n3; write the names" in "".join(first.notes())
+        first._settings = LeaderSettings(order=("m2",))
+        assert "knows no" not in "".join(first.notes())
+
+
+@in_a_loop
 async def test_in_a_partition_each_half_has_one() -> None:
     async with world("m1", "m2", "m3") as group:
         await group.leads("m1")
