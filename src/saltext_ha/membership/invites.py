@@ -158,7 +158,9 @@ class Invites:
                 )
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError, TypeError) as exc:
+            except OSError as exc:
+                raise TokenError(f"the invitation cannot be read: {reason_of(exc)}") from None
+            except (ValueError, KeyError, TypeError) as exc:
                 raise TokenError(f"the invitation is damaged ({type(exc).__name__})") from None
         raise TokenError(UNKNOWN)
 
@@ -194,16 +196,19 @@ class Invites:
 
     def purge(self) -> None:
         """
-        Remove expired invitations, used or not, and tokens whose invitations are no longer open.
+        Remove expired and damaged invitations, used or not, and tokens whose invitations are no
+        longer open. A file that cannot be read now may be good, and stays.
         """
         for path in self._folder.glob("[!.]*"):
             if path.suffix == SUFFIX:
                 continue
             try:
                 expires = float(json.loads(read_plain(path))["expires"])
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError, KeyError, TypeError):
+            except OSError:
+                if path.is_file() and not path.is_symlink():
+                    continue
+                expires = 0.0
+            except (ValueError, KeyError, TypeError):
                 expires = 0.0
             if expires < time.time():
                 path.unlink(missing_ok=True)

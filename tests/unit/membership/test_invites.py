@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,26 @@ def test_expired_invitations_are_cleared_away(state: Path) -> None:
     (state / "invites" / "damaged.json").write_bytes(b"")
     kept = invites.create(b"k" * 32, "prod", 600, False)
     assert [path.stem for path in (state / "invites").iterdir()] == [kept.id]
+
+
+def test_an_invitation_that_cannot_be_read_now_stays(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with too many open files."""
+    invites = Invites(state)
+    made = invites.create(b"k" * 32, "prod", 600, False)
+    token = invites.lay_down(name_of(made.id), "ha1.x")
+
+    def fails(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("saltext_ha.membership.invites.read_plain", fails)
+        with pytest.raises(TokenError, match="cannot be read: Too many open files"):
+            invites.find(made.id, "joiner")
+        invites.purge()
+    assert invites.open() == {name_of(made.id): made.id}
+    assert token.exists()
 
 
 def test_a_token_in_a_file_goes_with_its_invitation(state: Path) -> None:
