@@ -1,7 +1,8 @@
 """
 The jobs in this master's job cache of any kind, read by Salt's own returners.
 
-All methods block; with Salt's default cache they read one file for each job or return.
+All methods block; with Salt's default cache they read one file for each job, and of one job each
+return.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
@@ -20,6 +22,8 @@ JID = re.compile(r"[0-9]{20}(_[^/]{1,100})?")
 What Salt takes for a job id (``salt.utils.jid.is_jid``, 3006 to 3008), such as one of ``salt
 --jid=…_deploy42``, if it is not too long to show and can be a part of a path.
 """
+LOCAL, RETURN = "local_cache", "return.p"
+"""Salt's default job cache, and the file there of each minion that has returned."""
 MOST = 1000
 LONGEST = 200
 QUESTIONS = ("saltutil.find_job", "runner.test.arg")
@@ -57,8 +61,7 @@ class JobCache:
                 continue
             if not job["minions"]:
                 job = _job(str(jid), self._call("get_load", jid) or found[jid])
-            returned = self._call("get_jid", jid) or {}
-            rows.append({**job, "returned": sorted(map(str, returned))})
+            rows.append({**job, "returned": self._returned(str(jid))})
             if len(rows) == limit:
                 break
         return rows
@@ -77,6 +80,21 @@ class JobCache:
             if isinstance(each, Mapping)
         }
         return (_job(jid, load) if load and load.get("fun") else None), values
+
+    def _returned(self, jid: str) -> list[str]:
+        """The minions that have returned; of Salt's default cache no return is read for that."""
+        if self.returner != LOCAL:
+            return sorted(map(str, self._call("get_jid", jid) or {}))
+        import salt.utils.jid
+
+        jobs = f"{self._opts['cachedir']}/jobs"
+        folder = Path(salt.utils.jid.jid_dir(jid, jobs, self._opts["hash_type"]))
+        try:
+            return sorted(each.name for each in folder.iterdir() if (each / RETURN).is_file())
+        except FileNotFoundError:
+            return []  # Salt has removed the job just now
+        except OSError as exc:
+            raise HaError(f"its job cache {self.returner}: {reason_of(exc)}") from None
 
     def _call(self, function: str, *args: Any) -> Any:
         import salt.loader

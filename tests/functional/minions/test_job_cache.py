@@ -50,6 +50,17 @@ def test_jobs_newest_first(tmp_path: Path) -> None:
     assert cache.jobs("nothing", 5) == []
 
 
+@pytest.mark.timeout(60)
+def test_of_listed_jobs_no_return_is_read(tmp_path: Path) -> None:
+    """There may be thousands; and Salt reads one that it cannot decode again without end."""
+    place = Place(tmp_path, "m1")
+    cached(place, JIDS[0], {"w1": True, "w2": True}, minions=["w1", "w2", "w3"])
+    (damaged,) = tmp_path.rglob("w1/return.p")
+    damaged.write_bytes(b"\xc1")
+    (row,) = JobCache(place.opts).jobs("", 10)
+    assert row["returned"] == ["w1", "w2"]
+
+
 def test_a_question_to_whoever_listens_is_known(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     kept = {"metadata": dict(LISTENING)}
