@@ -67,7 +67,7 @@ class Digests:
         end = time.monotonic() + self._patience
         for name, seen in files.items():
             if seen.stat is None:
-                missed[name] = "permission denied"
+                missed[name] = seen.why
                 continue
             mark = mark_of(seen.stat)
             before = known.get(seen.path)

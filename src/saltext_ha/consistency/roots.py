@@ -213,13 +213,18 @@ def _is_whole(path: str, parts: Mapping[str, Facts]) -> bool:
 
 
 def _unknown(missed: Mapping[str, str]) -> dict[str, str]:
-    """Files that could not be read; one summary for an option with many of them."""
+    """
+    Files that could not be read; one summary for an option with many of them, or of which a whole
+    folder of roots could not be read: what is in it is not absent.
+    """
     by_option: dict[str, list[str]] = {}
     for path in missed:
         by_option.setdefault(option_of(path), []).append(path)
     unknown: dict[str, str] = {}
     for option, paths in by_option.items():
-        if len(paths) <= FEW:
+        if whole := [path for path in paths if path.endswith(":.")]:
+            unknown[option] = missed[whole[0]]
+        elif len(paths) <= FEW:
             unknown.update((path, missed[path]) for path in paths)
         else:
             why = f"{len(paths)} files cannot be read; {paths[0]}: {missed[paths[0]]}"

@@ -8,6 +8,7 @@ pillar.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from saltext_ha.common.errors import reason_of
 
 #: In a path: the name of the environment that is asked for.
 ANY = "__env__"
@@ -28,11 +31,16 @@ OWN = frozenset({".git", ".hg", ".svn", COMPILED, "lost+found"})
 _MADE = re.compile(r"(^|/)(\.|__pycache__/)|\.py[co]$|~$")
 
 
+# What has one of these errors is not there, or cannot be: Salt does not serve it either.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
 class Seen(NamedTuple):
-    """A served file: its path, and the result of ``stat``; None: not readable."""
+    """A served file: its path, and the result of ``stat``; None: it cannot be read, and why."""
 
     path: str
     stat: os.stat_result | None
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,13 +112,18 @@ def environments(roots: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def files(folders: Sequence[str], walk: Walk) -> dict[str, Seen]:
-    """Relative path → file, for one environment; the first folder that has it wins."""
+    """
+    Relative path → file, for one environment; the first folder that has it wins. ``.`` is one of
+    *folders* that cannot be read.
+    """
     served: dict[str, Seen] = {}
     for top in folders:
         try:
             status = Path(top).stat()
-        except OSError:
-            continue  # Salt's own default folders often do not exist
+        except OSError as exc:
+            if exc.errno not in _GONE:  # Salt's own default folders often do not exist
+                served.setdefault(".", _unreadable(top, exc))
+            continue
         for relative, seen in _below(top, top, "", walk, ((status.st_dev, status.st_ino),)):
             served.setdefault(relative, seen)
     return served
@@ -123,8 +136,8 @@ def _below(
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)
     except OSError as exc:
-        if isinstance(exc, PermissionError):
-            yield (relative or ".", Seen(folder, None))
+        if exc.errno not in _GONE:
+            yield (relative or ".", _unreadable(folder, exc))
         return
     for entry in listed:
         if entry.name in OWN:
@@ -146,10 +159,16 @@ def _below(
             if link and not walk.follow and not _inside(top, entry.path):
                 continue
             status = entry.stat()
-        except OSError:
-            continue  # gone meanwhile, or a dangling link: it is not served
+        except OSError as exc:
+            if exc.errno not in _GONE:  # gone meanwhile, or a dangling link
+                yield name, _unreadable(entry.path, exc)
+            continue
         if stat.S_ISREG(status.st_mode):
             yield name, Seen(entry.path, status)
+
+
+def _unreadable(path: str, exc: OSError) -> Seen:
+    return Seen(path, None, f"{path}: {reason_of(exc).lower()}")
 
 
 def _inside(top: str, path: str) -> bool:

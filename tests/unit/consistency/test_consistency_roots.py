@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -238,7 +239,36 @@ def test_a_folder_that_may_not_be_read_is_unknown(
     monkeypatch.setattr(tree.os, "scandir", as_another_user)
     taken = facts(opts(tmp_path))
     assert {p for p in taken.leaves if p.startswith("file_roots:base:")} == {"file_roots:base:a"}
-    assert taken.unknown == {"file_roots:base:closed": "permission denied"}
+    closed = tmp_path / "srv/closed"
+    assert taken.unknown == {"file_roots:base:closed": f"{closed}: permission denied"}
+
+
+@pytest.mark.parametrize("how", [errno.ESTALE, errno.EACCES, errno.EIO])
+def test_roots_that_cannot_be_read_are_unknown_and_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: int
+) -> None:
+    """As on a server of NFS that was installed anew: all masters would be the same."""
+    write(tmp_path / "srv/a"), write(tmp_path / "pki/x")
+    scandir = os.scandir
+
+    def as_stale(path: str) -> Any:
+        if str(path).endswith("srv"):
+            raise OSError(how, os.strerror(how), path)
+        return scandir(path)
+
+    monkeypatch.setattr(tree.os, "scandir", as_stale)
+    why = f"{tmp_path / 'srv'}: {os.strerror(how).lower()}"
+    assert facts(opts(tmp_path)).unknown == {"file_roots": why}
+    monkeypatch.undo()
+    stat = Path.stat
+
+    def stale(path: Path, **more: Any) -> os.stat_result:
+        if path.name == "srv":
+            raise OSError(how, os.strerror(how), path)
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", stale)
+    assert facts(opts(tmp_path)).unknown == {"file_roots": why}
 
 
 def test_a_pipe_and_a_file_that_is_gone(tmp_path: Path) -> None:
