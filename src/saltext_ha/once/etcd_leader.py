@@ -33,6 +33,10 @@ STRANGER = (
     "{0} has the key {1} in etcd, and is no master of this group; if it is one of another group, "
     "give one of the two another  prefix:"
 )
+EARLIER_LEASE = (
+    "an earlier lease of this master has not ended yet; if that stays so, another group of this "
+    "name has a master of this name: give one of the two groups another  prefix:"
+)
 EARLIER = 0.1  # of the TTL
 GIVING_BACK = 1.0  # seconds for which the end of the engine waits for etcd
 
@@ -167,7 +171,7 @@ class EtcdLeader:
         held = await self.client.get(self._key) or await self._take()
         self._note(held)
         if held and _name(held) == self._name and held.value != self._own:
-            return "an earlier lease of this master has not ended yet"
+            return EARLIER_LEASE
         return ""
 
     async def _prolong(self) -> None:
