@@ -89,3 +89,19 @@ def no_master(names: Iterable[object], masters: Collection[str]) -> HaError:
         f"there is no master {strange} in this group; its masters: {', '.join(masters)}. Give one "
         "of these names"
     )
+
+
+def left_out(without: Any, own: str, masters: Collection[str]) -> set[str]:
+    """
+    The masters that ``without=`` leaves out: a list of names, or one text with commas.
+
+    :param own: this master's name. :param masters: all of the group.
+    :raises HaError: a name is none of *masters*, or this master's.
+    """
+    names = without if isinstance(without, list) else str(without or "").split(",")
+    found = {str(name).strip() for name in names} - {""}
+    if strangers := found.difference(masters):
+        raise no_master(strangers, masters)
+    if own in found:
+        raise HaError(f"without={own}: that is this master; run it on another one")
+    return found

@@ -1219,7 +1219,9 @@ def leader() -> Answer:
     return _ask("leader")
 
 
-def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
+def restart_masters(
+    test: bool = False, timeout: float = 300, without: str | list[str] = ""
+) -> Answer:
     """
     Restart all salt-masters of the group one after the other, this one last: after a change of the
     master configuration, or an upgrade.
@@ -1228,9 +1230,11 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
         Only say in which order and by which command, and what prevents it.
     timeout
         Seconds in which each has to serve again, and to have caught up.
+    without
+        Masters to leave out because they are down for long, such as ``m2,m3``.
 
     Each master runs its own ``ha: restart:``, else ``systemctl --no-block restart salt-master``.
-    Nothing is restarted unless all masters serve and are level; it stops at the first one that does
+    Nothing is restarted unless all of them serve and are level; it stops at the first one that does
     not come back.
 
     Returns a dict: ``masters`` (a list, in that order: ``name``, ``command``, ``restarted`` (None:
@@ -1243,11 +1247,12 @@ def restart_masters(test: bool = False, timeout: float = 300) -> Answer:
 
         salt-run ha.restart_masters test=True
         salt-run ha.restart_masters
+        salt-run ha.restart_masters without=m3
     """
     try:
         return _answer(
             lambda settings: restart_masters_runner.run(
-                settings, runner_arguments.switch("test", test), timeout
+                settings, runner_arguments.switch("test", test), timeout, without
             )
         )
     finally:

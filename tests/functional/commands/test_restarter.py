@@ -72,8 +72,8 @@ def service_manager(root: Path, group: Group, dead: str = "") -> Iterator[list[s
         group.kill()
 
 
-def run(master: Master, *, test: bool = False, timeout: float = 60) -> dict[str, Any]:
-    return restart_masters_runner.run(master.place.config, test, timeout)
+def run(master: Master, *, test: bool = False, timeout: float = 60, **more: Any) -> dict[str, Any]:
+    return restart_masters_runner.run(master.place.config, test, timeout, **more)
 
 
 def test_one_after_the_other_and_itself_last(
@@ -109,10 +109,21 @@ def test_it_stops_at_the_first_that_does_not_come_back(tmp_path: Path) -> None:
         wait_for(lambda: done, SOON, "m2 was told to restart")  # within 5 s, mostly
         assert done == ["m2"]
         # Nothing is restarted either as long as one is away.
-        with pytest.raises(HaError, match="nothing was restarted: m2: "):
+        with pytest.raises(
+            HaError, match="nothing was restarted: m2: .*; without=m2 leaves out m2"
+        ):
             run(group.masters[0])
         assert done == ["m2"]
         assert run(group.masters[0], test=True)["retcode"] == 1
+        for wrong, why in (
+            ("m9", "there is no master 'm9'"),
+            ("m1,m2", "without=m1: that is this"),
+        ):
+            with pytest.raises(HaError, match=why):
+                run(group.masters[0], without=wrong)
+        answer = run(group.masters[0], without="m2")
+        assert [row["name"] for row in answer["masters"] if row["restarted"]] == ["m3", "m1"]
+        assert done == ["m2", "m3", "m1"]
 
 
 def test_a_command_that_fails_is_shown(tmp_path: Path) -> None:

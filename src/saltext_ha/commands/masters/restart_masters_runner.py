@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.commands.arguments import left_out
 from saltext_ha.commands.engine_client import Answer, engine, say
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.common.validators import is_number
@@ -15,17 +16,19 @@ from saltext_ha.health.fitness import unfit
 POLL = 0.5
 
 
-def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
+def run(settings: HaConfig, test: bool, timeout: Any, without: Any = "") -> Answer:
     """
     Restart them one by one, as long as each comes back and catches up; progress goes to stderr.
 
     :param timeout: seconds that one may take, as the user gave them.
+    :param without: masters to leave out, likewise.
     :raises HaError: nothing was restarted; says why.
     """
     if not is_number(timeout) or not timeout > 0:
         raise HaError(f"timeout={timeout!r:.80}: takes seconds, more than 0")
     rows = _rows(settings)
-    order = [*sorted(rows.keys() - {settings.name}), settings.name]
+    out = left_out(without, settings.name, sorted(rows))
+    order = [*sorted(rows.keys() - {settings.name, *out}), settings.name]
     states, problems = {}, {name: why for name in order if (why := _problem(rows[name]))}
     for name in order:
         try:
@@ -34,7 +37,9 @@ def run(settings: HaConfig, test: bool, timeout: Any) -> Answer:
             problems.setdefault(name, str(exc))
     if problems and not test:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
-        raise HaError(f"nothing was restarted: {listed}")
+        away = ",".join(sorted(problems.keys() - {settings.name}))
+        hint = f"; without={away} leaves out {away}" if away else ""
+        raise HaError(f"nothing was restarted: {listed}{hint}")
     masters: list[dict[str, Any]] = [
         {
             "name": name,

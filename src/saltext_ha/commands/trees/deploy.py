@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands.arguments import no_master
+from saltext_ha.commands.arguments import left_out
 from saltext_ha.commands.background import Background, Job
 from saltext_ha.commands.trees.deploy_masters import Masters
 from saltext_ha.commands.trees.deploy_plan import Planned, entry_row, plan_row
@@ -334,14 +334,7 @@ class Deploy:
         )
 
     def _left_out(self, without: Any) -> set[str]:
-        names = without if isinstance(without, list) else str(without or "").split(",")
-        left_out = {str(name).strip() for name in names} - {""}
-        own, masters = self._group.name, self._group.masters
-        if strangers := left_out.difference(masters):
-            raise no_master(strangers, masters)
-        if own in left_out:
-            raise HaError(f"without={own}: that is this master; run it on another one")
-        return left_out
+        return left_out(without, self._group.name, self._group.masters)
 
 
 def _check_source(each: Planned, row: Mapping[str, Any], known: Sequence[Entry]) -> None:
