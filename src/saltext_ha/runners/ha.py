@@ -15,7 +15,6 @@ from typing import Any
 
 from saltext_ha.commands import engine_client, runner_arguments
 from saltext_ha.commands.engine_client import Answer
-from saltext_ha.commands.masters import restart_masters_runner
 from saltext_ha.commands.minions import cmd_batches, drain_runner
 from saltext_ha.commands.once import once_runner
 from saltext_ha.commands.rollout import install_minions as install
@@ -1249,9 +1248,11 @@ def restart_masters(
         salt-run ha.restart_masters
         salt-run ha.restart_masters without=m3
     """
+    from saltext_ha.commands.masters import restart_masters_runner as command
+
     try:
         return _answer(
-            lambda settings: restart_masters_runner.run(
+            lambda settings: command.run(
                 settings, runner_arguments.switch("test", test), timeout, without
             )
         )

@@ -109,10 +109,9 @@ def test_it_stops_at_the_first_that_does_not_come_back(tmp_path: Path) -> None:
         wait_for(lambda: done, SOON, "m2 was told to restart")  # within 5 s, mostly
         assert done == ["m2"]
         # Nothing is restarted either as long as one is away.
-        with pytest.raises(
-            HaError, match="nothing was restarted: m2: .*; without=m2 leaves out m2"
-        ):
+        with pytest.raises(HaError, match="nothing was restarted: m2: ") as refused:
             run(group.masters[0])
+        assert "without=m2 leaves out m2" in str(refused.value)
         assert done == ["m2"]
         assert run(group.masters[0], test=True)["retcode"] == 1
         for wrong, why in (
