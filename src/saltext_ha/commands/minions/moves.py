@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 
 ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its other masters answer
 POLL = 0.5
+FEW = 10
+"""A batch does not wait for silent minions if there is at most one in so many; the end does."""
+Leaving = dict[str, tuple[dict[str, Any], float]]
+"""Minion → its row, and when it was asked, by the clock of the event loop."""
 
 
 class Moves:
@@ -30,6 +34,7 @@ class Moves:
         self, steps: list[RebalanceStep], batch: int, seconds: float, test: bool
     ) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
+        silent: Leaving = {}
         if steps and not test:
             log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
         for part in batches(steps, batch):
@@ -42,15 +47,20 @@ class Moves:
                 for step in part
                 if ways[step.minion] is None
             ]
-            rows += await self._move([way for way in ways.values() if way], seconds, test)
+            going = [way for way in ways.values() if way]
+            rows += await self._move(going, seconds, test, silent)
+        if not test:
+            await self._await_arrival(silent, seconds)
         return rows
 
     async def _move(
-        self, steps: list[RebalanceStep], seconds: float, test: bool
+        self, steps: list[RebalanceStep], seconds: float, test: bool, silent: Leaving | None = None
     ) -> list[dict[str, Any]]:
         """
         Have one batch move, and wait until its minions are heard where they went. Those that say no
         are asked to go to the next master that they may go to.
+
+        :param silent: gets those that do not answer, if they are few, instead of waiting for them.
         """
         told: dict[str, Any] = {}
         problems: dict[str, str] = {}
@@ -71,19 +81,19 @@ class Moves:
         said = {i: each.get("result") for i, each in told.items() if isinstance(each, Mapping)}
         # Who has not answered may be on its way all the same.
         late = {step.minion for step in steps} - told.keys() - problems.keys()
-        leaving = {i: row for row in rows if said.get(i := row["id"]) is True or i in late}
-        if leaving and not test:
-            await self._await_arrival(leaving, began, seconds)
+        leaving = {i: (row, began) for row in rows if said.get(i := row["id"]) is True or i in late}
+        if silent is not None and len(late) * FEW <= len(steps):
+            silent.update((i, leaving.pop(i)) for i in late)
+        if not test:
+            await self._await_arrival(leaving, seconds)
         again = [n for s in steps if said.get(s.minion) is False and (n := s.instead())]
         later = {row["id"]: row for row in await self._move(again, seconds, test)} if again else {}
         return [_joined(row, later.get(row["id"])) for row in rows]
 
-    async def _await_arrival(
-        self, leaving: Mapping[str, dict[str, Any]], began: float, seconds: float
-    ) -> None:
+    async def _await_arrival(self, leaving: Leaving, seconds: float) -> None:
         """
-        Wait, at most *seconds*, until another master surely heard each minion after *began*: those
-        that said that they move, and those that said nothing.
+        Wait, at most *seconds*, until another master surely heard each minion after it was asked:
+        those that said that they move, and those that said nothing.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -91,19 +101,19 @@ class Moves:
         while missing and loop.time() < end:
             await asyncio.sleep(POLL)
             # Ages are measured later than this; the answer with them may take seconds.
-            since = loop.time() - began
+            now = loop.time()
             known, _ = await self._bound.everywhere({"ids": sorted(missing)}, missing)
-            for minion_id, row in list(missing.items()):
+            for minion_id, (row, began) in list(missing.items()):
                 ages = {
                     name: each.sights[minion_id].sure
                     for name, each in known.items()
                     if name != row["from"] and minion_id in each.sights
                 }
-                heard = [n for n, age in ages.items() if age is not None and age < since]
+                heard = [n for n, age in ages.items() if age is not None and age < now - began]
                 if heard:
                     row.update(moved=True, to=heard[0], note="")
                     del missing[minion_id]
-        for row in missing.values():
+        for row, _ in missing.values():
             row["note"] = row["note"] or (
                 f"left its master, and was heard nowhere within {seconds:g} s; ask by "
                 "salt-run ha.minions live=True"
