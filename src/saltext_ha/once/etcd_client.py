@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,12 +30,15 @@ NOT_FOUND = 5  # of gRPC: the lease is gone
 UNAUTHENTICATED = 16
 OLD_TOKEN = "revision of auth store is old"  # nosec B105: no password
 """etcd's words for a JSON web token from before users or roles changed; it has no code for that."""
+WRONG_PASSWORD = "authentication failed"  # nosec B105
+REFUSED_PAUSE = 10.0
+"""Seconds until a refused password is tried again: to compare one costs etcd much time."""
 NONSENSE = "answers what etcd does not; is this the address of an etcd?"
 CANNOT = "etcd cannot be asked: "
 """So each error begins, except that of a lease that has ended."""
 WHAT_TO_DO = {
     "user name is empty": "etcd has users: set username: and password_file:",
-    "authentication failed": "is the password right? password_file: is read when the engine starts",
+    WRONG_PASSWORD: "is the password right? password_file: is read when the engine starts",
     "CommonName of client": "where etcd has users, use a cert: without a CommonName",
     "permission denied": "grant a role of its user readwrite on all keys below {prefix}/",
     "space exceeded": "etcd is full: compact and defragment it, then disarm its alarm",
@@ -71,6 +75,8 @@ class EtcdClient:
         self._token = ""  # nosec B105
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
+        self._refusal, self._refused = "", float("-inf")
+        """What etcd said to the password, and when."""
 
     async def close(self) -> None:
         if self._session is not None:
@@ -194,13 +200,17 @@ class EtcdClient:
     async def _log_in(self, endpoint: str) -> None:
         settings = self._settings
         self._token = ""  # nosec B105
+        if time.monotonic() - self._refused < REFUSED_PAUSE:
+            raise _Unusable(self._refusal)
         who = {"name": settings.username, "password": settings.password}
         status, answer = await self._post(endpoint, "auth/authenticate", who)
         token = answer.get("token")
         if status != 200 or not isinstance(token, str):
-            raise _Unusable(
-                f"refuses the login of {settings.username}: {self._said(status, answer)}"
-            )
+            said = self._said(status, answer)
+            refusal = f"refuses the login of {settings.username}: {said}"
+            if WRONG_PASSWORD in said:
+                self._refusal, self._refused = refusal, time.monotonic()
+            raise _Unusable(refusal)
         self._token = token
 
     def _said(self, status: int, answer: Mapping[str, Any]) -> str:

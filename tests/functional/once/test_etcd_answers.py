@@ -19,7 +19,7 @@ from aiohttp import web
 from lab.engines import free_port
 from saltext_ha.common.errors import EtcdError, HaError
 from saltext_ha.config.leader import ETCD, LeaderSettings
-from saltext_ha.once import etcd_leader
+from saltext_ha.once import etcd_client, etcd_leader
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
@@ -294,6 +294,37 @@ async def test_a_password_is_in_no_message_and_goes_nowhere_else() -> None:
         etcd.says[login] = 307, ""
         assert "HTTP 307" in await said()
         assert not other.asked
+
+
+@in_a_loop
+async def test_a_refused_password_is_not_tried_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To compare one takes etcd a tenth of a second of a processor."""
+    login = "auth/authenticate"
+    said = "etcdserver: authentication failed, invalid user ID or password"
+    async with serving() as etcd, serving() as other:
+        for each in (etcd, other):
+            each.says[login] = 400, {"error": said, "message": said, "code": 3}
+        settings = LeaderSettings(
+            ETCD, endpoints=(etcd.url, other.url), username="salt", password="hunter2"
+        )
+        client = EtcdClient(settings, 2)
+
+        async def refused() -> int:
+            """How many logins it takes to be told so."""
+            before = len(etcd.asked) + len(other.asked)
+            with pytest.raises(EtcdError, match=f"{other.url}: refuses the login of salt: {said}"):
+                await client.get("/k")
+            return len(etcd.asked) + len(other.asked) - before
+
+        assert [await refused() for _ in range(5)] == [1, 0, 0, 0, 0]
+        monkeypatch.setattr(etcd_client, "REFUSED_PAUSE", 0.0)
+        assert await refused() > 0
+        for each in (etcd, other):
+            each.says[login] = 200, {**HEADER, "token": "t0ken"}
+        assert await client.get("/k") is None
+        await client.close()
 
 
 @in_a_loop
