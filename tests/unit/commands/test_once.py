@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from saltext_ha.commands.once import once_runner
 from saltext_ha.commands.once.once import Once
 from saltext_ha.once.leader import NoLeader
 from saltext_ha.once.leadership import Leadership
@@ -45,3 +47,30 @@ def test_where_another_leads_it_is_left_to_that_one() -> None:
     found = answer("nightly", m1=M1, m2=M2)
     assert (found["do"], found["leader"]) == ("wait", "m1")
     assert found["why"] == "m1 leads, and has not begun it"
+
+
+def test_runs_in_threads_of_one_process_keep_their_fencing_number() -> None:
+    """As Salt's reactor has them: one that ended took the number from the one that went on."""
+    seen: list[str | None] = []
+    begun, over = threading.Event(), threading.Event()
+
+    def look() -> None:
+        seen.append(os.environ.get(once_runner.FENCE))
+
+    def long() -> None:
+        begun.set()
+        assert over.wait(60)
+        look()
+
+    functions = once_runner.Functions({}, {"long": long, "look": look}, {})
+    thread = threading.Thread(
+        target=functions.carry_out, args=(functions.call("long", (), {}), 5), daemon=True
+    )
+    thread.start()
+    assert begun.wait(60)
+    functions.carry_out(functions.call("look", (), {}), 7)
+    over.set()
+    thread.join(60)
+    functions.carry_out(functions.call("look", (), {}), 8)
+    look()
+    assert seen == ["5", "5", "8", None]

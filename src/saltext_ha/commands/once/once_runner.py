@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, Ask
@@ -34,6 +36,10 @@ WHEEL, LOCAL = "wheel.", "local."
 SCHEDULE = "__pub_schedule"
 """The argument in which Salt's schedule has its name (``salt/utils/schedule.py``, 3006 to 3008)."""
 LONGEST = 500  # characters of a reason in the log
+
+_fences: list[int] = []
+"""Of the runs in this process."""
+_changing = threading.Lock()
 
 
 def run(
@@ -240,20 +246,42 @@ class Functions:
 
     def carry_out(self, call: Callable[[], Any], fence: int | None) -> Answer:
         """The result of *call*: ``return`` or ``error``, and ``retcode``."""
-        if fence is not None:
-            os.environ[FENCE] = str(fence)
         self._context.pop("retcode", None)
         try:
-            returned = call()
+            with _fenced(fence):
+                returned = call()
         except Exception as exc:  # a function may raise anything
             return {"error": reason_of(exc), "retcode": 1}
-        finally:
-            os.environ.pop(FENCE, None)
         code = self._context.get("retcode")
         return {
             "return": returned,
             "retcode": int(code) if isinstance(code, int) else int(bool(code)),
         }
+
+
+@contextmanager
+def _fenced(fence: int | None) -> Iterator[None]:
+    """
+    Show the fencing number in the environment. The threads of Salt's reactor share that: of several
+    runs the smallest number is shown, so that none has a larger one than its own.
+    """
+    if fence is None:
+        yield
+        return
+    _show(fence, _fences.append)
+    try:
+        yield
+    finally:
+        _show(fence, _fences.remove)
+
+
+def _show(fence: int, change: Callable[[int], None]) -> None:
+    with _changing:
+        change(fence)
+        if _fences:
+            os.environ[FENCE] = str(min(_fences))
+        else:
+            os.environ.pop(FENCE, None)
 
 
 def _told_code(returned: Any) -> Any:
