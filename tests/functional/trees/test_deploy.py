@@ -116,6 +116,17 @@ STATES = {"top.sls": "base: {}\n", "nginx/init.sls": "nginx: pkg.installed\n"}
 
 
 @in_a_loop
+async def test_of_long_lines_the_plan_has_the_beginning(tmp_path: Path) -> None:
+    """The answer goes over Salt's bus; a minified file is one line of up to 64 KB."""
+    two = places(tmp_path, "m1", "m2")
+    put(source(two[0]), {f"{number}.js": "x" * 60_000 for number in range(20)})
+    async with met(*two):
+        diff = (await deployed(two[0], test=True))["trees"][0]["diff"]
+        assert max(map(len, diff)) < 1100
+        assert sum(line.endswith("xxx … 59001 more characters") for line in diff) == 20
+
+
+@in_a_loop
 async def test_what_is_deployed_on_one_is_served_by_all(tmp_path: Path) -> None:
     two = places(tmp_path, "m1", "m2")
     put(source(two[0]), STATES)

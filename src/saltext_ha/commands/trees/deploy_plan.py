@@ -20,6 +20,7 @@ from saltext_ha.trees.store import TreeStore
 LISTED = 1000
 DIFF_LINES = 500
 DIFF_SIZE = 64 * 1024
+DIFF_WIDTH = 1000
 
 
 class Planned(NamedTuple):
@@ -104,10 +105,16 @@ def _diff(
         if left is None or right is None:
             continue
         some = difflib.unified_diff(left, right, f"a/{path}", f"b/{path}", lineterm="")
-        lines += itertools.islice(some, DIFF_LINES + 1 - len(lines))
+        lines += map(_cut, itertools.islice(some, DIFF_LINES + 1 - len(lines)))
         if len(lines) > DIFF_LINES:
             return [*lines[:DIFF_LINES], "… more"]
     return lines
+
+
+def _cut(line: str) -> str:
+    """*line*; of one as of minified files its beginning."""
+    more = len(line) - DIFF_WIDTH
+    return f"{line[:DIFF_WIDTH]} … {more} more characters" if more > 0 else line
 
 
 def _text(folder: Path | None, path: str, manifest: Manifest) -> list[str] | None:
