@@ -43,6 +43,7 @@ WHAT_TO_DO = {
     "permission denied": "grant a role of its user readwrite on all keys below {prefix}/",
     "space exceeded": "etcd is full: compact and defragment it, then disarm its alarm",
     "unable to get": "give in ca: the file of who signed its certificate",
+    "signed certificate": "give in ca: the file of who signed its certificate",
     " alert ": "etcd refuses this master: is cert: set, valid, and of a CA that it trusts?",
     "wrong version number": "it speaks no TLS: is it http:// there?",
     "Server disconnected": "is it https:// there?",
