@@ -73,10 +73,10 @@ class JobCache:
 
         :raises HaError: it cannot be read.
         """
-        load, returned = self._call("get_load", jid), self._call("get_jid", jid)
+        load = self._call("get_load", jid)
         values = {
             str(minion): {"return": plain(each.get("return")), "retcode": _code(each)}
-            for minion, each in (returned or {}).items()
+            for minion, each in self._returns(jid).items()
             if isinstance(each, Mapping)
         }
         return (_job(jid, load) if load and load.get("fun") else None), values
@@ -85,16 +85,42 @@ class JobCache:
         """The minions that have returned; of Salt's default cache no return is read for that."""
         if self.returner != LOCAL:
             return sorted(map(str, self._call("get_jid", jid) or {}))
-        import salt.utils.jid
-
-        jobs = f"{self._opts['cachedir']}/jobs"
-        folder = Path(salt.utils.jid.jid_dir(jid, jobs, self._opts["hash_type"]))
+        folder = self._folder(jid)
         try:
             return sorted(each.name for each in folder.iterdir() if (each / RETURN).is_file())
         except FileNotFoundError:
             return []  # Salt has removed the job just now
         except OSError as exc:
             raise HaError(f"its job cache {self.returner}: {reason_of(exc)}") from None
+
+    def _returns(self, jid: str) -> Mapping[str, Any]:
+        """
+        What came back: minion → its return. Salt itself would read one that it cannot decode again
+        and again, without end (``get_jid`` of ``salt/returners/local_cache.py``, 3006 to 3008).
+        """
+        if self.returner != LOCAL:
+            return self._call("get_jid", jid) or {}
+        import salt.payload
+
+        found: dict[str, Any] = {}
+        for minion in self._returned(jid):
+            try:
+                with (self._folder(jid) / minion / RETURN).open("rb") as file:
+                    value = salt.payload.load(file)
+                if not isinstance(value, Mapping):
+                    raise ValueError("the file is damaged")
+                found[minion] = value
+            except Exception as exc:  # what is damaged may raise anything
+                why = f"it cannot be read: {reason_of(exc)[:LONGEST]}"
+                found[minion] = {"return": why, "retcode": 1}
+        return found
+
+    def _folder(self, jid: str) -> Path:
+        """Where Salt's default job cache has that job."""
+        import salt.utils.jid
+
+        jobs = f"{self._opts['cachedir']}/jobs"
+        return Path(salt.utils.jid.jid_dir(jid, jobs, self._opts["hash_type"]))
 
     def _call(self, function: str, *args: Any) -> Any:
         import salt.loader

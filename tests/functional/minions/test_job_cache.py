@@ -51,14 +51,20 @@ def test_jobs_newest_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_of_listed_jobs_no_return_is_read(tmp_path: Path) -> None:
-    """There may be thousands; and Salt reads one that it cannot decode again without end."""
+def test_a_damaged_return_holds_nothing_up(tmp_path: Path) -> None:
+    """Salt reads one that it cannot decode again without end. For a list of jobs none is read."""
     place = Place(tmp_path, "m1")
     cached(place, JIDS[0], {"w1": True, "w2": True}, minions=["w1", "w2", "w3"])
     (damaged,) = tmp_path.rglob("w1/return.p")
     damaged.write_bytes(b"\xc1")
     (row,) = JobCache(place.opts).jobs("", 10)
     assert row["returned"] == ["w1", "w2"]
+    _, returned = JobCache(place.opts).job(JIDS[0])
+    assert returned["w1"]["return"].startswith("it cannot be read: ")
+    assert returned["w1"]["retcode"] == 1
+    assert returned["w2"] == {"return": True, "retcode": 0}
+    damaged.write_bytes(b"")
+    assert JobCache(place.opts).job(JIDS[0])[1]["w1"]["retcode"] == 1
 
 
 def test_a_question_to_whoever_listens_is_known(tmp_path: Path) -> None:
