@@ -721,7 +721,7 @@ async def test_what_cannot_be_written_is_not_reported_as_refilled(tmp_path: Path
         raise StoreError("minions: cannot be written: Read-only file system")
 
     one, two = places(tmp_path, "m1", "m2", ha={"hold_minimum": 0})
-    accept(one, "web1")
+    put(one, "web1")
     async with met(one, two) as (m1, _):
         await until(lambda: accepted(two) == accepted(one), "accepted")
         (one.pki_dir / "minions" / "web1").unlink()
