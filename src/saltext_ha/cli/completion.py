@@ -30,26 +30,29 @@ class Word:
     arguments: tuple[str, ...] = ()
 
 
-# The functions of salt-ha that the runner does not have.
-OWN = (
-    Word("completion", "What a shell completes of salt-ha", ("bash", "zsh")),
-    Word("lock", "Run a command on one master at a time: lock NAME -- COMMAND"),
-    Word("report", "What a bug report needs, without secrets; shown before it is written"),
-    Word("watch", "How the group is, redrawn until Ctrl-C", ("interval=",)),
-)
+# Of the functions that the runner does not have.
+OWN_ARGUMENTS = {"completion": ("bash", "zsh"), "watch": ("interval=",)}
 
 
-def words(functions: Mapping[str, Callable[..., object]]) -> list[Word]:
-    """All that salt-ha can call, by name; reads the signatures and docstrings of *functions*."""
+def words(
+    functions: Mapping[str, Callable[..., object]], own: Mapping[str, Callable[..., object]]
+) -> list[Word]:
+    """
+    All that salt-ha can call, by name; reads signatures and docstrings.
+
+    :param functions: of the runner.
+    :param own: those that the runner does not have.
+    """
     found = [
-        Word(name, _first(inspect.getdoc(function) or ""), _arguments(function))
-        for name, function in functions.items()
+        *(Word(name, _first(of), _arguments(of)) for name, of in functions.items()),
+        *(Word(name, _first(of), OWN_ARGUMENTS.get(name, ())) for name, of in own.items()),
     ]
-    return sorted((*found, *OWN), key=lambda word: word.name)
+    return sorted(found, key=lambda word: word.name)
 
 
-def _first(text: str) -> str:
-    """The first sentence, as one line."""
+def _first(function: Callable[..., object]) -> str:
+    """The first sentence of its docstring, as one line."""
+    text = inspect.getdoc(function) or ""
     paragraph = " ".join(text.partition("\n\n")[0].split()).replace("`", "")
     return paragraph.partition(". ")[0].rstrip(".:")
 

@@ -21,7 +21,23 @@ if TYPE_CHECKING:
 def lock(
     parser: argparse.ArgumentParser, options: argparse.Namespace, command: Sequence[str]
 ) -> int:
-    """``salt-ha lock NAME -- command``."""
+    """
+    Run a command on one master at a time: ``lock NAME -- COMMAND``.
+
+    name
+        Of the lock. While a command runs under it, no other master runs one under it.
+    wait
+        Seconds to wait for the lock (``--wait``); without it, as long as it takes.
+
+    The command is ended when the lock is lost. Exit code: the command's own; docs/once.md lists the
+    other ones, and says what a lock protects against.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-ha lock --wait 60 backup -- /usr/local/bin/backup --full
+    """
     import salt.config
 
     from saltext_ha.cli import folders, lock_program
@@ -51,8 +67,23 @@ def lock(
     return lock_program.run(lock_program.Lock(ask, name, by, say), name, command, wait, say)
 
 
-def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
-    """``salt-ha watch``: until Ctrl-C."""
+def watch(opts: Mapping[str, Any], interval: str = "") -> int:
+    """
+    How the group is, redrawn until Ctrl-C.
+
+    interval
+        Seconds between two looks, from 0.5 to 3600; by default 2.
+
+    It shows what ``ha.status`` says; the first line says from when that is, and begins with ``OLD``
+    while the engine does not answer. Exit code: that of the last table.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-ha watch
+        salt-ha watch 10
+    """
     from saltext_ha.cli import watch as command
     from saltext_ha.output._text import display_width
 
@@ -73,8 +104,23 @@ def _watch(opts: Mapping[str, Any], interval: str = "") -> int:
     return work.run()
 
 
-def _report(opts: Mapping[str, Any], file: str = "") -> int:
-    """``salt-ha report``: shows the report, then writes it."""
+def report(opts: Mapping[str, Any], file: str = "") -> int:
+    """
+    What a bug report needs, without secrets; shown before it is written.
+
+    file
+        Where it is written, readable for you alone; one that exists is not replaced. Without, you
+        are asked.
+
+    Names, addresses and minion ids may be in it: read it before you send it.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-ha report
+        salt-ha report /root/report.md
+    """
     import salt.version
 
     from saltext_ha.cli import report as command
@@ -128,7 +174,18 @@ def _rendered(opts: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
 
 
 def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
-    """``salt-ha completion bash``: prints the script; reads no configuration."""
+    """
+    What a shell completes of salt-ha: prints the script for it.
+
+    shell
+        ``bash`` or ``zsh``.
+
+    CLI Example:
+
+    .. code-block:: bash
+
+        salt-ha completion bash > /etc/bash_completion.d/salt-ha
+    """
     from saltext_ha.cli import completion
 
     print(completion.script(" ".join(arguments), parser, words()), end="")
@@ -140,7 +197,25 @@ def words() -> list[Word]:
     from saltext_ha.cli import completion
     from saltext_ha.runners import ha as runner
 
-    return completion.words(_functions(runner))
+    return completion.words(_functions(runner), OWN)
+
+
+def help_of(name: str) -> str:
+    """
+    All that is said of a function, as ``salt-run -d`` has it.
+
+    :param name: such as ``ha.drain``.
+    :raises FileNotFoundError: there is no such function.
+    """
+    import salt.utils.doc
+
+    from saltext_ha.runners import ha as runner
+
+    function = {**_functions(runner), **OWN}.get(name[3:])
+    if function is None:
+        raise FileNotFoundError(no_function(name))
+    text: str = salt.utils.doc.strip_rst({name: inspect.getdoc(function)})[name]
+    return f"{name}:\n\n{text}"
 
 
 def _functions(module: ModuleType) -> dict[str, Callable[..., object]]:
@@ -165,4 +240,12 @@ def no_function(name: str) -> str:
     return f"there is no function {name}{meant}; {listed}"
 
 
-FUNCTIONS: Mapping[str, Callable[..., int]] = {"ha.watch": _watch, "ha.report": _report}
+FUNCTIONS: Mapping[str, Callable[..., int]] = {"ha.watch": watch, "ha.report": report}
+"""Those that are called with the configuration of the master."""
+OWN: Mapping[str, Callable[..., int]] = {
+    "completion": completion,
+    "lock": lock,
+    "report": report,
+    "watch": watch,
+}
+"""All that the runner does not have."""

@@ -35,11 +35,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index(COMMAND) if COMMAND in given else len(given)
     options = parser.parse_intermixed_args(given[:end])
-    if options.function in ("lock", "ha.lock"):
+    if options.function is None:
+        if not options.help:
+            parser.error("which function? salt-ha --help  lists them")
+        parser.print_help()
+        return 0
+    name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
+    if options.help:
+        return _guarded(lambda: _print(own_functions.help_of(name)))
+    if name == "ha.lock":
         return _guarded(lambda: own_functions.lock(parser, options, given[end + 1 :]))
     if options.wait is not None or end < len(given):
         parser.error("--wait and -- are for lock; join takes wait=SECONDS")
-    name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
     if name == "ha.join":
         for argument in [one for one in options.arguments if one.startswith("token_file=")]:
             options.arguments.remove(argument)
@@ -49,6 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "ha.completion":
         return _guarded(lambda: own_functions.completion(parser, options.arguments))
     return _guarded(lambda: _run(options, name))
+
+
+def _print(text: str) -> int:
+    print(text)
+    return 0
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -79,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         from saltext_ha.output._text import shorten
 
-        head = "functions (salt-run -d ha.NAME  says all of one):"
+        head = "functions (salt-ha NAME --help  says all of one):"
         rows = [f"  {word.name:18} {shorten(word.help, 78)}" for word in own_functions.words()]
         return "\n".join([super().format_help(), head, *rows, ""])
 
@@ -96,6 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="salt-ha",
         description="Call a function of the ha runner, also before the first start of salt-master.",
+        add_help=False,
+    )
+    parser.add_argument(
+        "-h", "--help", action="store_true", help="show this, or all of a function, and end"
     )
     parser.add_argument(
         "--version", action=_Version, nargs=0, help="say which saltext-ha this is, and end"
@@ -119,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         help="how long lock waits; without this option, as long as it takes",
     )
-    parser.add_argument("function", help="for instance join; 'ha.' before it may be left out")
+    parser.add_argument(
+        "function", nargs="?", help="for instance join; 'ha.' before it may be left out"
+    )
     parser.add_argument("arguments", nargs="*", help="as for salt-run: values, and name=value")
     return parser
 
@@ -161,7 +179,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
         inspect.signature(functions[name]).bind(*args, **kwargs)
     except (SaltInvocationError, TypeError) as exc:
         raise SaltInvocationError(
-            f"{name}: {exc}; salt-run -d {name}  shows all it takes"
+            f"{name}: {exc}; salt-ha {name[3:]} --help  shows all it takes"
         ) from None
     if name == "ha.invite":
         return tokens.invite(opts, options.out, args, kwargs)

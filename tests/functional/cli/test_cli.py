@@ -23,7 +23,7 @@ import salt.config
 import yaml
 
 from saltext_ha import cli
-from saltext_ha.cli import folders, program
+from saltext_ha.cli import folders, own_functions, program
 from saltext_ha.common import version
 from saltext_ha.membership.invites import make_token, name_of
 from saltext_ha.membership.token import decode
@@ -106,8 +106,8 @@ def test_what_ends_the_program_in_salt_is_no_drift(tmp_path: Path, words: list[s
             ["current_master"],
             "ha.current_master is a function of minions: salt '*' ha.current_mast",
         ),
-        (["drain", "m1", "tset=True"], "not valid: tset=True; salt-run -d ha.drain  shows all it"),
-        (["drain"], "missing a required argument: 'master'; salt-run -d ha.drain  shows all it"),
+        (["drain", "m1", "tset=True"], "not valid: tset=True; salt-ha drain --help  shows all it"),
+        (["drain"], "missing a required argument: 'master'; salt-ha drain --help  shows all it"),
     ],
 )
 def test_a_word_that_is_mistyped(
@@ -118,12 +118,42 @@ def test_a_word_that_is_mistyped(
 
 
 def test_the_help_lists_every_function(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
+    assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert "  status             How the group is: every master" in text
     assert "  watch              How the group is, redrawn until Ctrl-C" in text
     assert all(len(line) <= 100 for line in text.splitlines())
+
+
+NAMES = [row.name for row in own_functions.words()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_function_has_a_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those that the runner does not have, of which ``salt-run -d`` says nothing."""
+    assert cli.main([name, "--help"]) == 0
+    head, _, text = capsys.readouterr().out.partition(":\n\n")
+    assert head == f"ha.{name}"
+    (word,) = (row for row in own_functions.words() if row.name == name)
+    assert word.help.split()[:4] == text.replace("`", "").split()[:4]
+    assert "code-block" not in text
+    assert re.search(rf"^    salt-(run ha\.|ha ){name}", text, re.M), "an example"
+
+
+def test_the_help_of_a_function_needs_neither_its_arguments_nor_a_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["-c", str(tmp_path / "nowhere"), "ha.drain", "-h"]) == 0
+    assert capsys.readouterr().out.startswith("ha.drain:\n\nMove minions off a master")
+    assert cli.main(["dran", "--help"]) == 2
+    assert "there is no function ha.dran; did you mean drain?" in capsys.readouterr().err
+
+
+def test_without_a_function_it_says_what_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 2
+    assert "error: which function? salt-ha --help  lists them" in capsys.readouterr().err
 
 
 def test_its_version_needs_no_function(capsys: pytest.CaptureFixture[str]) -> None:
