@@ -68,16 +68,47 @@ def test_both_masters_have_one_list_and_one_secret(compose: dict[str, Any]) -> N
     assert compose["secrets"]["ha_secret"]["file"] == "./secrets/ha.secret"
 
 
-def test_a_port_has_one_number_inside_and_outside(compose: dict[str, Any]) -> None:
-    for name, ports in zip(MASTERS, ((4505, 4506), (4507, 4508)), strict=True):
-        service = compose["services"][name]
-        published = [each.split("}:")[1] for each in service["ports"]]
-        assert published == [f"{port}:{port}" for port in ports]
-        environment = service["environment"]
-        own = [environment.get(key) for key in ("SALT_PUBLISH_PORT", "SALT_RET_PORT")]
-        assert [int(port or usual) for port, usual in zip(own, (4505, 4506), strict=True)] == [
-            *ports
+ON_TWO_ADDRESSES = {
+    "SALT_MASTER_1_BIND": "10.0.0.1",
+    "SALT_MASTER_2_BIND": "10.0.0.2",
+    "SALT_MASTER_2_PUBLISH_PORT": "4505",
+    "SALT_MASTER_2_RET_PORT": "4506",
+}
+
+
+@pytest.mark.parametrize(
+    ("env", "published"),
+    [
+        ({}, ("0.0.0.0:4505 0.0.0.0:4506", "0.0.0.0:4507 0.0.0.0:4508")),
+        # Failover minions need the same ports on both.
+        (ON_TWO_ADDRESSES, ("10.0.0.1:4505 10.0.0.1:4506", "10.0.0.2:4505 10.0.0.2:4506")),
+    ],
+)
+def test_a_port_has_one_number_inside_and_outside(
+    env: dict[str, str], published: tuple[str, str]
+) -> None:
+    found = yaml.safe_load(filled((DEPLOY / "compose.yaml").read_text(), env))
+    for name, ports in zip(MASTERS, published, strict=True):
+        service = found["services"][name]
+        inside = [
+            service["environment"].get(key, usual)
+            for key, usual in (("SALT_PUBLISH_PORT", "4505"), ("SALT_RET_PORT", "4506"))
         ]
+        outside = [each.rpartition(":") for each in service["ports"]]
+        assert " ".join(host for host, _, _ in outside) == ports
+        assert [port for *_, port in outside] == inside
+        assert [host.rpartition(":")[2] for host, _, _ in outside] == inside
+
+
+def filled(text: str, env: dict[str, str]) -> str:
+    """*text* as Compose reads it with the variables *env*."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda one: env.get(one[1], one[2]), text)
+
+
+def test_the_page_names_each_variable() -> None:
+    page = (DEPLOY.parent / "docs" / "containers.md").read_text()
+    for name in re.findall(r"\$\{(\w+):-", (DEPLOY / "compose.yaml").read_text()):
+        assert f"`{name}`" in page, name
 
 
 def test_salt_api_is_for_this_host_alone_unless_asked_otherwise(compose: dict[str, Any]) -> None:
