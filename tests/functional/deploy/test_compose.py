@@ -100,6 +100,23 @@ def test_a_port_has_one_number_inside_and_outside(
         assert [host.rpartition(":")[2] for host, _, _ in outside] == inside
 
 
+def test_the_status_page_is_for_this_host_alone_unless_asked_otherwise(
+    compose: dict[str, Any],
+) -> None:
+    added = yaml.safe_load((DEPLOY / "compose.status.yaml").read_text())
+    assert {*added["services"]} == {*MASTERS}
+    script = (DEPLOY / "entrypoint").read_text()
+    for name, port in zip(MASTERS, (4531, 4532), strict=True):
+        service = added["services"][name]
+        assert service["ports"] == [f"${{SALT_STATUS_BIND:-127.0.0.1}}:{port}:4531"]
+        assert all(f" {variable}" in script for variable in service["environment"])
+        files = {f"/run/secrets/{secret}" for secret in added["secrets"]}
+        assert {*service["environment"].values()} == files
+        assert {*service["secrets"]} == {*added["secrets"]}
+    assert not {*added["secrets"]} & {*compose["secrets"]}
+    assert all(each["file"].startswith("./secrets/") for each in added["secrets"].values())
+
+
 def filled(text: str, env: dict[str, str]) -> str:
     """*text* as Compose reads it with the variables *env*."""
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda one: env.get(one[1], one[2]), text)
@@ -107,8 +124,9 @@ def filled(text: str, env: dict[str, str]) -> str:
 
 def test_the_page_names_each_variable() -> None:
     page = (DEPLOY.parent / "docs" / "containers.md").read_text()
-    for name in re.findall(r"\$\{(\w+):-", (DEPLOY / "compose.yaml").read_text()):
-        assert f"`{name}`" in page, name
+    for file in DEPLOY.glob("compose*.yaml"):
+        for name in re.findall(r"\$\{(\w+):-", file.read_text()):
+            assert f"`{name}`" in page, name
 
 
 def test_salt_api_is_for_this_host_alone_unless_asked_otherwise(compose: dict[str, Any]) -> None:

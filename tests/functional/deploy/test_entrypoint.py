@@ -173,6 +173,11 @@ def test_shellcheck_finds_nothing() -> None:
         ({"SALT_API_PORT": "70000"}, "SALT_API_PORT=70000: takes a port"),
         ({"SALT_API_PORT": "8002"}, "SALT_API_PORT takes SALT_API_CERT_FILE and SALT_API_KEY_FILE"),
         ({"SALT_API_PORT": "8002", "SALT_API_TLS": "no"}, "SALT_API_TLS=no: takes on or off"),
+        ({"SALT_STATUS_KEY_FILE": "/none"}, "SALT_STATUS_KEY_FILE=/none: no such file"),
+        (
+            {"SALT_STATUS_TOKEN_FILE": "/etc/hosts"},
+            "the status page takes SALT_STATUS_CERT_FILE, SA",
+        ),
         ({"SALT_START_LOCAL_MINION": "1"}, "SALT_START_LOCAL_MINION=1: takes true or false"),
     ],
 )
@@ -270,6 +275,26 @@ def test_salt_api_without_tls_for_who_asks_for_it(container: Container) -> None:
     assert "WARNING: salt-api speaks plain HTTP on port 8002" in said
     text = (container.etc / "master.d" / "00-entrypoint.conf").read_text()
     assert yaml.safe_load(text)["rest_cherrypy"] == {"port": 8002, "disable_ssl": True}
+
+
+def test_a_status_page_that_others_reach(container: Container) -> None:
+    files = {name: container.root / name for name in ("CERT", "KEY", "TOKEN")}
+    for file in files.values():
+        file.touch()
+    settings = {f"SALT_STATUS_{name}_FILE": str(file) for name, file in files.items()}
+    expected = {
+        "host": "0.0.0.0",
+        "certificate": str(files["CERT"]),
+        "key": str(files["KEY"]),
+        "token_file": str(files["TOKEN"]),
+    }
+    assert container.drop_in(settings)["ha"]["status"] == expected
+    more = container.root / "ha.yaml"
+    more.write_text("sync_interval: 5\n")
+    settings["SALT_HA_SETTINGS_FILE"] = str(more)
+    assert container.drop_in(settings)["ha"]["status"] == expected
+    more.write_text("status: false\n")
+    assert container.drop_in(settings)["ha"]["status"] is False, "the file is stronger"
 
 
 def test_more_of_ha_and_drop_ins_of_ones_own(container: Container) -> None:
