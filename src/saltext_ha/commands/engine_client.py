@@ -46,7 +46,11 @@ def engine(
     try:
         return control_client.request(settings.control_socket, command, payload, wait, progress)
     except EngineUnavailable as exc:
-        why = state_owner.conflict(settings) or state_owner.restart_due(settings)
+        why = (
+            state_owner.conflict(settings)
+            or state_owner.restart_due(settings)
+            or _not_configured(settings)
+        )
         if why:
             kind = type(exc)
             raise kind(f"the ha engine of this master is not running: {why}") from None
@@ -56,6 +60,16 @@ def engine(
 def asking(settings: HaConfig, by: str, work: Any = 0, more: float = 0.0) -> Ask:
     """Asks the engine to carry out commands of the user *by*; see :func:`engine`."""
     return lambda command, payload: engine(settings, command, {**payload, "by": by}, work, more)
+
+
+def _not_configured(settings: HaConfig) -> str:
+    """That the configuration does not start the engine; empty if it does."""
+    if settings.has_engine:
+        return ""
+    return (
+        f"{settings.source} has no  - ha: {{}}  in engines: (of several files with engines: the "
+        "last one counts); add it there, and restart salt-master"
+    )
 
 
 def say(text: str) -> None:

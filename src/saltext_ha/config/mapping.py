@@ -131,6 +131,8 @@ class HaConfig:
     trees: tuple[trees.Tree, ...] = ()
     restart: tuple[str, ...] = RESTART
     source: str = field(default="the master configuration", compare=False)
+    has_engine: bool = field(default=True, compare=False)
+    """Whether ``engines:`` has the engine ``ha``."""
 
     @property
     def url(self) -> str:
@@ -324,7 +326,27 @@ def read(opts: Mapping[str, Any]) -> HaConfig:
         )
     if member := cluster.of(opts):
         _check_member(member, values)
-    return HaConfig(control_socket=sock_dir / "ha_control.ipc", source=_source(opts), **values)
+    return HaConfig(
+        control_socket=sock_dir / "ha_control.ipc",
+        source=_source(opts),
+        has_engine=_has_engine(opts.get("engines")),
+        **values,
+    )
+
+
+def _has_engine(engines: Any) -> bool:
+    """Whether Salt starts the engine ``ha`` by that value of ``engines:``."""
+    if isinstance(engines, Mapping):
+        engines = [{name: more} for name, more in engines.items()]
+    for entry in engines if isinstance(engines, list) else ():
+        name, more = entry, None
+        if isinstance(entry, Mapping) and entry:
+            name, more = next(iter(entry.items()))
+        if isinstance(more, Mapping):
+            name = more.get("engine_module", name)
+        if name == "ha":
+            return True
+    return False
 
 
 def _source(opts: Mapping[str, Any]) -> str:
