@@ -67,7 +67,7 @@ def _not_configured(settings: HaConfig) -> str:
     if settings.has_engine:
         return ""
     return (
-        f"{settings.source} has no  - ha: {{}}  in engines: (of several files with engines: the "
+        f"{settings.source} has no '- ha: {{}}' in engines: (of several files with engines: the "
         "last one counts); add it there, and restart salt-master"
     )
 

@@ -44,5 +44,5 @@ def test_an_engine_that_is_not_configured_is_no_question(
         engine_client.engine(settings, "status", {})
     said = str(refused.value)
     assert said.startswith("the ha engine of this master is not running: ")
-    assert ("/etc/salt/master has no  - ha: {}" in said) == (not there)
+    assert ("/etc/salt/master has no '- ha: {}'" in said) == (not there)
     assert ("does its configuration have" in said) == there
