@@ -1377,6 +1377,35 @@ async def test_where_a_rollback_cannot_go_is_said(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_if_one_of_two_trees_has_nowhere_to_go_back_the_other_is_named(
+    tmp_path: Path,
+) -> None:
+    """Whoever deployed new states only, and is in a hurry to undo that."""
+    (place,) = places(tmp_path, "m1")
+    folder = tmp_path / "trees" / "m1"
+    (folder / "pillar-source").mkdir()
+    put(folder / "pillar-source", {"top.sls": "base: {}\n"})
+    second = {"source": str(folder / "pillar-source"), "live": str(folder / "pillar-live")}
+    place = Place(
+        tmp_path, "m1", {**place.ha, "trees": {**place.ha["trees"], "pillar": second}}, {}
+    )
+    async with running(place):
+        for states in ("one", "two"):
+            put(source(place), {"a.sls": states})
+            await deployed(place)
+        for wanted, reason in (((), "no deployment before the current one"), ((2,), "is not kept")):
+            refused = await run(place, "rollback", *wanted)
+            assert f"tree pillar: {'' if wanted else 'there is '}" in refused["error"]
+            assert reason in refused["error"]
+            assert refused["error"].endswith("; to take back another tree alone: tree=states")
+        assert served(place) == {"a.sls": "two"}
+        assert (await run(place, "rollback", tree="states"))["retcode"] == 0
+        assert served(place) == {"a.sls": "one"}
+        refused = await run(place, "rollback", 7, tree="states")
+        assert "tree=" not in refused["error"]
+
+
+@in_a_loop
 async def test_without_a_tree_it_is_said_how_to_get_one(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     async with running(place):

@@ -106,8 +106,16 @@ class Deploy:
         planned = []
         await self._registers.compare()
         known = dict(self._registers)
-        for tree in self._named(payload.get("trees")):
-            entry = self._entry(tree.name, wanted)
+        trees = self._named(payload.get("trees"))
+        for tree in trees:
+            try:
+                entry = self._entry(tree.name, wanted)
+            except HaError as exc:
+                others = [f"tree={other.name}" for other in trees if other is not tree]
+                if not others:
+                    raise
+                alone = " or ".join(others)
+                raise HaError(f"{exc}; to take back another tree alone: {alone}") from None
             disk = self._disks[tree.name]
             async with explained(tree):
                 manifest = await disk.deploying(disk.store.manifest, entry.version)
