@@ -27,6 +27,13 @@ def compose() -> dict[str, Any]:
     return found
 
 
+def filled(env: dict[str, str]) -> dict[str, Any]:
+    """``compose.yaml`` as Compose reads it with the variables *env*."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    text = re.sub(r"\$\{(\w+):-([^}]*)\}", lambda one: env.get(one[1], one[2]), text)
+    return dict(yaml.safe_load(text))
+
+
 def mounts(service: dict[str, Any]) -> list[list[str]]:
     return [each.split(":") for each in service["volumes"]]
 
@@ -57,7 +64,8 @@ def test_what_is_mounted_of_the_host_is_there_and_read_only(compose: dict[str, A
                 assert (DEPLOY / mount[0]).is_file() == (Path(mount[0]).suffix in FILES), mount
 
 
-def test_both_masters_have_one_list_and_one_secret(compose: dict[str, Any]) -> None:
+def test_both_masters_have_one_list_and_one_secret() -> None:
+    compose = filled({})
     one, two = (compose["services"][name] for name in MASTERS)
     for key in ("SALT_HA_MASTERS", "SALT_HA_SECRET_FILE", "SALT_HA_SETTINGS_FILE"):
         assert one["environment"][key] == two["environment"][key]
@@ -66,6 +74,12 @@ def test_both_masters_have_one_list_and_one_secret(compose: dict[str, Any]) -> N
         assert service["environment"]["SALT_MASTER_ID"] == service["hostname"] == name
         assert service["secrets"] == ["ha_secret"]
     assert compose["secrets"]["ha_secret"]["file"] == "./secrets/ha.secret"
+
+
+def test_one_master_alone_misses_no_other() -> None:
+    """One that is listed and not there makes its group degraded for ever."""
+    found = filled({"SALT_HA_MASTERS": MASTERS[0]})["services"][MASTERS[0]]
+    assert found["environment"]["SALT_HA_MASTERS"] == MASTERS[0]
 
 
 ON_TWO_ADDRESSES = {
@@ -87,7 +101,7 @@ ON_TWO_ADDRESSES = {
 def test_a_port_has_one_number_inside_and_outside(
     env: dict[str, str], published: tuple[str, str]
 ) -> None:
-    found = yaml.safe_load(filled((DEPLOY / "compose.yaml").read_text(), env))
+    found = filled(env)
     for name, ports in zip(MASTERS, published, strict=True):
         service = found["services"][name]
         inside = [
@@ -115,11 +129,6 @@ def test_the_status_page_is_for_this_host_alone_unless_asked_otherwise(
         assert {*service["secrets"]} == {*added["secrets"]}
     assert not {*added["secrets"]} & {*compose["secrets"]}
     assert all(each["file"].startswith("./secrets/") for each in added["secrets"].values())
-
-
-def filled(text: str, env: dict[str, str]) -> str:
-    """*text* as Compose reads it with the variables *env*."""
-    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda one: env.get(one[1], one[2]), text)
 
 
 def test_the_page_names_each_variable() -> None:
