@@ -152,14 +152,14 @@ def table(
         if widths[widest] <= NARROWEST:
             break
         widths[widest] -= 1
+    shown = [
+        [pad(text, width, name in right) for text in excerpts(column, width, fill=True)]
+        for name, column, width in zip(columns, zip(*cells, strict=True), widths, strict=True)
+    ]
     lines = []
-    for row in cells:
-        padded = [
-            pad(shorten(cell, width), width, name in right)
-            for name, cell, width in zip(columns, row, widths, strict=True)
-        ]
+    for place, padded in enumerate(map(list, zip(*shown, strict=True))):
         padded[-1] = padded[-1].rstrip()
-        painted = padded if row is cells[0] else [screen.paint(cell) for cell in padded]
+        painted = [screen.paint(cell) for cell in padded] if place else padded
         lines.append(GAP.join(painted).rstrip())
     return lines
 
@@ -181,19 +181,34 @@ def inline(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else clean(value) or '""'
 
 
-def excerpts(texts: Sequence[str], width: int) -> list[str]:
+def excerpts(texts: Sequence[str], width: int, fill: bool = False) -> list[str]:
     """
-    Each text in at most *width* cells. Texts that would look the same when cut at the end are also
-    cut in front, so that the difference is visible.
+    Each text in at most *width* cells. Texts that would look the same when cut at the end are cut
+    in front instead, so that the difference is visible.
+
+    :param fill: cut no more in front than is needed, so that these are as wide as they may be.
     """
     cut = [shorten(text, width) for text in texts]
-    if len(set(cut)) == len(set(texts)):
-        return cut
-    start = 0
-    while len({text[: start + 1] for text in texts}) == 1:
-        start += 1
-    start = max(0, start - width // 4)
-    return [shorten("…" + text[start:] if start else text, width) for text in texts]
+    alike: dict[str, set[str]] = {}
+    for short, text in zip(cut, texts, strict=True):
+        alike.setdefault(short, set()).add(text)
+    starts = dict.fromkeys(alike, 0)
+    for short, same in alike.items():
+        if len(same) > 1:
+            starts[short] = _begin_alike(same) - width // 4
+            if fill:
+                starts[short] = min(starts[short], max(map(display_width, same)) - width + 1)
+    return [
+        shorten("…" + text[starts[short] :], width) if starts[short] > 0 else short
+        for short, text in zip(cut, texts, strict=True)
+    ]
+
+
+def _begin_alike(texts: set[str]) -> int:
+    """How many characters all of *texts* begin with."""
+    first, last = min(texts), max(texts)
+    pairs = enumerate(zip(first, last, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), len(first))
 
 
 def with_notes(

@@ -207,6 +207,27 @@ def test_long_ids_are_cut_to_fit_the_screen():
     assert text.count("…") == 4  # two ids, two fingerprints
 
 
+def test_names_that_begin_alike_are_not_shown_alike():
+    """As ids of machines are, also beside others."""
+    alike = [f"web-frontend-production-europe-west-{number:02}" for number in (1, 2)]
+    more = [f"db-replica-of-{place}-with-a-very-long-name" for place in ("berlin", "bern")]
+    screen = _text.Screen(width=30)
+    shown = _text.table(screen, ["Id", "State"], [[name, "ok"] for name in (*alike, "x", *more)])
+    assert shown == [
+        "Id                       State",
+        "…duction-europe-west-01  ok",
+        "…duction-europe-west-02  ok",
+        "x                        ok",
+        "db-replica-of-berlin-w…  ok",
+        "db-replica-of-bern-wit…  ok",
+    ]
+    wide = [["字" * 30 + end, "ok"] for end in "ab"]
+    assert [row.split()[0][-1] for row in _text.table(screen, ["Id", "State"], wide)[1:]] == [
+        "a",
+        "b",
+    ]
+
+
 def test_control_characters_do_not_reach_the_terminal():
     text = ha.output(
         keys(key("a\x1b[2Jb\u202ec\nd", "accepted", "pending"), unknown={"m2": "\x07"})
