@@ -279,7 +279,11 @@ def described(exc: BaseException) -> str:
         return REFUSED.get(exc.verify_code, usual)
     if isinstance(exc, ssl.SSLError):
         plain = exc.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-        return "does not speak TLS: is it http://?" if plain else f"TLS failed ({exc.reason})"
+        if plain:
+            return (
+                "does not speak TLS: is it http:// (beside SALT_MASTER_HOST: SALT_API_SCHEME=http)?"
+            )
+        return f"TLS failed ({exc.reason})"
     if isinstance(exc, OSError) and exc.errno == errno.EHOSTUNREACH:
         return "no route to host"
     if isinstance(exc, OSError) and exc.errno == errno.ENETUNREACH:

@@ -429,7 +429,7 @@ def test_nobody_there() -> None:
 def test_tls_that_never_comes_to_be(servers: list[Server]) -> None:
     """Connected, but no byte of the request was sent: as certain as a refused connection."""
     plain = Transport(servers[0].url.replace("http:", "https:"))
-    with pytest.raises(NotSent, match="does not speak TLS"):
+    with pytest.raises(NotSent, match=r"does not speak TLS: is it http:.*SALT_API_SCHEME=http"):
         plain.exchange("POST", "/", Deadline(5), [])
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hung = Transport(f"https://127.0.0.1:{silent.getsockname()[1]}")
