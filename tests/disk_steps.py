@@ -6,8 +6,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+
+import pytest
 
 from saltext_ha.trees import live_path, store
 
@@ -59,6 +62,33 @@ def crashing(after: int) -> Iterator[None]:
 
     with contextlib.suppress(Crash), watched(burn):
         yield
+
+
+def free_space(
+    monkeypatch: pytest.MonkeyPatch, free: Callable[[Path], int | None], blocks: int = 1
+) -> None:
+    """
+    Have disks be full.
+
+    :param free: takes a path there; returns how many bytes are free, or None: as many as are.
+    :param blocks: the size of the disk in bytes.
+    """
+    statvfs = os.statvfs
+
+    def told(path: Path) -> Any:
+        real, bytes_free = statvfs(path), free(Path(path))
+        if bytes_free is None:
+            return real
+        return SimpleNamespace(f_bavail=bytes_free, f_frsize=1, f_blocks=blocks)
+
+    monkeypatch.setattr(os, "statvfs", told)
+
+
+def put(folder: Path, files: Files) -> None:
+    """Write *files* below *folder*, beside what is there."""
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
 
 
 def read(top: Path) -> Files:

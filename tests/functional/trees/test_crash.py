@@ -7,6 +7,7 @@ Real engines in processes of their own. Whatever a master serves at any time is 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from lab.wait import wait_for
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.fail_points import POINTS
+from tests.disk_steps import Files, put, read
 from tests.processes import SOON, Group, Master
 
 POINTS_OF_TREES = [point for point in POINTS if point.startswith("tree.")]
@@ -32,19 +34,9 @@ def source(master: Master) -> Path:
     return master.place.root / "source"
 
 
-def put(folder: Path, files: dict[str, str]) -> None:
-    for path in [path for path in folder.rglob("*") if path.is_file()]:
-        path.unlink()
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
-def served(master: Master) -> dict[str, str]:
+def served(master: Master) -> Files:
     """Of one version, also while another takes its place."""
-    top = live(master).resolve()
-    files = [path for path in top.rglob("*") if path.is_file()]
-    return {str(path.relative_to(top)): path.read_text() for path in files}
+    return read(live(master).resolve())
 
 
 def deploy(master: Master, **options: Any) -> dict[str, Any]:
@@ -81,6 +73,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Master, Master]]:
         wait_for(lambda: m1.is_fine() and m2.is_fine(), SOON, "they have met", poll=0.1)
         put(source(m1), OLD)
         assert deploy(m1)["retcode"] == 0
+        shutil.rmtree(source(m1))
         put(source(m1), NEW)
         yield m1, m2
     finally:

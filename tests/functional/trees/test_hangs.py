@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lab.engines import Engine, Place
+from lab.engines import Engine
 from lab.wait import wait_for
 from saltext_ha.commands.trees import deploy
 from saltext_ha.common.errors import ReplicaError
@@ -24,18 +24,10 @@ from saltext_ha.trees import live_path, tree_disk
 from saltext_ha.trees.live_path import LivePath
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
-from tests.engines import QUICK, met, run, running
+from tests.disk_steps import put
+from tests.engines import met, running
 from tests.forked import ForkedEngine
-from tests.functional.trees.test_deploy import (
-    STATES,
-    deployed,
-    live,
-    places,
-    put,
-    served,
-    source,
-    versions,
-)
+from tests.functional.trees.tree_place import STATES, TreePlace, pair, several_trees, tree_place
 from tests.loop import in_a_loop, until
 
 HANGS = "the file system does not respond"
@@ -104,27 +96,25 @@ def blocked(
 async def test_a_deployment_onto_a_disk_that_hangs_ends_and_names_the_way_on(
     tmp_path: Path,
 ) -> None:
-    two = places(tmp_path, "m1", "m2")
-    put(source(two[0]), {"top.sls": "base: {}\n"})
-    part = versions(two[1]) / "staging" / "parts" / hashlib.sha256(b"base: {}\n").hexdigest()
-    async with met(*two) as engines:
+    m1, m2 = pair(tmp_path, files={"top.sls": "base: {}\n"})
+    part = m2.store / "staging" / "parts" / hashlib.sha256(b"base: {}\n").hexdigest()
+    async with met(m1, m2) as engines:
         impatient(engines[1], lane="deploying")
         with hanging(part):
             for _ in range(2):  # the second need not wait
-                refused = await run(two[0], "deploy")
-                assert refused["retcode"] == 2
+                refused = await m1.refused("deploy")
                 for words in (
                     "nothing was switched: m2: states",
                     HANGS,
                     "without=m2 leaves out m2",
                 ):
-                    assert words in refused["error"]
-            await deployed(two[0], without="m2")
-            assert served(two[0]) == {"top.sls": "base: {}\n"}
-            assert not live(two[1]).exists()
+                    assert words in refused
+            await m1.deploy(without="m2")
+            assert m1.served() == {"top.sls": "base: {}\n"}
+            assert not m2.live.exists()
             await until(lambda: HANGS in engines[1].parts.trees.behind(), "m2 says why")
-        await until(lambda: live(two[1]).exists(), "the disk of m2 responds, and it follows")
-        assert served(two[1]) == {"top.sls": "base: {}\n"}
+        await until(lambda: m2.live.exists(), "the disk of m2 responds, and it follows")
+        assert m2.served() == {"top.sls": "base: {}\n"}
 
 
 @pytest.mark.parametrize(
@@ -143,27 +133,26 @@ async def test_whatever_hangs_on_the_own_disk_another_deployment_can_be_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, name: str
 ) -> None:
     check = "sh -c 'test ! -e changes || touch changed'"
-    (place,) = places(tmp_path, "m1", check=check)
-    put(source(place), STATES)
+    m1 = tree_place(tmp_path, "m1", check=check)
     if name == "take_out":
-        put(source(place), {"changes": ""})
-    async with running(place) as engines:
+        m1.put({"changes": ""})
+    async with running(m1) as engines:
         impatient(*engines)
         with blocked(monkeypatch, kind, name, lambda *_: True) as met_it:
             for _ in range(2):
-                failed = await run(place, "deploy")
+                failed = await m1.run("deploy")
                 assert failed["retcode"] == 2
                 assert HANGS in str(failed)
                 assert "under way" not in str(failed)
             assert met_it.is_set()
-        (source(place) / "changes").unlink(missing_ok=True)
+        (m1.source / "changes").unlink(missing_ok=True)
 
         async def works() -> None:
-            while (await run(place, "deploy"))["retcode"]:
+            while (await m1.run("deploy"))["retcode"]:
                 await asyncio.sleep(0.1)
 
         await asyncio.wait_for(works(), 60)
-        assert served(place) == STATES
+        assert m1.served() == STATES
 
 
 @in_a_loop
@@ -171,102 +160,80 @@ async def test_a_check_whose_program_hangs_is_not_begun(tmp_path: Path) -> None:
     program = tmp_path / "check"
     put(tmp_path, {"check": "#!/bin/sh\n"})
     program.chmod(0o755)
-    (place,) = places(tmp_path, "m1", check=str(program))
-    put(source(place), STATES)
-    async with running(place) as engines:
+    m1 = tree_place(tmp_path, "m1", check=str(program))
+    async with running(m1) as engines:
         impatient(*engines, lane="looking")
         with hanging(program):
-            failed = await run(place, "deploy")
-            assert f"check: {program}: {HANGS}" in failed["error"]
-        answer = {"retcode": 2}
-        while answer["retcode"]:
-            answer = await run(place, "deploy")
-        assert served(place) == STATES
+            assert f"check: {program}: {HANGS}" in await m1.refused("deploy")
+        while (await m1.run("deploy"))["retcode"]:
+            pass
+        assert m1.served() == STATES
 
 
 @in_a_loop
-async def test_a_rollback_needs_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (place,) = places(tmp_path, "m1")
-    put(source(place), STATES)
-    async with running(place) as engines:
-        await deployed(place)
-        put(source(place), {"top.sls": "base: {'*': [nginx]}\n"})
-        await deployed(place)
+async def test_a_rollback_needs_no_source(m1: TreePlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(m1) as engines:
+        await m1.deploy()
+        m1.put({"top.sls": "base: {'*': [nginx]}\n"})
+        await m1.deploy()
         impatient(*engines, lane="reading")
         with blocked(monkeypatch, deploy, "take", lambda *_: True):
-            failed = await run(place, "deploy")
-            assert f"{source(place)}: {HANGS}" in failed["error"]
-            back = await run(place, "rollback")
-            assert back["retcode"] == 0, back
-            assert served(place) == STATES
+            assert f"{m1.source}: {HANGS}" in await m1.refused("deploy")
+            await m1.rollback()
+            assert m1.served() == STATES
 
 
 @in_a_loop
 async def test_what_another_master_decides_while_a_source_hangs_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = places(tmp_path, "m1", "m2")
-    put(source(two[0]), STATES)
-    async with met(*two):
-        await deployed(two[0])
-        put(source(two[0]), {"top.sls": "base: {'*': [nginx]}\n"})
-        await deployed(two[0])
-        put(source(two[0]), {"top.sls": "base: {'*': [apache]}\n"})
+    async with met(m1, m2):
+        await m1.deploy()
+        m1.put({"top.sls": "base: {'*': [nginx]}\n"})
+        await m1.deploy()
+        m1.put({"top.sls": "base: {'*': [apache]}\n"})
         with blocked(monkeypatch, deploy, "take", lambda *_: True) as met_it:
-            hung = asyncio.ensure_future(run(two[0], "deploy"))
+            hung = asyncio.ensure_future(m1.refused("deploy"))
             await until(met_it.is_set, "it reads the source")
-            back = await run(two[1], "rollback")
-            assert back["retcode"] == 0, back
-        refused = await hung
-        assert "was deployed on another master meanwhile" in refused["error"]
-        assert served(two[0]) == served(two[1]) == STATES
+            await m2.rollback()
+        assert "was deployed on another master meanwhile" in await hung
+        assert m1.served() == m2.served() == STATES
 
 
 @in_a_loop
 async def test_a_plan_that_hangs_names_both_folders_that_it_compares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (place,) = places(tmp_path, "m1")
-    put(source(place), STATES)
-    async with running(place) as engines:
+    async with running(m1) as engines:
         impatient(*engines, lane="reading")
         with blocked(monkeypatch, deploy, "plan_row", lambda *_: True):
-            failed = await run(place, "deploy")
-            assert f"{source(place)} or {versions(place)}: {HANGS}" in failed["error"]
+            assert f"{m1.source} or {m1.store}: {HANGS}" in await m1.refused("deploy")
             for function in ("deployments", "status"):
-                assert HANGS not in str(await run(place, function))
+                assert HANGS not in str(await m1.run(function))
 
 
 @in_a_loop
 async def test_a_live_folder_that_hangs_while_it_is_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (place,) = places(tmp_path, "m1")
-    put(source(place), STATES)
-    put(live(place), STATES)
+    put(m1.live, STATES)
 
     def of_live(folder: Path, *_: Any) -> bool:
-        return folder == live(place)
+        return folder == m1.live
 
-    async with running(place) as engines:
+    async with running(m1) as engines:
         impatient(*engines, lane="deploying")
         with blocked(monkeypatch, deploy, "take", of_live):
-            failed = await run(place, "deploy", test=True)
-            assert failed["error"].startswith(f"{live(place)}: {HANGS}"), failed
+            failed = await m1.refused("deploy", test=True)
+            assert failed.startswith(f"{m1.live}: {HANGS}"), failed
 
 
 @in_a_loop
 async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trees = {}
-    for name in ("states", "pillar", "conf"):
-        folder = tmp_path / "source" / name
-        put(folder, {"a": name})
-        trees[name] = {"source": str(folder), "live": str(tmp_path / "live" / name)}
-    (tmp_path / "live").mkdir()
-    place = Place(tmp_path, "m1", {**QUICK, "trees": trees}, {})
-    async with running(place) as (engine,):
+    m1 = several_trees(tmp_path, "m1", "states", "pillar", "conf")
+    async with running(m1) as (engine,):
         decide = engine.parts.tree_registers.decide
 
         async def fails(name: str, *args: Any) -> Any:
@@ -275,7 +242,7 @@ async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
             return await decide(name, *args)
 
         monkeypatch.setattr(engine.parts.tree_registers, "decide", fails)
-        answer = await run(place, "deploy")
+        answer = await m1.run("deploy")
         assert answer["retcode"] == 2
         words = "deployed: states; not deployed: pillar, conf: replica.db: disk full"
         assert answer["problem"] == words
@@ -283,45 +250,41 @@ async def test_a_deployment_that_fails_in_the_middle_says_what_is_deployed(
         text = "\n".join(_trees.deploy(answer, Screen()))
         assert words in text
         assert "live on" not in text
-        alone = await run(place, "deploy", "pillar")  # nothing came before it
-        assert alone["retcode"] == 2
-        assert "disk full" in alone["error"]
+        assert "disk full" in await m1.refused("deploy", "pillar"), "nothing came before it"
         monkeypatch.setattr(engine.parts.tree_registers, "decide", decide)
-        assert (await deployed(place))["problem"] == ""
+        assert (await m1.deploy())["problem"] == ""
 
 
 @in_a_loop
-async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(tmp_path: Path) -> None:
-    two = places(tmp_path, "m1", "m2")
-    put(source(two[0]), STATES)
-    async with met(*two) as engines:
-        await deployed(two[0])
-    (version,) = (path for path in (versions(two[1]) / "versions").iterdir() if path.is_dir())
+async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(
+    m1: TreePlace, m2: TreePlace
+) -> None:
+    async with met(m1, m2) as engines:
+        await m1.deploy()
+    (version,) = (path for path in m2.versions.iterdir() if path.is_dir())
     async with contextlib.AsyncExitStack() as stack:
         # Before they start: m2 reads it once, to tidy, and would not read it again.
         hangs = stack.enter_context(contextlib.ExitStack())
         hangs.enter_context(hanging(version.with_name(f"{version.name}.manifest")))
-        engines = await stack.enter_async_context(met(*two))
+        engines = await stack.enter_async_context(met(m1, m2))
         impatient(engines[1])
         with hangs:
             before = threading.active_count()
             for _ in range(4):
-                for place in two:
-                    shown = await run(place, "deployments")
+                for place in (m1, m2):
+                    shown = await place.run("deployments")
                     assert shown["retcode"] == 2, shown
                     assert HANGS in shown["unknown"]["m2"]
                     assert shown["trees"][0]["masters"] == {"m1": 1, "m2": "unknown"}
             assert threading.active_count() <= before + 12  # also those of m1, and of to_thread
-            for place, hint in zip(two, (True, False), strict=True):
-                planned = await run(place, "deploy", test=True)
-                assert planned["retcode"] == 2
-                assert HANGS in planned["error"]
-                assert ("without=m2" in planned["error"]) is hint
+            for place, hint in ((m1, True), (m2, False)):
+                planned = await place.refused("deploy", test=True)
+                assert HANGS in planned
+                assert ("without=m2" in planned) is hint
         await until(lambda: not engines[1].parts.trees.behind(), "m2 can be looked at")
-        shown = {"retcode": 2}
-        while shown["retcode"]:
-            shown = await run(two[0], "deployments")
-        assert shown["trees"][0]["masters"] == {"m1": 1, "m2": 1}
+        while (shown := await m1.shown())["retcode"]:
+            pass
+        assert shown["masters"] == {"m1": 1, "m2": 1}
 
 
 def told_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> list[str]:
@@ -333,16 +296,14 @@ def told_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> list[str]:
 
 @in_a_loop
 async def test_a_live_path_that_hangs_stops_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = places(tmp_path, "m1", "m2")
-    put(source(two[0]), STATES)
 
     def of_m2(path: LivePath) -> bool:
-        return path._tree.live == live(two[1])
+        return path._tree.live == m2.live
 
-    async with met(*two) as engines:
-        await deployed(two[0])
+    async with met(m1, m2) as engines:
+        await m1.deploy()
         trees = engines[1].parts.trees
         # Another task may have switched to it, and be about to tell.
         await until(lambda: trees._told and not trees.behind(), "it serves it, and has told so")
@@ -354,9 +315,9 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
             assert (trees.behind(), told) == ("", []), "what was there just now still counts"
             monkeypatch.setattr(tree_disk, "LAST", 0.0)
             began = time.monotonic()
-            status = await run(two[0], "status")
+            status = await m1.run("status")
             notes = {row["name"]: row["note"] for row in status["masters"]}
-            assert f"{live(two[1])} cannot be looked at: {HANGS}" in notes["m2"]
+            assert f"{m2.live} cannot be looked at: {HANGS}" in notes["m2"]
             assert time.monotonic() - began < 100
             assert HANGS in trees.behind()
             await trees.settle("states")
@@ -367,46 +328,42 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
 
 @in_a_loop
 async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = places(tmp_path, "m1", "m2")
-    put(source(two[0]), STATES)
 
     def of_m2(store: TreeStore, *_: Any) -> bool:
-        return store.tree.live == live(two[1])
+        return store.tree.live == m2.live
 
-    async with met(*two) as engines:
+    async with met(m1, m2) as engines:
         impatient(engines[1])
         told = told_by(monkeypatch, engines[1])
         with blocked(monkeypatch, TreeStore, "switch", of_m2):
-            answer = await run(two[0], "deploy")
+            answer = await m1.run("deploy")
             assert HANGS in answer["unknown"]["m2"], answer
             assert told == ["deploy/failed"]
         await until(lambda: "deployed" in told, "the disk responds, and it follows")
-        assert served(two[1]) == STATES
+        assert m2.served() == STATES
         await engines[1].parts.trees.settle("states")
         assert told == ["deploy/failed", "deployed"]
 
 
 @in_a_loop
 async def test_nobody_is_answered_before_a_switch_of_another_task_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then Salt's lists of files are cleared: whoever deployed may use new files at once."""
-    two = places(tmp_path, "m1", "m2")
-    put(source(two[0]), STATES)
 
     def of_m2(folder: Path) -> bool:
-        return folder == live(two[1]).parent
+        return folder == m2.live.parent
 
-    async with met(*two) as (m1, m2):
-        told = told_by(monkeypatch, m2)
+    async with met(m1, m2) as (one, other):
+        told = told_by(monkeypatch, other)
         with blocked(monkeypatch, live_path, "sync_dir", of_m2) as met_it:
-            await deployed(two[0], without="m2")
+            await m1.deploy(without="m2")
             await until(met_it.is_set, "m2 has followed by itself, but for the end")
-            registers = m1.parts.tree_registers
+            registers = one.parts.tree_registers
             payload = registers.told("states", registers["states"], adopt=False)
-            asked = asyncio.ensure_future(m1.link(m2).line.call("tree_switch", payload, 100.0))
+            asked = asyncio.ensure_future(one.link(other).line.call("tree_switch", payload, 100.0))
             await asyncio.wait([asked], timeout=1.0)
             assert not asked.done(), asked.result()
         assert await asked == {"problem": ""}
@@ -417,42 +374,32 @@ async def test_nobody_is_answered_before_a_switch_of_another_task_is_whole(
 async def test_a_tree_whose_disk_hangs_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = []
-    for name in ("m1", "m2"):
-        trees = {}
-        for tree in ("conf", "states"):
-            put(tmp_path / "source" / tree, {"a": tree})
-            folder = tmp_path / "live" / name / tree
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            trees[tree] = {"source": str(tmp_path / "source" / tree), "live": str(folder)}
-        two.append(Place(tmp_path, name, {**QUICK, "trees": trees}, {}))
+    m1, m2 = (several_trees(tmp_path, name, "conf", "states") for name in ("m1", "m2"))
+    top = tmp_path / "trees" / "m2"
 
     def of_conf(store: TreeStore, *_: Any) -> bool:
-        return store.tree.live == tmp_path / "live" / "m2" / "conf"
+        return store.tree.live == top / "live-conf"
 
-    async with met(*two):
+    async with met(m1, m2):
         with blocked(monkeypatch, TreeStore, "switch", of_conf) as met_it:
-            await deployed(two[0], "conf", without="m2")
+            await m1.deploy("conf", without="m2")
             await until(met_it.is_set, "m2 follows, and hangs")
-            await deployed(two[0], "states", without="m2")
-            there = tmp_path / "live" / "m2" / "states" / "a"
-            await until(there.exists, "m2 serves the other tree")
-        await until((tmp_path / "live" / "m2" / "conf" / "a").exists, "the disk responds")
+            await m1.deploy("states", without="m2")
+            await until((top / "live-states" / "who").exists, "m2 serves the other tree")
+        await until((top / "live-conf" / "who").exists, "the disk responds")
 
 
-def test_an_engine_whose_disk_hangs_ends(tmp_path: Path) -> None:
-    (place,) = places(tmp_path, "m1")
-    put(source(place), STATES)
-    with ForkedEngine(place) as engine:
+def test_an_engine_whose_disk_hangs_ends(m1: TreePlace) -> None:
+    with ForkedEngine(m1) as engine:
         job = engine.control("deploy", {"by": "root"})["job"]
         wait_for(
             lambda: "answer" in engine.control("deploy_progress", {"job": job}),
             60,
             "it is deployed",
         )
-    (version,) = (path for path in (versions(place) / "versions").iterdir() if path.is_dir())
+    (version,) = (path for path in m1.versions.iterdir() if path.is_dir())
     with hanging(version.with_name(f"{version.name}.manifest")):
-        engine = ForkedEngine(place).start()
+        engine = ForkedEngine(m1).start()
         shown = engine.control("deployments")
         assert HANGS in shown["unknown"]["m1"]
         began = time.monotonic()

@@ -6,51 +6,33 @@ import asyncio
 import gc
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lab.engines import Place
 from lab.wait import wait_for
 from saltext_ha.trees import stager
-from tests.engines import QUICK, met, run
+from tests.disk_steps import put
+from tests.engines import met
 from tests.forked import ForkedEngine
+from tests.functional.trees.tree_place import TreePlace, tree_place
 from tests.loop import in_a_loop
 
-STATES = {"top.sls": "base: {}\n", "nginx/init.sls": "nginx: pkg.installed\n"}
 
-
-def place(root: Path, name: str) -> Place:
-    folder = root / "trees" / name
-    (folder / "source").mkdir(parents=True)
-    for path, text in STATES.items():
-        (folder / "source" / path).parent.mkdir(exist_ok=True)
-        (folder / "source" / path).write_text(text)
-    live = str(folder / "live")
-    trees = {"states": {"source": str(folder / "source"), "live": live}}
-    return Place(root, name, {**QUICK, "trees": trees}, {"file_roots": {"base": [live]}})
-
-
-async def deployed(place: Place, **options: Any) -> None:
-    answer = await run(place, "deploy", **options)
-    assert answer["retcode"] == 0, answer
-
-
-def live(place: Place) -> Path:
-    return place.root / "trees" / place.name / "live"
+def place(root: Path, name: str) -> TreePlace:
+    live = str(root / "trees" / name / "live")
+    return tree_place(root, name, options={"file_roots": {"base": [live]}})
 
 
 @in_a_loop
 async def test_roots_name_the_tree_and_where_the_odd_edit_is(tmp_path: Path) -> None:
-    two = [place(tmp_path, name) for name in ("m1", "m2")]
-    async with met(*two):
-        await deployed(two[0])
-        same = await run(two[0], "check_consistency", only="roots")
+    m1, m2 = (place(tmp_path, name) for name in ("m1", "m2"))
+    async with met(m1, m2):
+        await m1.deploy()
+        same = await m1.run("check_consistency", only="roots")
         assert same["sections"]["roots"]["differences"] == []
-        (live(two[1]) / "top.sls").write_text("by hand\n")
-        (live(two[1]) / "mine.sls").write_text("{}\n")
-        for asked in two:
-            answer = await run(asked, "check_consistency", only="roots")
+        put(m2.live, {"top.sls": "by hand\n", "mine.sls": "{}\n"})
+        for asked in (m1, m2):
+            answer = await asked.run("check_consistency", only="roots")
             found = {d["path"]: d for d in answer["sections"]["roots"]["differences"]}
             assert set(found) == {"file_roots:base:top.sls", "file_roots:base:mine.sls"}
             for difference in found.values():
@@ -58,22 +40,21 @@ async def test_roots_name_the_tree_and_where_the_odd_edit_is(tmp_path: Path) -> 
                 assert difference["edited_on"] == ["m2"]
                 assert "edited by hand on m2 in tree states" in difference["fix"]
                 assert "salt-run ha.deploy states" in difference["fix"]
-        await deployed(two[0])
-        mended = await run(two[1], "check_consistency", only="roots")
+        await m1.deploy()
+        mended = await m2.run("check_consistency", only="roots")
         assert mended["sections"]["roots"]["differences"] == []
 
 
 @in_a_loop
 async def test_roots_that_differ_outside_of_trees_are_told_as_before(tmp_path: Path) -> None:
-    two = [place(tmp_path, name) for name in ("m1", "m2")]
-    for one in two:
+    m1, m2 = (place(tmp_path, name) for name in ("m1", "m2"))
+    for one in (m1, m2):
         other = tmp_path / f"other-{one.name}"
-        other.mkdir()
-        (other / "x.sls").write_text(one.name)
+        put(other, {"x.sls": one.name})
         one.opts["file_roots"]["base"].append(str(other))
-    async with met(*two):
-        await deployed(two[0])
-        answer = await run(two[0], "check_consistency", only="roots")
+    async with met(m1, m2):
+        await m1.deploy()
+        answer = await m1.run("check_consistency", only="roots")
     (difference,) = answer["sections"]["roots"]["differences"]
     assert difference["path"] == "file_roots:base:x.sls"
     assert difference["edited_on"] == []
@@ -81,54 +62,52 @@ async def test_roots_that_differ_outside_of_trees_are_told_as_before(tmp_path: P
 
 @in_a_loop
 async def test_deployments_are_in_the_history_of_all(tmp_path: Path) -> None:
-    two = [place(tmp_path, name) for name in ("m1", "m2")]
-    async with met(*two):
+    m1, m2 = (place(tmp_path, name) for name in ("m1", "m2"))
+    async with met(m1, m2):
         for number in range(7):
-            (tmp_path / "trees" / "m1" / "source" / "n").write_text(f"{number}")
-            await deployed(two[0], message=f"the {number}th")
-        for asked in two:
-            told = (await run(asked, "history", "states"))["writes"]
+            m1.put({"n": f"{number}"})
+            await m1.deploy(message=f"the {number}th")
+        for asked in (m1, m2):
+            told = (await asked.run("history", "states"))["writes"]
             assert [row["what"] for row in told] == [f"deployed {n}" for n in range(7, 0, -1)]
             assert {(row["tree"], row["id"], row["on"]) for row in told} == {("states", "", "m1")}
             assert {row["from"] for row in told} == {"m1"}
             assert "the 6th" in told[0]["why"]
             assert str(tmp_path) in told[0]["why"]
-        assert (await run(two[1], "history", "web*"))["writes"] == []
-        assert (await run(two[1], "history", by="nobody"))["writes"] == []
-        some = await run(two[1], "history", "stat*", limit=3)
+        assert (await m2.run("history", "web*"))["writes"] == []
+        assert (await m2.run("history", by="nobody"))["writes"] == []
+        some = await m2.run("history", "stat*", limit=3)
         assert (len(some["writes"]), some["more"]) == (3, True)
 
 
 @in_a_loop
 async def test_who_asks_for_a_version_and_goes_away_leaves_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stager, "QUESTION_WAITS", 0.0)
     complaints: list[str] = []
-    two = [place(tmp_path, name) for name in ("m1", "m2")]
-    async with met(*two) as (m1, m2):
+    async with met(m1, m2) as (one, other):
         # Engines have set one of their own.
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, said: complaints.append(said["message"]))
-        line = m1.link(m2).line
+        line = one.link(other).line
         for version in b"1" * 32, b"2" * 32:  # nobody has these
             asked = {"tree": "states", "version": version, "begin": True}
             assert (await line.call("tree_stage", asked))["state"] == stager.WORKING
-            fetch = m2.parts.stager._fetches["states", version]
+            fetch = other.parts.stager._fetches["states", version]
             assert fetch.task is not None
             await asyncio.wait([fetch.task])
             del fetch
         # Forget both, and nobody has asked what came of them.
-        m2.parts.stager._fetches.clear()
+        other.parts.stager._fetches.clear()
         gc.collect()
         assert complaints == []
 
 
-def test_an_engine_that_reads_a_large_source_stops_at_once(tmp_path: Path) -> None:
-    one = place(tmp_path, "m1")
-    with (tmp_path / "trees" / "m1" / "source" / "large").open("wb") as file:
+def test_an_engine_that_reads_a_large_source_stops_at_once(m1: TreePlace) -> None:
+    with (m1.source / "large").open("wb") as file:
         file.truncate(1 << 40)  # more than is read in an hour; it takes no space
-    with ForkedEngine(one) as engine:
+    with ForkedEngine(m1) as engine:
         job = engine.control("deploy", {"by": "root"})["job"]
         wait_for(
             lambda: "reading" in engine.control("deploy_progress", {"job": job}).get("text", ""),
@@ -141,11 +120,9 @@ def test_an_engine_that_reads_a_large_source_stops_at_once(tmp_path: Path) -> No
 
 
 def test_a_check_ends_with_the_engine(tmp_path: Path) -> None:
-    one = place(tmp_path, "m1")
     mark = tmp_path / "pid"
-    trees = one.opts["ha"]["trees"]
-    trees["states"]["check"] = f"sh -c 'echo $$ > {mark}; exec sleep 600'"
-    with ForkedEngine(Place(tmp_path, "m1", {**QUICK, "trees": trees}, {})) as engine:
+    m1 = tree_place(tmp_path, "m1", check=f"sh -c 'echo $$ > {mark}; exec sleep 600'")
+    with ForkedEngine(m1) as engine:
         engine.control("deploy", {"by": "root"})
         wait_for(lambda: mark.exists() and mark.read_text().strip(), 60, "the check runs")
     pid = int(mark.read_text())

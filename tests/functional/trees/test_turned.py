@@ -12,9 +12,10 @@ from saltext_ha.replication.record import Dot
 from saltext_ha.replication.vouching import MOST_OF_ONE
 from saltext_ha.trees import register_rows
 from tests.engines import met, running
-from tests.functional.trees.test_deploy import deployed, places, put, served, source
+from tests.functional.trees.tree_place import tree_place
 from tests.loop import in_a_loop, until
 
+NAMES = ("m1", "m2", "m3")
 PATIENCE = 30.0
 
 
@@ -30,21 +31,20 @@ def known(engine: Engine) -> Register:
 
 @in_a_loop
 async def test_nobody_claims_what_another_master_has_yet_to_deploy(tmp_path: Path) -> None:
-    three = places(tmp_path, "m1", "m2", "m3")
-    put(source(three[0]), {"top.sls": "one"})
+    three = [tree_place(tmp_path, name, files={"top.sls": "one"}) for name in NAMES]
     async with met(*three) as (m1, m2, m3):
-        await deployed(three[0])
+        await three[0].deploy()
         node = m1.service.parts.core.replica.node
         for victim in ("m1", "m2"):
             await tell(m3, victim, Register(known(m2).values, ((node, 2**40),)))
         assert any(
             "not taken from m3: tree states" in note for note in m2.service.parts.all_notes()
         )
-        put(source(three[0]), {"top.sls": "two"})
-        await deployed(three[0])
+        three[0].put({"top.sls": "two"})
+        await three[0].deploy()
         await until(lambda: known(m1) == known(m2) == known(m3), "all have heard of it")
         assert [entry.number for entry in known(m2).entries] == [2, 1]
-        assert served(three[0]) == served(three[1]) == {"top.sls": "two"}
+        assert three[0].served() == three[1].served() == {"top.sls": "two"}
 
 
 def crowded(register: Register, part: int) -> Register:
@@ -62,10 +62,9 @@ def numbered(register: Register, dot: Dot) -> Register:
 
 @in_a_loop
 async def test_what_it_tells_keeps_nobody_from_deploying_nor_from_starting(tmp_path: Path) -> None:
-    three = places(tmp_path, "m1", "m2", "m3")
-    put(source(three[0]), {"top.sls": "one"})
+    three = [tree_place(tmp_path, name, files={"top.sls": "one"}) for name in NAMES]
     async with met(*three) as (m1, m2, m3):
-        await deployed(three[0])
+        await three[0].deploy()
         for part in range(3):
             await tell(m3, "m2", crowded(known(m2), part))
         assert len(known(m2).context) <= MOST_OF_ONE, "names of writers fill the register"
@@ -73,12 +72,12 @@ async def test_what_it_tells_keeps_nobody_from_deploying_nor_from_starting(tmp_p
         assert known(m2).entries[0].number == MOST_NUMBER
         # Else whoever deploys is told to look again.
         await until(lambda: known(m1) == known(m2) == known(m3), "all have heard of it")
-        put(source(three[0]), {"top.sls": "two"})
-        await deployed(three[0])
-        assert served(three[0]) == served(three[1]) == {"top.sls": "two"}
+        three[0].put({"top.sls": "two"})
+        await three[0].deploy()
+        assert three[0].served() == three[1].served() == {"top.sls": "two"}
     async with running(*three) as (m1, m2, _):
         await m1.meets(m2)
-        put(source(three[1]), {"top.sls": "three"})
-        await deployed(three[1])
-        assert served(three[0]) == served(three[1]) == {"top.sls": "three"}
+        three[1].put({"top.sls": "three"})
+        await three[1].deploy()
+        assert three[0].served() == three[1].served() == {"top.sls": "three"}
         assert [entry.number for entry in known(m1).entries][:2] == [2, 1]

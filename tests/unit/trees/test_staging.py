@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -19,9 +18,10 @@ from saltext_ha.config.trees import Tree
 from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.live_path import LINKED
-from saltext_ha.trees.source import LISTED, Source, take
+from saltext_ha.trees.source import Source, take
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore
+from tests.disk_steps import free_space, read
 
 FILES = {f"{folder}/{name}": f"{folder}{name}\n" for folder in "abc" for name in range(10)}
 
@@ -37,8 +37,8 @@ class Master:
     """One that deploys what *files* its source has."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        self.store = TreeStore(Tree("states", root / "live"))
+        self.root, self.live = root, root / "live"
+        self.store = TreeStore(Tree("states", self.live))
         self.kept: list[bytes] = []
 
     def read(self, files: dict[str, str]) -> Source:
@@ -59,21 +59,22 @@ class Master:
         version = manifests.version_of(found.manifest)
         return self.store.begin(version, found.manifest, in_use), found, version
 
-    def deploy(self, files: dict[str, str], keep: int = 5) -> Staging:
+    def stage(self, files: dict[str, str]) -> bytes:
         staging, found, version = self.begun(files)
         copy_all(staging, found)
         self.store.finish(version, staging)
+        return version
+
+    def deploy(self, files: dict[str, str], keep: int = 5) -> None:
+        version = self.stage(files)
         self.store.switch(version)
         self.kept = [*self.kept, version][-keep:]
         self.store.keep(set(self.kept))
         assert self.served() == files
         assert not any(self.store.edits(version))
-        return staging
 
     def served(self) -> dict[str, str]:
-        live = self.root / "live"
-        files = [path for path in live.resolve().rglob("*") if path.is_file()]
-        return {str(path.relative_to(live.resolve())): path.read_text() for path in files}
+        return read(self.live.resolve())
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_many_histories_of_many_files(master: Master) -> None:
 def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> None:
     """A spare shares its files with what is live, so what changes the one in place does both."""
     master.deploy(FILES)
-    live = master.root / "live" / "b" / "3"
+    live = master.live / "b" / "3"
     if way == "other permissions":
         live.chmod(0o777)
     else:
@@ -126,7 +127,7 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
         live.write_text("by hand")
     assert master.store.edits(master.kept[-1]).changed == ["b/3"]
     master.deploy(changed(1))
-    edited = next((master.root / ".live.ha" / "versions").glob(f"{master.kept[0].hex()}/b/3"))
+    edited = next((master.store.tree.folder / "versions").glob(f"{master.kept[0].hex()}/b/3"))
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
 
 
@@ -181,10 +182,10 @@ def test_one_version_is_enough_to_keep_what_was_edited_in_its_place(master: Mast
     """Otherwise each such edit would keep all versions of that time for ever."""
     for number in range(5):
         master.deploy(changed(number))
-    (master.root / "live" / "b" / "3").write_text("by hand")
+    (master.live / "b" / "3").write_text("by hand")
     for number in range(5, 12):
         master.deploy(changed(number))
-    versions = [path for path in (master.root / ".live.ha" / "versions").iterdir() if path.is_dir()]
+    versions = [path for path in (master.store.tree.folder / "versions").iterdir() if path.is_dir()]
     by_hand = [path for path in versions if (path / "b" / "3").read_text() == "by hand"]
     assert (len(versions), len(by_hand)) == (6, 1)
 
@@ -202,7 +203,7 @@ def test_an_edit_in_place_destroys_no_kept_version(master: Master) -> None:
         master.deploy(changed(number))
         preserved(master)
     for path in ("a/0", "b/3"):
-        (master.root / "live" / path).write_text("by hand")
+        (master.live / path).write_text("by hand")
     master.deploy({**changed(3), "b/3": "by hand"})
     preserved(master)
     for number in (2, 1, 0):
@@ -233,7 +234,7 @@ def test_a_copy_that_a_crash_has_spoilt_is_not_used(master: Master) -> None:
     master.deploy({"a": "good"})
     (copy,) = preserved(master).iterdir()
     copy.write_text("bad!")
-    (master.root / "live" / "a").write_text("by hand")
+    (master.live / "a").write_text("by hand")
     staging, _, _ = master.begun({"a": "good"})
     assert len(staging.missing) == 1
     assert not copy.exists()
@@ -259,7 +260,7 @@ def test_of_what_was_edited_in_its_place_peers_get_the_copy(master: Master) -> N
     """A master that was away gets the version also if it was edited on all others."""
     master.deploy({"a": "good"})
     preserved(master)
-    (master.root / "live" / "a").write_text("by hand")
+    (master.live / "a").write_text("by hand")
     (path,) = master.store.holders([sha256(b"good").digest()])
     assert path is not None
     assert path.read_text() == "good"
@@ -317,13 +318,8 @@ def test_contents_are_copied_in_steps(master: Master, monkeypatch: pytest.Monkey
 def test_copies_leave_a_tenth_of_the_disk_and_give_way_to_a_version(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statvfs, free = os.statvfs, 90
-
-    def small(path: Path) -> Any:
-        statvfs(path)
-        return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=1000)
-
-    monkeypatch.setattr(os, "statvfs", small)
+    free = 90
+    free_space(monkeypatch, lambda _: free, blocks=1000)
     monkeypatch.setattr("saltext_ha.trees.pristine._cloned", lambda *_: False)
     master.deploy({"a": "one"})
     assert not [*preserved(master).iterdir()]
@@ -342,14 +338,8 @@ def test_of_the_copies_no_more_give_way_than_must(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master.deploy({"a": "1", "b": "333", "c": "55555"})
-    folder, statvfs = preserved(master), os.statvfs
-
-    def small(path: Path) -> Any:
-        statvfs(path)
-        room = 13 - sum(copy.stat().st_size for copy in folder.iterdir())
-        return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
-
-    monkeypatch.setattr(os, "statvfs", small)
+    folder = preserved(master)
+    free_space(monkeypatch, lambda _: 13 - sum(copy.stat().st_size for copy in folder.iterdir()))
     master.begun({"new": "88888888"})
     assert sorted(copy.read_text() for copy in folder.iterdir()) == ["1", "333"]
 
@@ -357,18 +347,11 @@ def test_of_the_copies_no_more_give_way_than_must(
 def test_an_undeployed_version_gives_way_before_the_copies(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    staging, found, undeployed = master.begun({"large": "large"})
-    copy_all(staging, found)
-    master.store.finish(undeployed, staging)
-    there, statvfs = master.store.path_of(undeployed), os.statvfs
-
-    def small(path: Path) -> Any:
-        statvfs(path)
-        return SimpleNamespace(f_bavail=0 if there.exists() else 4, f_frsize=1, f_blocks=1)
-
+    undeployed = master.stage({"large": "large"})
+    there = master.store.path_of(undeployed)
     master.kept = [undeployed]
     folder = preserved(master)
-    monkeypatch.setattr(os, "statvfs", small)
+    free_space(monkeypatch, lambda _: 0 if there.exists() else 4)
     master.begun({"new": "new"}, [])
     assert not there.exists()
     assert [copy.read_text() for copy in folder.iterdir()] == ["large"]
@@ -379,14 +362,9 @@ def test_there_is_room_before_a_copy_is_used(
 ) -> None:
     master.deploy({"a": "good"})
     (copy,) = preserved(master).iterdir()
-    (master.root / "live" / "a").write_text("by hand")
-    statvfs, free = os.statvfs, 3
-
-    def small(path: Path) -> Any:
-        statvfs(path)
-        return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=1)
-
-    monkeypatch.setattr(os, "statvfs", small)
+    (master.live / "a").write_text("by hand")
+    free = 3
+    free_space(monkeypatch, lambda _: free)
     with pytest.raises(OSError, match="are free"):
         master.begun({"a": "good"})
     assert copy.read_text() == "good", "it may be the last of its kind"
@@ -410,16 +388,16 @@ def test_files_have_the_modes_of_the_source(master: Master) -> None:
     master.read(FILES)
     (master.root / "source" / "a" / "0").chmod(0o755)
     master.deploy(FILES)
-    assert (master.root / "live" / "a" / "0").stat().st_mode & 0o777 == 0o755
+    assert (master.live / "a" / "0").stat().st_mode & 0o777 == 0o755
 
 
 def test_edits_of_equal_files_are_kept(master: Master) -> None:
     files = {"a": "same\n", "b": "same\n", "c": "1\n"}
     master.deploy(files)
     for name in "ab":
-        (master.root / "live" / name).write_text("by hand")
+        (master.live / name).write_text("by hand")
     master.deploy({**files, "c": "2\n"})
-    before = master.root / ".live.ha" / "versions" / master.kept[0].hex()
+    before = master.store.tree.folder / "versions" / master.kept[0].hex()
     assert [(before / name).read_text() for name in "ab"] == ["by hand"] * 2
 
 
@@ -427,7 +405,7 @@ def test_links_are_put_and_what_somebody_made_of_them_is_told(master: Master) ->
     (master.root / "source").mkdir()
     (master.root / "source" / "link").symlink_to("a")
     master.deploy(FILES)
-    link, folder = master.root / "live" / "link", master.root / "live" / "c"
+    link, folder = master.live / "link", master.live / "c"
     assert str(link.readlink()) == "a"
     for make in (lambda: link.symlink_to("b"), link.mkdir, link.touch):
         link.rmdir() if link.is_dir() and not link.is_symlink() else link.unlink()
@@ -442,7 +420,7 @@ def test_links_are_put_and_what_somebody_made_of_them_is_told(master: Master) ->
 
 def test_a_spare_that_somebody_wrote_into_is_cleaned(master: Master) -> None:
     master.deploy(FILES)
-    (spare,) = (master.root / ".live.ha" / "staging").glob("*.spare")
+    (spare,) = (master.store.tree.folder / "staging").glob("*.spare")
     (spare / "a" / "mine").write_text("x")
     (spare / "a" / "1").unlink()
     (spare / "b" / "1").unlink()
@@ -453,7 +431,7 @@ def test_a_spare_that_somebody_wrote_into_is_cleaned(master: Master) -> None:
 
 def test_what_a_crash_left_over_is_removed_and_nothing_else(master: Master) -> None:
     master.deploy(FILES)
-    top = master.root / ".live.ha"
+    top = master.store.tree.folder
     there = sorted(top.rglob("*"))
     kept = [top / "versions" / name for name in ("of somebody", f"{'a' * 64}.edited-1")]
     left = [top / "versions" / name for name in ("b" * 64, f"{'c' * 64}.manifest")]
@@ -493,13 +471,8 @@ def test_what_an_attempt_at_another_version_left_is_removed(master: Master) -> N
 def test_a_version_that_does_not_fit_on_the_disk_is_not_begun(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statvfs, free = os.statvfs, 10
-
-    def small(path: Path) -> Any:
-        real = statvfs(path)
-        return SimpleNamespace(f_bavail=free, f_frsize=1, f_files=real.f_files)
-
-    monkeypatch.setattr(os, "statvfs", small)
+    free = 10
+    free_space(monkeypatch, lambda _: free)
     # Two files with that content need it twice.
     with pytest.raises(OSError, match=r"new files need 0.0 MB, and 0.0 MB are free") as caught:
         master.begun({"a": "sixsix", "b": "sixsix"})
@@ -517,22 +490,9 @@ def test_a_version_that_was_never_deployed_gives_way(
 ) -> None:
     """It was staged here, and another master could not."""
     master.deploy(FILES)
-    staged = []
-    for files in ({"large": "large"}, {"edited": "x"}):
-        staging, found, version = master.begun(files)
-        copy_all(staging, found)
-        master.store.finish(version, staging)
-        staged.append(version)
-    large, edited = staged
+    large, edited = (master.stage(files) for files in ({"large": "large"}, {"edited": "x"}))
     (master.store.path_of(edited) / "edited").write_text("by hand")
-    statvfs = os.statvfs
-
-    def small(path: Path) -> Any:
-        statvfs(path)
-        room = 0 if master.store.path_of(large).exists() else 100
-        return SimpleNamespace(f_bavail=room, f_frsize=1, f_blocks=1)
-
-    monkeypatch.setattr(os, "statvfs", small)
+    free_space(monkeypatch, lambda _: 0 if master.store.path_of(large).exists() else 100)
     for in_use in (None, [large]):
         with pytest.raises(OSError, match="are free"):
             master.begun({**FILES, "new": "new"}, in_use)
@@ -554,107 +514,6 @@ def test_equal_size_and_time_is_not_equal_content(master: Master) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert file.stat().st_ino == before.st_ino
     master.deploy({**FILES, "a/1": "A1\n"})
-
-
-def test_what_takes_long_is_given_up_when_it_is_to_be(tmp_path: Path) -> None:
-    large = tmp_path / "source" / "large"
-    large.parent.mkdir()
-    with large.open("wb") as file:
-        file.truncate(1 << 40)  # more than is read in an hour; it takes no space
-    asked = 0
-
-    def stop() -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 10:
-            raise HaError("it stops")
-
-    with pytest.raises(HaError, match="it stops"):
-        take(large.parent, (), False, tmp_path / "digests", stop)
-
-
-def test_owners_and_modes(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for name, mode in (("run", 0o755), ("group", 0o040), ("setuid", 0o4711)):
-        source.mkdir(exist_ok=True)
-        (source / name).touch()
-        (source / name).chmod(mode)
-    if os.geteuid() == 0:
-        os.chown(source / "run", 12345, 12345)
-    found = take(source, (), False, tmp_path / "digests")
-    assert found.words == str(source), "it is no git checkout"
-    modes = {path: node.mode for path, node in found.manifest.items()}
-    # Who serves it must be able to read it.
-    assert modes == {"run": 0o755, "group": 0o440, "setuid": 0o711}
-    assert found.owners == (["12345"] if os.geteuid() == 0 else [])
-    closed = take(source, (), True, tmp_path / "digests")
-    assert {node.mode & 0o077 for node in closed.manifest.values()} == {0}
-
-
-def test_all_that_is_wrong_with_a_source_is_named(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-
-    def refused() -> str:
-        with pytest.raises(HaError) as caught:
-            take(source, (), False, tmp_path / "digests")
-        return str(caught.value)
-
-    assert refused() == f"{source}: there is no such folder"
-    source.mkdir()
-    (source / ("x" * 255)).touch()
-    (source / "\u00fc").touch()
-    (source / "odd").symlink_to("\udcff")
-    (source / "\udcff").touch()
-    (source / "out").symlink_to("/etc")
-    os.mkfifo(source / "pipe")
-    assert refused() == (
-        f"{source}: cannot be deployed: '\\udcff': a name is UTF-8, of at most 255 bytes; odd: a "
-        "link that leads out of the tree; out: a link that leads out of the tree; pipe: neither a "
-        "file, a folder nor a link; mend it, or leave it out by ignore:"
-    )
-    for number in range(LISTED):
-        os.mkfifo(source / f"pipe{number}")
-    assert "; pipe0: neither" in refused()
-    assert f"{LISTED - 1}: neither" not in refused()
-    assert ", and 4 more; mend it" in refused()
-
-
-@pytest.mark.parametrize(
-    ("glob", "left"),
-    [
-        ("*.swp", {"notes/a", "sub/notes/b"}),
-        ("notes/", {"a.swp", "sub/c.swp"}),
-        ("notes", {"a.swp", "sub/c.swp"}),
-        ("/notes/", {"a.swp", "sub/c.swp", "sub/notes/b"}),
-        ("/notes", {"a.swp", "sub/c.swp", "sub/notes/b"}),
-        ("*/", {"a.swp"}),
-        ("a.swp/", {"a.swp", "notes/a", "sub/c.swp", "sub/notes/b"}),
-        ("/*.swp", {"notes/a", "sub/notes/b"}),
-        ("sub/*", {"a.swp", "notes/a"}),
-        ("/a.swp", {"notes/a", "sub/c.swp", "sub/notes/b"}),
-        ("c.swp", {"a.swp", "notes/a", "sub/notes/b"}),
-        ("/c.swp", {"a.swp", "notes/a", "sub/c.swp", "sub/notes/b"}),
-    ],
-)
-def test_what_is_ignored_may_be_written_with_slashes(
-    tmp_path: Path, glob: str, left: set[str]
-) -> None:
-    for path in ("a.swp", "notes/a", "sub/c.swp", "sub/notes/b"):
-        (tmp_path / "source" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "source" / path).touch()
-    found = take(tmp_path / "source", [glob], False, tmp_path / "digests").manifest
-    assert {path for path, node in found.items() if node.kind == manifests.FILE} == left
-
-
-def test_a_source_with_too_many_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saltext_ha.trees.source.MOST_ENTRIES", 3)
-    for name in ("a", "b", "c"):
-        (tmp_path / "source" / name).mkdir(parents=True)
-    assert len(take(tmp_path / "source", (), False, tmp_path / "digests").manifest) == 3
-    (tmp_path / "source" / "c" / "d").touch()
-    with pytest.raises(HaError, match="more than 3 entries"):
-        take(tmp_path / "source", (), False, tmp_path / "digests")
-    assert len(take(tmp_path / "source", ["d"], False, tmp_path / "digests").manifest) == 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
