@@ -9,7 +9,7 @@ from lab.engines import Engine, befriend
 from tests.engines import met, places, run, running
 from tests.forked import ForkedEngine
 from tests.functional.minions.test_job_cache import JIDS, arrived, cached
-from tests.functional.minions.test_minions import Minion, World
+from tests.functional.minions.world import Minion, World
 from tests.loop import in_a_loop
 
 

@@ -17,25 +17,12 @@ from saltext_ha.commands.minions import drain, drain_runner, moves
 from saltext_ha.commands.minions.drained import DrainedMasters
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.minion import binding
-from saltext_ha.minions.job_specs import MOVE, WHERE
+from saltext_ha.minions.job_specs import WHERE, JobSpec
 from saltext_ha.minions.move_planner import RebalanceStep
-from tests.engines import run
-from tests.functional.minions.test_minions import (
-    World,
-    does_not_serve,
-    drains_quickly,
-    failover,
-    m1,
-    world,
-)
+from tests.functional.minions.world import World, does_not_serve, failover, world
 from tests.loop import in_a_loop, until
 
-pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    drains_quickly(monkeypatch)
+pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus", "drains_quickly")]
 
 
 def is_drained(there: World) -> set[str]:
@@ -61,16 +48,16 @@ async def test_nobody_is_moved_off_a_master_that_does_not_know_that_it_is_draine
 ) -> None:
     """Others would move minions to it, and balancers send callers there."""
     async with world(tmp_path, web1=failover("m2"), db1=failover("m1")) as there:
-        async with deaf_to("draining", there.engines["m2"]):
-            refused = await run(m1(there), "drain", "m2", timeout=5)
+        async with deaf_to("draining", there.m2):
+            refused = await there.run("drain", "m2", timeout=5)
         assert refused["retcode"] == 2
         assert "nothing was moved: m2 could not be told" in refused["error"]
         assert "lost on its way" in refused["error"]
         assert "salt-run ha.rebalance ends that" in refused["error"]
         assert there.minions["web1"].hears == {"m2"}
         # A third one need not be told: whoever moves minions asks the drained one.
-        async with deaf_to("draining", there.engines["m2"]):
-            done = await run(m1(there), "drain", "m1", timeout=5)
+        async with deaf_to("draining", there.m2):
+            done = await there.run("drain", "m1", timeout=5)
         assert ([row["to"] for row in done["moves"]], done["retcode"]) == (["m2"], 0)
 
 
@@ -80,7 +67,7 @@ async def test_who_was_heard_elsewhere_just_before_has_not_moved(
 ) -> None:
     """Though the other master takes long to say for how long it has not heard it."""
     async with world(tmp_path, web1=failover("m1", stuck=True)) as there:
-        m2 = there.engines["m2"]
+        m2 = there.m2
         real, ears = m2.made.bound.page, m2.parts.presence
 
         async def slow(payload: Any) -> dict[str, Any]:
@@ -93,7 +80,7 @@ async def test_who_was_heard_elsewhere_just_before_has_not_moved(
         there.start("m2", "web1")
         # Ages are told in tenths of a second.
         await until(lambda: (ears.sights(["web1"])["web1"].sure or 0) > 0.1, "a while ago")
-        done = await run(m1(there), "drain", "m1", timeout=3)
+        done = await there.run("drain", "m1", timeout=3)
         (row,) = done["moves"]
         assert (row["id"], row["moved"]) == ("web1", False)
         assert "heard nowhere within 3 s" in row["note"]
@@ -104,9 +91,9 @@ async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path, 3, **{f"web{n}": failover("m1") for n in range(4)}) as there:
-        await run(m1(there), "drain", "m2")
-        async with deaf_to("draining", there.engines["m2"]):
-            spread = await run(m1(there), "rebalance", timeout=5)
+        await there.run("drain", "m2")
+        async with deaf_to("draining", there.m2):
+            spread = await there.run("rebalance", timeout=5)
         assert is_drained(there) == {"m2"}
         assert {row["to"] for row in spread["moves"]} == {"m3"}
         assert spread["spread"]["m2"] == {"before": 0, "after": 0}
@@ -115,16 +102,16 @@ async def test_a_master_that_is_not_told_that_it_is_not_drained_any_more_gets_no
             "m2 is left out: it is still drained, as it could not be told that this is over "
             f"({spread['untold']['m2']}): run ha.rebalance again"
         ]
-        again = await run(m1(there), "rebalance", timeout=5)
+        again = await there.run("rebalance", timeout=5)
         assert ({row["to"] for row in again["moves"]}, again["untold"]) == ({"m2"}, {})
         # Who says that it is not drained need not be told.
-        async with deaf_to("draining", there.engines["m2"]):
-            spread = await run(m1(there), "rebalance")
+        async with deaf_to("draining", there.m2):
+            spread = await there.run("rebalance")
         assert (spread["untold"], spread["notes"], spread["retcode"]) == ({}, [], 0)
         # Neither told nor asked: it may be drained.
-        m2 = there.engines["m2"]
+        m2 = there.m2
         async with deaf_to("draining", m2), deaf_to("summary", m2):
-            spread = await run(m1(there), "rebalance")
+            spread = await there.run("rebalance")
         assert (list(spread["untold"]), spread["retcode"]) == (["m2"], 2)
         assert "m2 could not be told that it is not drained any more" in spread["notes"][1]
 
@@ -135,10 +122,10 @@ async def test_a_master_that_does_not_say_whom_it_heard_may_have_more_minions(
 ) -> None:
     async with world(tmp_path, web1=failover("m1"), off=failover()) as there:
         there.start("m1", "off")
-        async with deaf_to("bound", there.engines["m1"]):
-            done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
+        async with deaf_to("bound", there.m1):
+            done = await there.run("drain", "m1", timeout=5, on="m2")
         assert ([*done["unknown"]], done["retcode"]) == (["m1"], 2)
-        done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
+        done = await there.run("drain", "m1", timeout=5, on="m2")
         assert ([row["id"] for row in done["stay"]], done["retcode"]) == (["off"], 1)
 
 
@@ -150,14 +137,14 @@ async def test_a_master_that_is_not_drained_at_the_end_is_told(
     real = moves.Moves.carry_out
 
     async def meanwhile(self: moves.Moves, *args: Any) -> list[dict[str, Any]]:
-        there.engines["m1"].parts.health.draining = False
+        there.m1.parts.health.draining = False
         return await real(self, *args)
 
     async with world(tmp_path, web1=failover("m1")) as there:
         monkeypatch.setattr(moves.Moves, "carry_out", meanwhile)
-        plan = await run(there.engines["m2"].place, "drain", "m1", test=True)
+        plan = await there.run("drain", "m1", test=True, on="m2")
         assert (plan["notes"], plan["retcode"]) == ([], 0)
-        done = await run(there.engines["m2"].place, "drain", "m1", timeout=5)
+        done = await there.run("drain", "m1", timeout=5, on="m2")
         assert done["notes"] == [
             "m1 is not drained any more: its salt-master was restarted meanwhile, or ha.rebalance "
             "was run. Run it again"
@@ -171,21 +158,13 @@ async def test_nobody_goes_to_a_master_that_is_drained_meanwhile(tmp_path: Path)
     minions = {f"web{n}": failover("m1") for n in range(4)}
     minions["db"] = failover("m2")  # so that m3 comes first
     async with world(tmp_path, 3, **minions) as there:
-        here = there.engines["m1"].made.jobs.here
-        real = here.publish
-
-        def publish(opts: Any, order: Any, jid: str) -> list[str]:
-            found = real(opts, order, jid)
-            if order.what == MOVE:
-                there.engines["m3"].parts.health.draining = True
-            return found
-
-        here.publish = publish
-        done = await run(m1(there), "drain", "m1", batch=1, timeout=5)
+        m3 = there.engines["m3"].parts.health
+        there.moving = lambda _: setattr(m3, "draining", True)
+        done = await there.run("drain", "m1", batch=1, timeout=5)
         assert [row["to"] for row in done["moves"]] == ["m3", "m2", "m2", "m2"]
         assert done["retcode"] == 0
         # Nor when it is the only one.
-        one = there.engines["m1"]
+        one = there.m1
         masters = DrainedMasters(one.parts.group, one.parts.health)
         moving = moves.Moves(one.made.jobs, one.made.bound, masters)
         step = RebalanceStep("db", "m2", "m3", there.address("m3"))
@@ -196,18 +175,14 @@ async def test_nobody_goes_to_a_master_that_is_drained_meanwhile(tmp_path: Path)
 @in_a_loop
 async def test_who_answers_too_late_and_moves_has_moved(tmp_path: Path) -> None:
     async with world(tmp_path, web1=failover("m1"), web2=failover("m1", mute=True)) as there:
-        here = there.engines["m1"].made.jobs.here
-        real = here.publish
 
-        def publish(opts: Any, order: Any, jid: str) -> list[str]:
-            found = real(opts, order, jid)
-            if order.what == MOVE and order.ids == ("web1", "web2"):
+        def moving(order: JobSpec) -> None:
+            if order.ids == ("web1", "web2"):
                 there.minions["web2"].hears = {"m2"}
                 there.start("m2", "web2")
-            return found
 
-        here.publish = publish
-        done = await run(m1(there), "drain", "m1", timeout=5)
+        there.moving = moving
+        done = await there.run("drain", "m1", timeout=5)
         assert {row["id"]: row["moved"] for row in done["moves"]} == {"web1": True, "web2": True}
         assert done["retcode"] == 0
 
@@ -241,23 +216,22 @@ async def test_two_drains_at_once_do_not_drain_all_masters(
 ) -> None:
     """As when each master is told to drain itself: minions take seconds to answer."""
     async with world(tmp_path, web1=failover("m1"), db1=failover("m2")) as there:
-        m2 = there.engines["m2"]
-        here = there.engines["m1"].made.jobs
+        here = there.m1.made.jobs
         real, late = here.run, list[dict[str, Any]]()
 
         async def slow(spec: Any, *args: Any, **more: Any) -> Any:
             if spec.what == WHERE and not late:
-                late.append(await run(m2.place, "drain", "m2", timeout=5))
+                late.append(await there.run("drain", "m2", on="m2", timeout=5))
             return await real(spec, *args, **more)
 
         monkeypatch.setattr(here, "run", slow)
-        first = await run(m1(there), "drain", "m1", timeout=5)
+        first = await there.run("drain", "m1", timeout=5)
         assert (late[0]["retcode"], is_drained(there)) == (0, {"m2"})
         assert "no other master than m1 is ready" in first["error"]
         assert "stays drained" not in first["error"]
         assert there.minions["web1"].hears == {"m1"}
         # Insisting, it may.
-        done = await run(m1(there), "drain", "m1", force=True, timeout=5)
+        done = await there.run("drain", "m1", force=True, timeout=5)
         assert (is_drained(there), done["moves"]) == ({"m1", "m2"}, [])
 
 
@@ -275,9 +249,9 @@ async def test_a_master_that_nobody_is_with_is_found_by_the_name_that_minions_ha
     monkeypatch.setattr(binding, "resolve", resolve)
     monkeypatch.setattr(World, "address", lambda _, master: f"salt{master[1:]}.example.org")
     async with world(tmp_path, web1=failover("m1"), web2=failover("m1")) as there:
-        done = await run(m1(there), "drain", "m1", timeout=5)
+        done = await there.run("drain", "m1", timeout=5)
         assert ([row["to"] for row in done["moves"]], done["retcode"]) == (["m2", "m2"], 0)
-        spread = await run(m1(there), "rebalance", timeout=5)
+        spread = await there.run("rebalance", timeout=5)
         assert [(row["to"], row["moved"]) for row in spread["moves"]] == [("m1", True)]
 
 
@@ -306,7 +280,7 @@ async def test_a_minion_that_only_a_master_out_of_reach_could_take_is_not_said_t
 ) -> None:
     async with world(tmp_path, web1=failover("m1")) as there:
         there.broken.add("m2")
-        done = await run(m1(there), "drain", "m1", test=True)
+        done = await there.run("drain", "m1", test=True)
         (row,) = done["stay"]
         assert row["why"] == "it could only go to m2, which could not be asked"
         assert (row["goes_on"], done["moves"], list(done["unknown"])) == (None, [], ["m2"])
@@ -317,9 +291,9 @@ async def test_who_insists_moves_nobody_to_a_master_that_may_be_drained(tmp_path
     async with world(tmp_path, 3, web1=failover("m1")) as there:
         for name in ("m2", "m3"):
             does_not_serve(there.engines[name])
-        async with deaf_to("summary", there.engines["m2"]):
+        async with deaf_to("summary", there.m2):
             there.minions["db1"] = failover("m3")  # m2 is the emptiest
-            done = await run(m1(there), "drain", "m1", force=True, timeout=5)
+            done = await there.run("drain", "m1", force=True, timeout=5)
         assert [(row["to"], row["moved"]) for row in done["moves"]] == [("m3", True)]
 
 
@@ -328,14 +302,14 @@ async def test_whatever_ends_it_says_that_the_master_stays_drained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world(tmp_path, web1=failover("m1")) as there:
-        made = there.engines["m2"].made
+        made = there.m2.made
 
         async def fails(*_: Any, **__: Any) -> Any:
             raise HaError("the replica could not be read")
 
         works = made.bound.minions
         monkeypatch.setattr(made.bound, "minions", fails)
-        refused = await run(there.engines["m2"].place, "drain", "m1")
+        refused = await there.run("drain", "m1", on="m2")
         assert is_drained(there) == {"m1"}
         assert refused["error"] == (
             "the replica could not be read. m1 stays drained until salt-run ha.rebalance, or a "
@@ -346,13 +320,13 @@ async def test_whatever_ends_it_says_that_the_master_stays_drained(
             raise RuntimeError("a fault of ours")
 
         monkeypatch.setattr(made.bound, "minions", is_wrong)
-        refused = await run(there.engines["m2"].place, "drain", "m1", force=True)
+        refused = await there.run("drain", "m1", force=True, on="m2")
         assert "log has the traceback. m1 stays drained until" in refused["error"]
         assert "a fault of ours" in caplog.text
         monkeypatch.setattr(made.bound, "minions", fails)
         # Nothing was marked: nothing is said of it.
-        await run(m1(there), "rebalance")
-        plan = await run(there.engines["m2"].place, "drain", "m1", test=True)
+        await there.run("rebalance")
+        plan = await there.run("drain", "m1", test=True, on="m2")
         assert plan["error"] == "the replica could not be read"
         assert is_drained(there) == set()
         monkeypatch.setattr(made.bound, "minions", works)
@@ -371,7 +345,7 @@ async def test_whatever_ends_it_says_that_the_master_stays_drained(
 async def test_the_engine_goes_on_without_its_runner(tmp_path: Path) -> None:
     """As :mod:`.drain_runner` says when it is interrupted."""
     async with world(tmp_path, web1=failover("m1"), web2=failover("m1")) as there:
-        _, writer = await asyncio.open_unix_connection(str(m1(there).config.control_socket))
+        _, writer = await asyncio.open_unix_connection(str(there.m1.place.config.control_socket))
         body = json.dumps({"name": "m1", "batch": 1}).encode()
         head = f"POST /drain HTTP/1.1\r\nHost: m1\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
@@ -442,18 +416,18 @@ async def test_who_is_refused_is_told_nothing_else(
             ({"master": "m1", "batch": 0}, "batch=0: takes a whole number"),
             ({"master": "m1", "timeout": "soon"}, "timeout='soon': takes seconds"),
         ):
-            refused = await run(m1(there), "drain", **wish)  # type: ignore[arg-type]
+            refused = await there.run("drain", **wish)
             assert (why in refused["error"], refused["retcode"]) == (True, 2), refused
             assert capsys.readouterr().err == ""
-        does_not_serve(there.engines["m2"])
-        refused = await run(m1(there), "drain", "m1")
+        does_not_serve(there.m2)
+        refused = await there.run("drain", "m1")
         assert "no other master than m1 is ready" in refused["error"]
         assert capsys.readouterr().err == ""
-        done = await run(m1(there), "drain", "m1", force=True)
+        done = await there.run("drain", "m1", force=True)
         assert "m1 is drained, and stays so" in capsys.readouterr().err
         assert is_drained(there) == {"m1"}, done
-        await there.engines["m1"].stop()
-        gone = await run(m1(there), "drain", "m2")
+        await there.m1.stop()
+        gone = await there.run("drain", "m2")
         assert "is not running" in gone["error"]
         assert "may be drained" not in gone["error"]
         assert capsys.readouterr().err == ""

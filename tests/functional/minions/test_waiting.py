@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ import pytest
 from saltext_ha.commands.minions import cmd_batches
 from saltext_ha.engine.service import Service
 from saltext_ha.minions import own_jobs
-from tests.engines import run
-from tests.functional.minions.test_minions import SECONDS, World, failover, m1, world
+from tests.functional.minions.world import SECONDS, World, failover, world
 from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
@@ -27,23 +25,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cmd_batches, "AGAIN", 0.1)
 
 
-def looks(there: World, name: str) -> int:
-    return there.minions[name].asked.count("saltutil.find_job")
-
-
-def returns_it(there: World, name: str, master: str) -> None:
-    found = [jid for at, fun, jid in there.published if (at, fun) == (master, "test.arg")]
-    there.minions[name].busy = False
-    data = {"id": name, "fun": "test.arg", "return": "late", "retcode": 0}
-    there.fire(master, f"salt/job/{found[-1]}/ret/{name}", data)
-
-
 async def leaves(there: World) -> str:
     """m2 leaves the group."""
-    await run(there.engines["m2"].place, "leave")
-    await until(lambda: "m2" not in there.engines["m1"].parts.links, "m2 is gone")
-    asking = there.engines["m1"].made.commands["cmd_more"]
-    (now,) = [jid for at, fun, jid in there.published if (at, fun) == ("m1", "test.arg")]
+    await there.run("leave", on="m2")
+    await until(lambda: "m2" not in there.m1.parts.links, "m2 is gone")
+    asking = there.m1.made.commands["cmd_more"]
+    (now,) = there.jids("m1")
     told = await asking({"jids": {"m1": now, "m2": now}, "timeout": 0.1})
     assert ([*told["masters"]], told["unknown"]) == (
         ["m1"], {"m2": "is not in the group any more"},
@@ -52,13 +39,13 @@ async def leaves(there: World) -> str:
 
 
 async def stops(there: World) -> str:
-    await there.engines["m2"].stop()
+    await there.m2.stop()
     return ""  # it refuses the connection, or has said before that it stops
 
 
 async def restarts(there: World) -> str:
     """m2 is ended and started anew: it knows nothing of the jobs before."""
-    m2 = there.engines["m2"]
+    m2 = there.m2
     await m2.stop()
     m2.service = Service(m2.place.opts, m2.place.config)
     await m2.start()
@@ -73,7 +60,7 @@ async def hangs(there: World) -> str:
         await asyncio.sleep(3600)
         raise AssertionError
 
-    there.engines["m2"].service.listener._handlers["job_more"] = never
+    there.m2.service.listener._handlers["job_more"] = never
     return "timed out"
 
 
@@ -88,17 +75,15 @@ async def test_what_a_master_does_not_say_any_more_is_unknown(
     monkeypatch.setattr("saltext_ha.minions.jobs.LOOKING", 0.0)
     minions = {"busy1": failover("m1", busy=True), "busy2": failover("m2", busy=True)}
     async with world(tmp_path, **minions, fo2=failover("m2"), silent=failover("m2")) as there:
-        for name, minion in minions.items():
-            there.start(*minion.hears, name)
-        there.start("m2", "silent")
+        there.all_start()
         there.minions["silent"].hears = set()
-        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS))
-        await until(lambda: looks(there, "busy1") >= 2 and looks(there, "busy2") >= 2, "again")
+        asked = asyncio.ensure_future(there.run("cmd", "*", "test.arg", 1, timeout=SECONDS))
+        await until(lambda: there.looks("busy1") >= 2 and there.looks("busy2") >= 2, "again")
         why = await ends(there)
-        before = looks(there, "busy1")
-        await until(lambda: looks(there, "busy1") > before + 3 or asked.done(), "waited for")
+        before = there.looks("busy1")
+        await until(lambda: there.looks("busy1") > before + 3 or asked.done(), "waited for")
         assert not asked.done()
-        returns_it(there, "busy1", "m1")
+        there.late("busy1")
         ran = await asked
         assert ran["returned"] == {"busy1": "late", "fo2": [1]}
         assert (ran["missing"], ran["running"]) == ({}, {})
@@ -114,35 +99,16 @@ async def test_a_part_is_waited_for_also_if_another_takes_long_to_ask(
 ) -> None:
     """Each time, as minions have as long as is configured to say whether they run it."""
     monkeypatch.setattr(own_jobs, "AFTERWARDS", 0.2)
-    minions = {"busy1": failover("m1", busy=True), "slow2": failover("m2", busy=True)}
+    minions = {"busy1": failover("m1", busy=True), "slow2": failover("m2", busy=True, slow=3.0)}
     async with world(tmp_path, options={"gather_job_timeout": 10}, **minions) as there:
-        for name, minion in minions.items():
-            there.start(*minion.hears, name)
-        theirs, loop = there.engines["m2"], asyncio.get_running_loop()
-        real = theirs.made.jobs.here.publish
-
-        def publish(opts: Any, order: Any, jid: str) -> list[str]:
-            function, _, _, arguments = order.job()
-            if function != "saltutil.find_job":
-                return real(opts, order, jid)
-            data = {"id": "slow2", "fun": function, "return": {"jid": arguments[0]}}
-            says = functools.partial(theirs.parts.bus.tell, f"salt/job/{jid}/ret/slow2", data)
-            loop.call_soon_threadsafe(loop.call_later, 3.0, says)
-            return ["slow2"]
-
-        theirs.made.jobs.here.publish = publish
-        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS))
-        await until(lambda: looks(there, "busy1") >= 3 or asked.done(), "asked again")
+        there.all_start()
+        asked = asyncio.ensure_future(there.run("cmd", "*", "test.arg", 1, timeout=SECONDS))
+        await until(lambda: there.looks("busy1") >= 3 or asked.done(), "asked again")
         assert not asked.done(), asked.result()
-        returns_it(there, "busy1", "m1")
-        returns_it(there, "slow2", "m2")
+        there.late("busy1")
+        there.late("slow2")
         ran = await asked
         assert (ran["returned"], ran["retcode"]) == ({"busy1": "late", "slow2": "late"}, 0)
-
-
-def published(there: World, name: str) -> list[str]:
-    """The ids of the jobs that a master was asked to publish."""
-    return [jid for at, fun, jid in there.published if (at, fun) == (name, "test.arg")]
 
 
 @pytest.mark.parametrize("tgt", ["*", ["fo1", "fo2"]])
@@ -153,15 +119,14 @@ async def test_what_a_master_published_that_is_restarted_is_unknown(
     """Already while it waits for the first time; and it is not published again."""
     minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True)}
     async with world(tmp_path, **minions) as there:
-        for name, minion in minions.items():
-            there.start(*minion.hears, name)
+        there.all_start()
         asked = asyncio.ensure_future(
-            run(m1(there), "cmd", tgt, "test.arg", 1, timeout=60, progress=True)
+            there.run("cmd", tgt, "test.arg", 1, timeout=60, progress=True)
         )
-        await until(lambda: published(there, "m2"), "it is under way")
+        await until(lambda: there.jids("m2"), "it is under way")
         await restarts(there)
         ran = await asked
-        (jid,) = published(there, "m2")
+        (jid,) = there.jids("m2")
         assert ran["unknown"].keys() == {"m2"}
         assert f"; may have run: job {jid}" in ran["unknown"]["m2"]
         assert (ran["returned"], ran["missing"], ran["running"]) == ({"fo1": [1]}, {}, {})
@@ -174,8 +139,8 @@ async def test_what_a_master_published_that_is_restarted_is_unknown(
 async def test_a_master_that_hangs_up_may_have_run_it(tmp_path: Path) -> None:
     """It looks as if one of the two did not know the other's certificate."""
     async with world(tmp_path, fo2=failover("m2")) as there:
-        there.start("m2", "fo2")
-        listener = there.engines["m2"].service.listener
+        there.all_start()
+        listener = there.m2.service.listener
 
         async def dies(*_: Any) -> dict[str, Any]:
             for connection in [*listener._http.acceptor.authenticated]:
@@ -184,7 +149,7 @@ async def test_a_master_that_hangs_up_may_have_run_it(tmp_path: Path) -> None:
             raise AssertionError
 
         listener._handlers["job_run"] = dies
-        ran = await run(m1(there), "cmd", "fo2", "test.arg", timeout=SECONDS)
+        ran = await there.run("cmd", "fo2", "test.arg", timeout=SECONDS)
         assert "hung up" in ran["unknown"]["m2"]
         assert "; may have run: job 20" in ran["unknown"]["m2"]
         assert (ran["unsure"], ran["missing"], ran["retcode"]) == (["fo2"], {}, 2)
@@ -198,11 +163,10 @@ async def test_who_returns_to_an_engine_that_stops_is_not_missing(
     """In its last moments it answers, and hears no minion any more."""
     minions = {"fo1": failover("m1"), "fo2": failover("m2", busy=True)}
     async with world(tmp_path, **minions) as there:
-        for name, minion in minions.items():
-            there.start(*minion.hears, name)
-        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=SECONDS))
-        await until(lambda: looks(there, "fo2") >= 2 or (first and published(there, "m2")))
-        there.engines["m2"].parts.ending.begin()
+        there.all_start()
+        asked = asyncio.ensure_future(there.run("cmd", "*", "test.arg", 1, timeout=SECONDS))
+        await until(lambda: there.looks("fo2") >= 2 or (first and there.jids("m2")))
+        there.m2.parts.ending.begin()
         there.minions["fo2"].busy = False  # nor does it say that it still runs it
         ran = await asked
         assert "the engine of this master stops" in ran["unknown"]["m2"]
@@ -213,16 +177,54 @@ async def test_who_returns_to_an_engine_that_stops_is_not_missing(
 @in_a_loop
 async def test_a_job_may_have_run_whose_own_master_is_restarted(tmp_path: Path) -> None:
     async with world(tmp_path, fo1=failover("m1", busy=True)) as there:
-        there.start("m1", "fo1")
-        asked = asyncio.ensure_future(run(m1(there), "cmd", "*", "test.arg", 1, timeout=60))
-        await until(lambda: published(there, "m1"), "it is under way")
-        await there.engines["m1"].stop()
+        there.all_start()
+        asked = asyncio.ensure_future(there.run("cmd", "*", "test.arg", 1, timeout=60))
+        await until(lambda: there.jids("m1"), "it is under way")
+        await there.m1.stop()
         ran = await asked
         assert "does not answer" in ran["error"]
         assert "the job may have run: salt-run ha.jobs shows it" in ran["error"]
         assert ran["retcode"] == 2
         # Whoever cannot even be asked has run nothing.
-        ran = await run(m1(there), "cmd", "*", "test.arg", 1)
+        ran = await there.run("cmd", "*", "test.arg", 1)
         assert "is not running" in ran["error"]
         assert "may have run" not in ran["error"]
-        assert len(published(there, "m1")) == 1
+        assert len(there.jids("m1")) == 1
+
+
+@in_a_loop
+async def test_who_says_that_it_still_runs_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``salt`` does: the timeout is how long a minion may say nothing."""
+    minions = {
+        "busy1": failover("m1", busy=True), "busy2": failover("m2", busy=True),
+        "busy3": failover("m2", busy=True), "fo2": failover("m2"),
+    }  # fmt: skip
+    async with world(tmp_path, **minions) as there:
+        there.all_start()
+        running = asyncio.ensure_future(there.run("cmd", "*", "test.arg", 1, timeout=SECONDS))
+        await until(lambda: there.looks("busy1") >= 2 and there.looks("busy2") >= 2, "asked again")
+        there.late("busy1")
+        await until(lambda: there.looks("busy2") >= 4, "asked on, for those of the other master")
+        assert not running.done()
+        minions["busy3"].busy = False  # it was killed: it returns nothing, and says so
+        there.late("busy2", 3)
+        ran = await running
+        assert ran["returned"] == {"busy1": "late", "busy2": "late", "fo2": [1]}
+        assert (ran["missing"], ran["running"]) == ({"busy3": "m2"}, {})
+        assert (ran["failed"], ran["unknown"], ran["retcode"]) == ({"busy2": 3}, {}, 1)
+        assert len(there.jids()) == 2, "once each"
+
+        # Bounded: a minion that says so for ever is not waited for as long.
+        monkeypatch.setattr(cmd_batches, "LONGEST", 2 * SECONDS)
+        minions["busy1"].busy = True
+        ran = await there.run("cmd", "busy1", "test.arg", timeout=SECONDS)
+        assert (ran["missing"], list(ran["running"])) == ({"busy1": "m1"}, ["busy1"])
+        # A master of an older release does not know that question: what it said first stays.
+        del there.m2.service.listener._handlers["job_more"]
+        minions["busy3"].busy = True
+        monkeypatch.setattr(cmd_batches, "LONGEST", 60.0)
+        ran = await there.run("cmd", "busy3", "test.arg", timeout=SECONDS)
+        assert (ran["missing"], list(ran["running"])) == ({"busy3": "m2"}, ["busy3"])
+        assert (ran["unknown"], ran["retcode"]) == ({}, 1)
