@@ -11,7 +11,7 @@ import yaml
 
 from saltext_ha.common import cluster
 from saltext_ha.lint import check, collect
-from saltext_ha.lint.model import MINION, HostFacts, Member, Place
+from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place
 
 Case = Mapping[str, Any]
 CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "lint_cases.yaml").read_text())
@@ -60,6 +60,30 @@ def facts_of_text(text: str, role: str, folder: Path, name: str = "x") -> HostFa
     path.write_text(text if role == MINION or "engines" in text else f"{text}engines: [ha: {{}}]\n")
     running = {"conf_file": str(path), "id": name, "pki_dir": str(path.parent)}
     return collect.of_minion(running) if role == MINION else collect.of_master(running)
+
+
+def configured(folder: Path, role: str, text: str, **included: str) -> dict[str, Any]:
+    """The options of a process with this configuration: *text*, and files in the folder beside."""
+    path = folder / role
+    path.write_text(text)
+    for name, more in included.items():
+        (folder / f"{role}.d").mkdir(exist_ok=True)
+        (folder / f"{role}.d" / f"{name}.conf").write_text(more)
+    name = "web1" if role == MINION else "m1"
+    return {"conf_file": str(path), "id": name, "pki_dir": str(folder)}
+
+
+def minion(folder: Path, text: str, **included: str) -> HostFacts:
+    return collect.of_minion(configured(folder, MINION, text, **included))
+
+
+def master(folder: Path, text: str, **included: str) -> HostFacts:
+    return collect.of_master(configured(folder, MASTER, text, **included))
+
+
+def hits(facts: HostFacts, code: str) -> list[check.Finding]:
+    """What that rule finds."""
+    return [finding for finding in check.inspect("x", facts) if finding["code"] == code]
 
 
 def inspect(facts: HostFacts) -> list[check.Finding]:

@@ -28,9 +28,13 @@ from tests.unit.lint.linting import (
     LAST,
     NEWEST,
     Case,
+    configured,
     facts_of_text,
+    hits,
     inspect,
+    master,
     members,
+    minion,
     salt_is,
 )
 
@@ -202,36 +206,30 @@ def test_the_last_file_in_salts_order_holds(tmp_path: Path) -> None:
     [("master: [a\n", 2), ("a: 1\nb: 2\na: 3\n", 3), ("just text\n", 1), ("master: \t- x", 1)],
 )
 def test_a_file_that_salt_cannot_read_is_a_finding(tmp_path: Path, text: str, line: int) -> None:
-    path = tmp_path / "master"
-    path.write_text(text)
-    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
-    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
-    assert (finding["file"], finding["line"]) == (str(path), line)
+    facts = master(tmp_path, text)
+    (finding,) = hits(facts, "HA001")
+    assert (finding["file"], finding["line"]) == (f"{tmp_path}/master", line)
 
 
 def test_a_file_with_another_ending_is_read_where_it_is_included(tmp_path: Path) -> None:
-    (tmp_path / "master").write_text("include: master.d/ha.yaml\n")
     (tmp_path / "master.d").mkdir()
     for name in ("ha.yaml", "README", "old.conf.bak", "x.conf"):
         (tmp_path / "master.d" / name).write_text("timeout: 7\n")
-    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "pki_dir": str(tmp_path)})
-    assert facts.left_out == []
+    assert master(tmp_path, "include: master.d/ha.yaml\n").left_out == []
 
 
 @pytest.mark.parametrize("option", ["default_include", "include"])
 def test_an_empty_include_leads_nowhere(option: str, tmp_path: Path) -> None:
     folder = tmp_path / "salt"
     folder.mkdir()
-    (folder / "master").write_text(f"{option}: ''\n")
     (tmp_path / "netplan.yaml").write_text("network: {}\n")
-    facts = collect.of_master({"conf_file": str(folder / "master"), "pki_dir": str(tmp_path)})
+    facts = master(folder, f"{option}: ''\n")
     assert (facts.left_out, facts.problems) == ([], [])
 
 
 def test_a_folder_that_may_not_be_listed_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "master").write_text("default_include: master.d/*.conf\n")
     folder = tmp_path / "master.d"
     folder.mkdir()
     (folder / "site.conf").write_text("open_mode: true\n")
@@ -246,17 +244,15 @@ def test_a_folder_that_may_not_be_listed_is_a_finding(
 
     for name in ("scandir", "listdir"):
         monkeypatch.setattr(os, name, denying(getattr(os, name)))
-    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "pki_dir": str(tmp_path)})
-    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
+    facts = master(tmp_path, "default_include: master.d/*.conf\n")
+    (finding,) = hits(facts, "HA001")
     assert (finding["file"], finding["detail"]) == (str(folder), "Permission denied")
 
 
 @pytest.mark.parametrize("value", ["*hunter2", "!hunter2 x", "{? [hunter2] : x}"])
 def test_a_password_that_is_no_yaml_is_not_quoted(tmp_path: Path, value: str) -> None:
-    path = tmp_path / "master"
-    path.write_text(f"mine.password: {value}\n")
-    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
-    (finding,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA001"]
+    facts = master(tmp_path, f"mine.password: {value}\n")
+    (finding,) = hits(facts, "HA001")
     assert finding["line"] == 1
     assert finding["detail"]
     assert "hunter2" not in str(finding)
@@ -267,9 +263,9 @@ def test_a_password_that_is_no_yaml_is_not_quoted(tmp_path: Path, value: str) ->
     ["publish_port: 4507\t# ours", "publish_port:\t4507", "publish_port: 4507\t", "x: [1,\t2]"],
 )
 def test_a_tab_that_salt_takes_makes_no_file_unreadable(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "master"
-    path.write_text(f"# first\n{line}\nopen_mode: true\nengines:\n  - ha: {{}}\n  - logstash\n")
-    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    facts = master(
+        tmp_path, f"# first\n{line}\nopen_mode: true\nengines:\n  - ha: {{}}\n  - logstash\n"
+    )
     assert facts.problems == []
     (finding,) = check.inspect("m1", facts)
     assert (finding["code"], finding["line"]) == ("HA502", 3)
@@ -305,25 +301,18 @@ def test_a_tab_that_salt_takes_makes_no_file_unreadable(tmp_path: Path, line: st
 def test_what_is_lost_below_the_first_level(
     option: str, main: str, included: str, lost: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "master"
-    path.write_text(f"id: m1\n{option}: {main}\n")
-    (tmp_path / "master.d").mkdir()
-    (tmp_path / "master.d/b.conf").write_text(f"{option}: {included}\n")
-    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
-    (found,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA002"]
+    facts = master(tmp_path, f"id: m1\n{option}: {main}\n", b=f"{option}: {included}\n")
+    (found,) = hits(facts, "HA002")
     assert (found["line"], found["option"]) == (2, option)
     assert found["detail"] == f"{tmp_path}/master.d/b.conf:1 replaces it; lost: {lost}"
 
 
 def test_what_include_names_replaces_what_the_folder_has(tmp_path: Path) -> None:
-    path = tmp_path / "master"
-    path.write_text("id: m1\ninclude: late.conf\n")
-    (tmp_path / "master.d").mkdir()
-    (tmp_path / "master.d/b.conf").write_text("timeout: 5\npublisher_acl: {bob: [test.*]}\n")
     (tmp_path / "late.conf").write_text("publisher_acl: {alice: [test.*]}\n")
-    facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+    early = "timeout: 5\npublisher_acl: {bob: [test.*]}\n"
+    facts = master(tmp_path, "id: m1\ninclude: late.conf\n", b=early)
     assert facts.options["publisher_acl"] == {"alice": ["test.*"]}, "what Salt itself merges"
-    (found,) = [f for f in check.inspect("m1", facts) if f["code"] == "HA002"]
+    (found,) = hits(facts, "HA002")
     assert (found["file"], found["line"]) == (f"{tmp_path}/master.d/b.conf", 2)
     assert found["detail"] == f"{tmp_path}/late.conf:1 replaces it; lost: bob"
 
@@ -344,10 +333,9 @@ WRONG = ["true", "5", "text", "[5]", "[[x]]", "[{a: 1}]", "{a: 1}", "&a [*a]", "
 )  # fmt: skip
 def test_a_value_of_the_wrong_kind_ends_in_an_answer(text: str, tmp_path: Path) -> None:
     for number, wrong in enumerate(WRONG):
-        path = tmp_path / str(number) / "master"
-        path.parent.mkdir()
-        path.write_text(f"id: m1\nroot_dir: {tmp_path}\n{text % wrong}")
-        facts = collect.of_master({"conf_file": str(path), "pki_dir": str(tmp_path)})
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        facts = master(folder, f"id: m1\nroot_dir: {tmp_path}\n{text % wrong}")
         mine = collect.member("m1", facts)
         peer, *_ = wire.from_wire("m2", wire.to_wire(mine, check.inspect("m1", facts), {}))
         check.compare([mine, peer])
@@ -355,20 +343,14 @@ def test_a_value_of_the_wrong_kind_ends_in_an_answer(text: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("option", ["include", "default_include"])
 def test_an_include_that_salt_cannot_follow_is_a_finding(option: str, tmp_path: Path) -> None:
-    path = tmp_path / "minion"
-    path.write_text(f"master: 10.0.0.1\n{option}: true\n")
-    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    facts = minion(tmp_path, f"master: 10.0.0.1\n{option}: true\n")
     (found,) = check.inspect("x", facts)
-    assert (found["code"], found["file"]) == ("HA001", str(path))
+    assert (found["code"], found["file"]) == ("HA001", f"{tmp_path}/minion")
     assert found["detail"].endswith("takes a path or a list, not bool")
 
 
 def test_a_mapping_that_contains_itself_in_two_files(tmp_path: Path) -> None:
-    (tmp_path / "minion").write_text("master: 10.0.0.1\n")
-    (tmp_path / "minion.d").mkdir()
-    for name in "ab":
-        (tmp_path / f"minion.d/{name}.conf").write_text("x: &a {x: *a}\n")
-    facts = collect.of_minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
+    facts = minion(tmp_path, "master: 10.0.0.1\n", **dict.fromkeys("ab", "x: &a {x: *a}\n"))
     unknown: dict[str, str] = {}
     (found,) = check.inspect("x", facts, unknown)
     assert (found["code"], Path(found["file"]).name) == ("HA001", "b.conf")
@@ -387,9 +369,7 @@ def test_a_rule_that_fails_is_unknown_and_the_others_go_on(
         for rule in RULES
     ]
     monkeypatch.setattr(check, "RULES", broken)
-    path = tmp_path / "minion"
-    path.write_text("master: 10.0.0.1\nopen_mode: true\n")
-    running = {"conf_file": str(path), "id": "web1"}
+    running = configured(tmp_path, MINION, "master: 10.0.0.1\nopen_mode: true\n")
     found = ask.minion(running)
     assert [f["code"] for f in found["findings"]] == ["HA307"]
     assert found["unknown"].keys() == {"HA301"}
@@ -400,15 +380,14 @@ def test_a_rule_that_fails_is_unknown_and_the_others_go_on(
         assert ask.minion(running, **asked)["unknown"] == {}
     with pytest.raises(TypeError):
         check.inspect("web1", collect.of_minion(running))
-    path = tmp_path / "master"
-    path.write_text(f"root_dir: {tmp_path}\nid: m1\n")
-    running = {"conf_file": str(path), "id": "m1"}
+    running = configured(tmp_path, MASTER, f"root_dir: {tmp_path}\nid: m1\n")
     answers = {"m2": ask.for_peer("m2", running)}
     found = ask.group("m1", running, answers, {}, {})
     assert found["unknown"].keys() == {"HA501", "HA707", "m2: HA501"}
     found = ask.group("m1", running, answers, {}, {"ignore": ["HA501"]})
     assert found["unknown"].keys() == {"HA707"}
-    path.write_text(path.read_text() + "ha: {lint: {ignore: [HA501]}}\n")
+    ignoring = f"root_dir: {tmp_path}\nid: m1\nha: {{lint: {{ignore: [HA501]}}}}\n"
+    running = configured(tmp_path, MASTER, ignoring)
     assert ask.for_peer("m2", running)["unknown"] == {}
 
 
@@ -432,9 +411,7 @@ def test_only_what_is_included_is_there(tmp_path: Path) -> None:
     "option", ["my_company_option", "auth_retries", "mysql.hosts", "maestro", "roles", "app_port"]
 )
 def test_an_option_of_somebody_else_is_no_misspelling(tmp_path: Path, option: str) -> None:
-    path = tmp_path / "minion"
-    path.write_text(f"master: 10.0.0.1\n{option}: 1\n")
-    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    facts = minion(tmp_path, f"master: 10.0.0.1\n{option}: 1\n")
     assert check.inspect("x", facts) == []
 
 
@@ -443,28 +420,24 @@ def test_an_option_of_somebody_else_is_no_misspelling(tmp_path: Path, option: st
 
 def test_what_guides_on_the_web_recommend(tmp_path: Path) -> None:
     """Two masters in containers on one host, failover by publish ports."""
-    path = tmp_path / "minion"
-    path.write_text(
+    facts = minion(
+        tmp_path,
         "master:\n  - 192.168.1.81:4505\n  - 192.168.1.81:4507\nmaster_type: failover\n"
-        "master_alive_interval: 30\nrandom_master: true\n"
+        "master_alive_interval: 30\nrandom_master: true\n",
     )
-    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
     found = {(f["code"], f["line"]) for f in check.inspect("x", facts)}
     serious = {("HA101", 2), ("HA101", 3), ("HA104", 3), ("HA213", 5)}
     assert found == {*serious, ("HA204", 4), ("HA209", 6), ("HA218", 4)}
     # Mended in its first line only: the second entry is dead all the same.
     for first in ("192.168.1.81", "192.168.1.81:4506"):
-        path.write_text(f"master:\n  - {first}\n  - 192.168.1.81:4507\n")
-        facts = collect.of_minion({"conf_file": str(path), "id": "x"})
-        (found_there,) = (f for f in check.inspect("x", facts) if f["code"] == "HA101")
+        facts = minion(tmp_path, f"master:\n  - {first}\n  - 192.168.1.81:4507\n")
+        (found_there,) = hits(facts, "HA101")
         assert found_there["line"] == 3
         assert "its request port is 4508" in found_there["detail"]
-    path.write_text("master: ['192.168.1.81:4505', '192.168.1.81:4506']\n")
-    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
-    named = [f["detail"] for f in check.inspect("x", facts) if f["code"] == "HA101"]
+    facts = minion(tmp_path, "master: ['192.168.1.81:4505', '192.168.1.81:4506']\n")
+    named = [finding["detail"] for finding in hits(facts, "HA101")]
     assert named == ["192.168.1.81:4505: 4505 is the publish port"]
-    path.write_text("master: 192.168.1.81,192.168.1.81:4507\n")  # bootstrap-salt -A
-    facts = collect.of_minion({"conf_file": str(path), "id": "x"})
+    facts = minion(tmp_path, "master: 192.168.1.81,192.168.1.81:4507\n")  # bootstrap-salt -A
     assert [f["code"] for f in check.inspect("x", facts)] == ["HA106"]
 
 
@@ -621,11 +594,9 @@ def test_an_event_that_one_master_lists_twice_is_on_one_master(tmp_path: Path) -
 
 def test_what_cannot_be_looked_at_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "pki").write_text("no folder")
-    path = tmp_path / "minion"
-    path.write_text(
-        f"master: [10.0.0.1, 10.0.0.2]\npki_dir: {tmp_path}/pki\nverify_master_pubkey_sign: true\n"
-    )
-    found = ask.minion({"conf_file": str(path), "id": "web1"}, only="HA301")
+    text = f"master: [10.0.0.1, 10.0.0.2]\npki_dir: {tmp_path}/pki\n"
+    running = configured(tmp_path, MINION, f"{text}verify_master_pubkey_sign: true\n")
+    found = ask.minion(running, only="HA301")
     assert (found["findings"], found["retcode"]) == ([], 2)
     assert f"{tmp_path}/pki/master_sign.pub" in found["unknown"]
 
@@ -662,8 +633,7 @@ def test_only_and_ignore() -> None:
 
 def test_of_a_file_that_cannot_be_read_no_rule_says_that_all_is_well(tmp_path: Path) -> None:
     path = tmp_path / "minion"
-    path.write_text("master: [10.0.0.1\n")
-    running = {"conf_file": str(path), "id": "web1"}
+    running = configured(tmp_path, MINION, "master: [10.0.0.1\n")
     found = ask.minion(running, only="HA307")
     assert (found["findings"], found["retcode"], found["status"]) == ([], 2, "unknown")
     assert found["unknown"].keys() == {f"web1: {path}"}
@@ -694,36 +664,31 @@ def test_codes_are_read_as_people_write_them() -> None:
 
 def test_a_rule_that_is_not_about_these_files_finds_nothing_in_them(tmp_path: Path) -> None:
     """It is not clean: nobody looked."""
-    path = tmp_path / "minion"
-    path.write_text("master: 10.0.0.1\n")
+    of_minion = configured(tmp_path, MINION, "master: 10.0.0.1\n")
     with pytest.raises(HaError, match=r"HA501, HA701: about masters; ask  salt-run ha\.lint"):
-        ask.minion({"conf_file": str(path), "id": "web1"}, only="HA001,HA501,HA701")
-    master = tmp_path / "master"
-    master.write_text(f"root_dir: {tmp_path}\nid: m1\n")
-    running = {"conf_file": str(master), "id": "m1"}
+        ask.minion(of_minion, only="HA001,HA501,HA701")
+    running = configured(tmp_path, MASTER, f"root_dir: {tmp_path}\nid: m1\n")
     with pytest.raises(HaError, match=r"HA101: about minions; ask  salt MINION ha\.lint"):
         ask.master(running, only="HA001,HA101,HA701")
     with pytest.raises(HaError, match="HA101: about minions"):
         ask.group("m1", running, {}, {}, {"only": ["HA101"]})
     # Who ignores both leaves out both.
-    assert ask.minion({"conf_file": str(path), "id": "web1"}, ignore="HA501")["retcode"] == 0
+    assert ask.minion(of_minion, ignore="HA501")["retcode"] == 0
 
 
 def test_a_minion_ignores_what_its_configuration_says(tmp_path: Path) -> None:
-    path = tmp_path / "minion"
-    path.write_text("master: 10.0.0.1\nopen_mode: true\n")
-    running = {"conf_file": str(path), "id": "web1"}
+    text = "master: 10.0.0.1\nopen_mode: true\n"
+    running = configured(tmp_path, MINION, text)
     assert ask.minion(running)["retcode"] == 1
     assert ask.minion(running, ignore="HA307")["retcode"] == 0
-    path.write_text(path.read_text() + "ha: {lint: {ignore: [HA307]}}\n")
+    configured(tmp_path, MINION, f"{text}ha: {{lint: {{ignore: [HA307]}}}}\n")
     found = ask.minion(running)
     assert (found["retcode"], found["ignored"], found["findings"]) == (0, 1, [])
 
 
 def test_a_master_without_its_engine_leaves_the_others_unknown(tmp_path: Path) -> None:
     path = tmp_path / "master"
-    path.write_text(f"root_dir: {tmp_path}\nid: m1\nopen_mode: true\n")
-    running = {"conf_file": str(path), "id": "m1", "pki_dir": str(tmp_path)}
+    running = configured(tmp_path, MASTER, f"root_dir: {tmp_path}\nid: m1\nopen_mode: true\n")
     runner.__opts__ = {**running, "sock_dir": str(tmp_path)}
     runner.__context__ = {}
     found = runner.lint()
@@ -740,17 +705,16 @@ def test_a_master_without_its_engine_leaves_the_others_unknown(tmp_path: Path) -
 
 
 def test_nothing_secret_is_shown_or_sent(tmp_path: Path) -> None:
-    path = tmp_path / "master"
-    path.write_text(
+    running = configured(
+        tmp_path,
+        MASTER,
         f"root_dir: {tmp_path}\nid: m1\n"
         "gitfs_remotes: ['https://u:hunter2@example.com/x.git']\n"
         "ext_pillar: [{vault: {token: hunter2}}]\n"
         "schedule: {job: {function: cmd.run, args: [hunter2]}}\n"
-        "reactor: [{salt/auth: [hunter2.sls]}]\n"
+        "reactor: [{salt/auth: [hunter2.sls]}]\n",
+        a="gitfs_remotes: []\next_pillar: []\n",
     )
-    (tmp_path / "master.d").mkdir()
-    (tmp_path / "master.d/a.conf").write_text("gitfs_remotes: []\next_pillar: []\n")
-    running = {"conf_file": str(path), "pki_dir": str(tmp_path)}
     facts = collect.of_master(running)
     assert {f["code"] for f in check.inspect("m1", facts)} == {"HA002"}
     assert "hunter2" not in json.dumps(check.inspect("m1", facts))
@@ -800,9 +764,7 @@ def test_a_severity_that_is_none_is_refused() -> None:
 
 
 def test_a_peer_that_talks_nonsense_is_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "master"
-    path.write_text(f"root_dir: {tmp_path}\nid: m1\n")
-    running = {"conf_file": str(path)}
+    running = configured(tmp_path, MASTER, f"root_dir: {tmp_path}\nid: m1\n")
     found = ask.group("m1", running, {"m2": peer(), "m3": {}}, {"m4": "timed out"}, {})
     assert found["asked"] == ["m1", "m2"]
     assert set(found["unknown"]) == {"m2: master key", "m3", "m4"}
@@ -848,10 +810,8 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_replaced_is_not_shown_when_it_may_be_secret(
     tmp_path: Path, written: str, instead: str
 ) -> None:
-    (tmp_path / "minion").write_text(f"default_include: minion.d/*.conf\n{written}\n")
-    (tmp_path / "minion.d").mkdir()
-    (tmp_path / "minion.d" / "x.conf").write_text(f"{instead}\n")
-    facts = collect.of_minion({"conf_file": str(tmp_path / "minion"), "id": "x"})
+    text = f"default_include: minion.d/*.conf\n{written}\n"
+    facts = minion(tmp_path, text, x=f"{instead}\n")
     found = check.inspect("x", facts)
     assert "HA002" in {one["code"] for one in found}
     assert "s3cr3t" not in str(found)

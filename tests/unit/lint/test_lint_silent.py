@@ -13,7 +13,17 @@ import yaml
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Place, Setting
 from saltext_ha.lint.rules import RULES
-from tests.unit.lint.linting import BASES, GROUPS, LAST, NEWEST, facts_of_text, inspect, members
+from tests.unit.lint.linting import (
+    BASES,
+    GROUPS,
+    LAST,
+    NEWEST,
+    facts_of_text,
+    hits,
+    inspect,
+    master,
+    members,
+)
 
 pytestmark = pytest.mark.core
 
@@ -175,8 +185,7 @@ def test_a_masters_key_that_the_minion_has_seen(tmp_path: Path) -> None:
     ],
 )
 def test_a_master_of_no_group(text: str, codes: set[str], tmp_path: Path) -> None:
-    (tmp_path / "master").write_text(text)
-    facts = collect.of_master({"conf_file": str(tmp_path / "master"), "id": "x"})
+    facts = master(tmp_path, text)
     for release in (3006, 3007, 3008):
         there = dataclasses.replace(facts, version=(release, LAST))
         assert {f["code"] for f in check.inspect("x", there)} == codes, release
@@ -196,8 +205,7 @@ def test_a_member_of_a_cluster_that_is_as_it_should_be(
     changes: dict[str, Any], tmp_path: Path
 ) -> None:
     options = {**BASES["cluster"], "root_dir": str(tmp_path), **changes}
-    (tmp_path / "master").write_text(yaml.safe_dump(options))
-    facts = collect.of_master({"conf_file": str(tmp_path / "master")})
+    facts = master(tmp_path, yaml.safe_dump(options))
     assert check.inspect("x", dataclasses.replace(facts, version=NEWEST)) == []
 
 
@@ -221,15 +229,10 @@ def test_an_option_of_another_kind_replaces_no_list(main: Any, included: Any) ->
     assert "HA002" not in {f["code"] for f in check.inspect("x", facts)}
 
 
-def wide(folder: Path, **files: str) -> list[str]:
+def wide(folder: Path, main: str, **included: str) -> list[str]:
     """What HA002 finds on a master with these files: the main one, and those of ``master.d``."""
-    (folder / "master.d").mkdir()
-    for name, text in files.items():
-        path = folder / "master" if name == "main" else folder / f"master.d/{name}.conf"
-        path.write_text(text)
     (folder / "srv").mkdir()
-    facts = collect.of_master({"conf_file": str(folder / "master"), "pki_dir": str(folder)})
-    found = [f for f in check.inspect("m1", facts) if f["code"] == "HA002"]
+    found = hits(master(folder, main, **included), "HA002")
     return [f["detail"].partition("lost: ")[2] for f in found]
 
 
