@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import (
@@ -108,15 +108,11 @@ class Jobs:
         """
 
         async def ask(name: str, jid: str) -> Answers | None:
-            line, finding = self._group.lines.get(name), self.here.finding
+            finding = self.here.finding
             payload = {"jid": jid, "timeout": timeout, "finding": finding}
             try:
-                if name == self._group.name:
-                    return read_answers(await self.here.more(payload))
-                if line is None:
-                    return Answers(error=self._group.why_unasked(name))
                 wait = timeout + LOOKING + finding + LATE + 5
-                return read_answers(await line.call("job_more", payload, wait))
+                return read_answers(await self._call(name, "job_more", payload, wait))
             except UnknownMethod:
                 return None
             except HaError as exc:
@@ -139,7 +135,7 @@ class Jobs:
                 return line.error  # each failed call would lengthen the pause before the next try
             # An older release ignores "counts", and answers with ids.
             payload = {"jids": [jid], "counts": True}
-            return await self._call(name, "job_strays", payload, self._group.timeout)
+            return (await self._each([name], "job_strays", payload))[name]
 
         told = await asyncio.gather(*(ask(name, jid) for name, jid in jids.items()))
         counts, unknown = dict[str, Count](), dict[str, str]()
@@ -152,44 +148,48 @@ class Jobs:
         return counts, unknown
 
     async def _each(
-        self, names: Iterable[str], method: str, payload: dict[str, Any]
+        self, names: Collection[str], method: str, payload: dict[str, Any]
     ) -> dict[str, dict[str, Any] | str]:
-        names = list(names)
-        timeout = self._group.timeout
-        calls = (self._call(name, method, payload, timeout) for name in names)
-        return dict(zip(names, await asyncio.gather(*calls), strict=True))
+        """Master → its answer, or why there is none."""
+
+        async def ask(name: str) -> dict[str, Any] | str:
+            try:
+                return await self._call(name, method, payload, self._group.timeout)
+            except HaError as exc:
+                return str(exc)
+
+        return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
 
     async def _call(
         self, name: str, method: str, payload: dict[str, Any], timeout: float
-    ) -> dict[str, Any] | str:
-        """The answer of a master, or why there is none."""
-        try:
-            if name == self._group.name:
-                here = {"job_expect": self.here.expect, "job_strays": self.here.strays}
-                return here[method](payload)
-            line = self._group.lines.get(name)
-            if line is None:
-                return self._group.why_unasked(name)
-            return await line.call(method, payload, timeout)
-        except HaError as exc:
-            return str(exc)
+    ) -> dict[str, Any]:
+        """The answer of a master. :raises HaError: there is none; says why."""
+        if name == self._group.name:
+            here = self.here
+            own: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+                "job_expect": here.expect,
+                "job_run": here.run,
+                "job_more": here.more,
+                "job_strays": here.strays,
+            }
+            return await own[method](payload)
+        line = self._group.lines.get(name)
+        if line is None:
+            raise HaError(self._group.why_unasked(name))
+        return await line.call(method, payload, timeout)
 
     async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
         """The results of *spec* on the master *name*."""
         finding = self.here.finding
         payload = {"jid": jid, "order": spec.to_wire(), "timeout": timeout, "finding": finding}
-        line = self._group.lines.get(name)
         try:
-            if name == self._group.name:
-                return read_answers(await self.here.run(payload))
-            if line is None:
-                return Answers(error=self._group.why_unasked(name))
             wait = timeout + PUBLISHING + 5 + afterwards(spec, finding)
-            return read_answers(await line.call("job_run", payload, wait))
+            return read_answers(await self._call(name, "job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust) or exc.taken)
         except PeerRefused as exc:
             # Only when it refuses: it may have been upgraded since its hello.
+            line = self._group.lines.get(name)
             older = spec.what == CMD and line and line.info.get("commands") is not True
             return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:

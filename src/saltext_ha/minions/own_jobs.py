@@ -28,7 +28,6 @@ from saltext_ha.minions.returns import LEFT_OUT, Returns
 from saltext_ha.salt_bus.intake import TOO_MUCH, fitted
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
 
@@ -115,20 +114,12 @@ class OwnJobs:
 
     def for_peers(self) -> dict[str, Handler]:
         """What peers may ask."""
-
-        async def expect(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return self.expect(payload)
-
-        async def run(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return await self.run(payload, peer.name)
-
-        async def strays(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return self.strays(payload)
-
-        async def more(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-            return await self.more(payload)
-
-        return {"job_expect": expect, "job_run": run, "job_more": more, "job_strays": strays}
+        return {
+            "job_expect": lambda peer, payload: self.expect(payload),
+            "job_run": lambda peer, payload: self.run(payload, peer.name),
+            "job_more": lambda peer, payload: self.more(payload),
+            "job_strays": lambda peer, payload: self.strays(payload),
+        }
 
     async def reports(self, glob: str) -> dict[str, dict[str, Any]]:
         """
@@ -153,15 +144,19 @@ class OwnJobs:
         """
         (jid,) = new_jids(1)
         async with self._turns:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self.publish, self._opts, spec, jid)
+            await asyncio.to_thread(self.publish, self._opts, spec, jid)
 
-    def expect(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        returns = self._returns
+    async def expect(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         seconds = _seconds(payload.get("timeout")) + PUBLISHING + AFTERWARDS
-        returns.expect(_jids(payload), seconds)
-        asyncio.get_running_loop().call_later(seconds + 1, returns.forget_old)
+        self._note_returns(_jids(payload), seconds)
         return {}
+
+    def _note_returns(
+        self, jids: Iterable[str], seconds: float, keep: Callable[[Any], Any] | None = None
+    ) -> None:
+        """As :meth:`.Returns.expect`, and forget them then."""
+        self._returns.expect(jids, seconds, keep)
+        asyncio.get_running_loop().call_later(seconds + 1, self._returns.forget_old)
 
     async def run(self, payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
         jid = _jid(payload)
@@ -214,16 +209,14 @@ class OwnJobs:
     async def more(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Wait longer for a command published here, for any peer: it could read returns anyway."""
         jid = _jid(payload)
-        timeout, returns = _seconds(payload.get("timeout")), self._returns
+        timeout = _seconds(payload.get("timeout"))
         finding = _seconds(payload.get("finding", FINDING))
         job = self._commands.get(jid)
-        if job is None or returns.targeted(jid) is None:
+        if job is None or self._returns.targeted(jid) is None:
             raise InvalidRecord("that job is no longer waited for")
         if self._waiting_on >= MAX_RUNNING:
             raise InvalidRecord(f"{MAX_RUNNING} jobs are waited for; try again later")
-        seconds = timeout + LOOKING + finding + LATE + AFTERWARDS
-        returns.expect([jid], seconds)
-        asyncio.get_running_loop().call_later(seconds + 1, returns.forget_old)
+        self._note_returns([jid], timeout + LOOKING + finding + LATE + AFTERWARDS)
         self._waiting_on += 1
         running: Collection[str] = ()
         try:
@@ -292,15 +285,13 @@ class OwnJobs:
         :raises HaError: it could not be published.
         """
         loop = asyncio.get_running_loop()
-        returns, seconds = self._returns, patience + AFTERWARDS
         end = loop.time() + patience
         async with self._turns:
             if loop.time() > end:
                 raise HaError("too many jobs were being published; its turn came too late")
-            returns.expect([jid], seconds, keep)
-            loop.call_later(seconds + 1, returns.forget_old)
+            self._note_returns([jid], patience + AFTERWARDS, keep)
             job = await loop.run_in_executor(None, self._publish, spec, jid, count)
-            returns.narrow(jid, job.targeted)
+            self._returns.narrow(jid, job.targeted)
         return job
 
     def _publish(self, spec: Spec, jid: str, count: bool) -> Published:
@@ -366,7 +357,7 @@ class OwnJobs:
         """Whether as many minions have returned *job* as were connected."""
         return self._returns.count(jid) == job.connections and not self._shared
 
-    def strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    async def strays(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The minions that returned these jobs here; with ``counts`` only how far they are."""
         returns = self._returns
         if payload.get("counts") is True:

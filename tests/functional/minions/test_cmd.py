@@ -262,8 +262,11 @@ async def test_how_far_it_is_elsewhere_may_be_unknown(
     minions["slow"].busy = True
     async with world(tmp_path, **minions) as there:
         theirs = there.m2.made.jobs
-        older = {"returned": {}}  # a release that does not know what it is asked
-        theirs.here.strays = lambda payload: older  # type: ignore[method-assign]
+
+        async def older(payload: Any) -> dict[str, Any]:  # it does not know what it is asked
+            return {"returned": {}}
+
+        theirs.here.strays = older  # type: ignore[method-assign]
         running = asyncio.ensure_future(there.run("cmd", "*", "test.arg", timeout=3, progress=True))
         line = "1 returned, 0 failed; nothing is known of m2"
         await until(lambda: errors.has(line), "m2 does not say")

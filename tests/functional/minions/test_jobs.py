@@ -241,7 +241,7 @@ async def test_what_was_not_asked_does_not_count_as_an_answer(tmp_path: Path) ->
     async with world(tmp_path, web1=failover("m1")) as there:
         ours, (jid,) = there.m1.made.jobs.here, new_jids(1)
         # Anybody may fire an event that looks like a return.
-        ours.expect({"jids": [jid], "timeout": 1})
+        await ours.expect({"jids": [jid], "timeout": 1})
         there.fire("m1", f"salt/job/{jid}/ret/web9", {"id": "web9", "return": True})
         order = JobSpec(WHERE, ids=("web1",)).to_wire()
         told = await ours.run({"jid": jid, "order": order, "timeout": SECONDS})
