@@ -22,33 +22,28 @@ from saltext_ha.minion.watchdog.journal import RecordedMove
 from saltext_ha.minion.watchdog.look import AddressBook
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 from saltext_ha.minion.watchdog.report import MAX_ADDRESSES, report
+from saltext_ha.minion.watchdog.run import Watch
 from tests.unit.clock import Clock
-from tests.unit.minion.watched import M1, M2, M3, QUICK, Salt, turns, without_pauses
+from tests.unit.minion.watched import M1, M2, M3, QUICK, Salt, last_of, turns, without_pauses
 
 pytestmark = pytest.mark.core
 
 # -- moves
 
 
-def test_a_dead_master_is_left_and_the_arrival_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_a_dead_master_is_left_and_the_arrival_is_waited_for(salt: Salt, watch: Watch) -> None:
     assert turns(watch) == [M1]
     salt.up = {M2, M3}
     assert turns(watch) == [M1, M2]
     moves = [(tag, data) for tag, data in salt.fired if tag in (DISCONNECTED, FAILBACK)]
     assert moves == [(DISCONNECTED, {"master": M1})]
-    last = watch.journal.last()
-    assert last is not None
+    last = last_of(watch.journal)
     assert (last.source, last.seconds is not None) == (M1, True)
-    assert "salt/ha/minion/web1/failover" in [data.get("tag") for _, data in salt.fired]
+    assert salt.told()
     assert salt.asked == [M2]
 
 
-def test_on_the_way_to_a_master_others_are_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
+def test_on_the_way_to_a_master_others_are_passed_by(salt: Salt) -> None:
     reached = salt.site.mover.move(salt.site.master(M1), M3, 5)
     assert reached is not None
     assert reached.configured == M3
@@ -72,10 +67,7 @@ def test_salt_hears_of_its_master_by_the_short_form_of_the_address(
     assert salt.site.mover.order == masters
 
 
-def test_who_cannot_be_reached_is_not_looked_for_in_circles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    salt = Salt(monkeypatch)
+def test_who_cannot_be_reached_is_not_looked_for_in_circles(salt: Salt) -> None:
     salt.up = {M1, M2}
     reached = salt.site.mover.move(salt.site.master(M1), M3, 5)
     assert reached is not None
@@ -92,12 +84,8 @@ def test_salts_own_check_is_taken_away_where_it_is_off(monkeypatch: pytest.Monke
     assert wanted.fired == []
 
 
-def test_also_those_that_salt_brings_back_from_an_earlier_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_also_those_that_salt_brings_back_from_an_earlier_move(salt: Salt, watch: Watch) -> None:
     """Or of masters that the minion was moved past: whichever were there, none is left."""
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
     turns(watch)
     salt.up = {M3}
     salt.fired.clear()
@@ -117,43 +105,31 @@ def test_none_is_left_after_a_move_that_was_asked_for(
 
 
 def test_a_master_whose_publisher_says_nothing_is_left_and_is_no_refuge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    salt: Salt, watch: Watch
 ) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
     salt.dumb = {M1, M2, M3}
     assert turns(watch) == [M1]
     salt.dumb = {M1}
     assert turns(watch) == [M1, M2]
-    last = watch.journal.last()
-    assert last is not None
+    last = last_of(watch.journal)
     assert last.why.startswith("its publisher does not answer for ")
     salt.dumb = {M3}
     with pytest.raises(HaError, match=f"{M3} does not answer: its publisher says nothing"):
         request.plan(salt.site, M3)
 
 
-def test_a_connection_on_which_nobody_answers_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_a_connection_on_which_nobody_answers_is_left(salt: Salt, watch: Watch) -> None:
     assert turns(watch) == [M1]
     salt.unanswered = {(M1, 4505): 1, (M2, 4505): 9, (M1, 22): 9}
     assert turns(watch) == [M1], "one answer may be late; other connections are of no matter"
     assert watch.turn() == QUICK.soon, "but it looks again sooner"
     salt.unanswered = {(M1, 4506): 2}
     assert turns(watch) == [M1, M2]
-    last = watch.journal.last()
-    assert last is not None
+    last = last_of(watch.journal)
     assert last.why.startswith("nobody answers on the connection to it for ")
 
 
-def test_probes_from_before_the_network_was_back_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_probes_from_before_the_network_was_back_do_not_count(salt: Salt, watch: Watch) -> None:
     assert turns(watch) == [M1]
     salt.up, salt.unanswered = set(), {(M1, 4505): 2}
     assert turns(watch) == [M1]
@@ -184,10 +160,8 @@ def test_the_publish_port_of_the_current_master_is_seen(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("final", [True, False])
 def test_a_master_that_keeps_whom_it_does_not_let_in_is_no_refuge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+    salt: Salt, watch: Watch, final: bool
 ) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
     watch.turn()
     salt.up, salt.closed = {M2, M3}, {M2: AuthRefusal("the key of web1 is pending there", final)}
     # Where Salt passes on by itself it finds its way.
@@ -197,9 +171,8 @@ def test_a_master_that_keeps_whom_it_does_not_let_in_is_no_refuge(
 
 @pytest.mark.parametrize("final", [True, False])
 def test_nobody_goes_back_to_a_master_that_does_not_let_it_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
+    salt: Salt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: bool
 ) -> None:
-    salt = Salt(monkeypatch)
     salt.here, salt.closed = M2, {M1: AuthRefusal("no", final)}
     watch = salt.watch(tmp_path, WatchdogSettings(**{**vars(QUICK), "failback": True}))
     clock = Clock()
@@ -230,10 +203,7 @@ def test_the_first_master_is_reached_past_one_that_does_not_let_it_in(
 
 
 @pytest.mark.parametrize("final", [True, False])
-def test_an_operator_is_told_who_would_keep_it_on_the_way(
-    monkeypatch: pytest.MonkeyPatch, final: bool
-) -> None:
-    salt = Salt(monkeypatch)
+def test_an_operator_is_told_who_would_keep_it_on_the_way(salt: Salt, final: bool) -> None:
     salt.closed = {M2: AuthRefusal("the key of web1 is pending there", final)}
     if final:
         with pytest.raises(HaError, match=f"on the way to {M3} Salt tries {M2}, which would keep"):
@@ -258,8 +228,7 @@ def test_who_only_connects_anew_signs_in_nowhere_else(
     assert salt.tags()[0] == DISCONNECTED
 
 
-def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
+def test_an_operator_is_told_why_it_would_not_go(salt: Salt) -> None:
     salt.closed = {M2: AuthRefusal("the key of web1 is pending there", True)}
     with pytest.raises(HaError, match=f"{M2} would not let this minion in: the key of web1"):
         request.plan(salt.site, M2)
@@ -272,11 +241,9 @@ def test_an_operator_is_told_why_it_would_not_go(monkeypatch: pytest.MonkeyPatch
 
 
 def test_where_the_connections_are_hidden_nothing_is_watched_and_the_log_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    salt: Salt, watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As those of a minion that changed its user are from its own engines."""
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
     salt.steps = [TcpLinks(None, "may not look")] * 3
     assert turns(watch) == []
     said = [record.getMessage() for record in caplog.records]
@@ -333,11 +300,9 @@ def test_it_is_for_the_same_master_when_salt_starts_it_again(
 
 
 def test_who_was_moved_by_hand_is_known_to_have_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    salt: Salt, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    salt = Salt(monkeypatch)
     salt.here = M2
-    watch = salt.watch(tmp_path)
     assert turns(watch, 1) == [M2]
     pinned: list[bool] = []
     follow = watch._follow
@@ -351,8 +316,7 @@ def test_who_was_moved_by_hand_is_known_to_have_been(
 # -- looks
 
 
-def test_a_minion_that_salt_is_moving_is_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
+def test_a_minion_that_salt_is_moving_is_with_none(salt: Salt) -> None:
     looker = salt.site.looker
     assert looker.look(()).current == M1
     asking: Link = (M2, 4506)
@@ -476,8 +440,7 @@ def test_a_minion_that_is_stuck_is_restarted_and_not_soon_again(
     assert [(order["minion"], order["way"]["command"]) for order in begun] == [
         (os.getppid(), ("salt-minion",))
     ]
-    last = watch.journal.last()
-    assert last is not None
+    last = last_of(watch.journal)
     assert (last.source, last.target, last.why) == (None, M1, rescue.STUCK)
     stuck(tmp_path, monkeypatch)
     assert len(begun) == 1
@@ -520,10 +483,7 @@ def test_who_may_wait_for_the_name_service_is_not_restarted(
 
 
 @pytest.mark.parametrize("link", [(M3, 50000), ("10.9.9.9", 4506), ("10.9.9.9", 4505), None])
-def test_who_knocks_somewhere_is_not_stuck(
-    monkeypatch: pytest.MonkeyPatch, link: Link | None
-) -> None:
-    salt = Salt(monkeypatch)
+def test_who_knocks_somewhere_is_not_stuck(salt: Salt, link: Link | None) -> None:
     looks = [TcpLinks(frozenset({("10.9.9.9", 22)}))] * 3
     looks.append(TcpLinks(frozenset({link}) if link else None))
     masters = salt.site.book.masters

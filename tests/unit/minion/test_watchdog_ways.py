@@ -13,7 +13,8 @@ from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State
 from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
-from tests.unit.minion.watched import M1, M2, M3, Salt, on, turns, without_pauses
+from saltext_ha.minion.watchdog.run import Watch
+from tests.unit.minion.watched import M1, M2, M3, Salt, last_of, on, turns, without_pauses
 
 pytestmark = pytest.mark.core
 
@@ -24,9 +25,7 @@ def orders(book: Journal) -> list[list[str] | None]:
     return [each.order for each in book.read()]
 
 
-def test_past_a_dead_master_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_past_a_dead_master_and_back(salt: Salt, watch: Watch) -> None:
     assert turns(watch) == [M1]
     salt.up = {M3}
     assert turns(watch) == [M1, M3]
@@ -56,9 +55,7 @@ def test_why_there_is_nowhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
         request.plan(alone.site, None)
 
 
-def test_when_salt_moves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_when_salt_moves_it(salt: Salt, watch: Watch) -> None:
     assert turns(watch, 1) == [M1]
     salt.up = {M3}
     salt.fire(DISCONNECTED, {})
@@ -80,9 +77,7 @@ def test_when_salt_takes_it_back(
     assert orders(watch.journal)[-1] == ([M1, M2, M3] if configured else [M2, M1, M3])
 
 
-def test_when_somebody_else_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_when_somebody_else_moved_it(salt: Salt, watch: Watch) -> None:
     assert turns(watch, 1) == [M1]
     # By way of m2, which the watchdog did not see.
     salt.here = M3
@@ -92,10 +87,8 @@ def test_when_somebody_else_moved_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_who_moves_it_has_a_moment_to_note_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    salt: Salt, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
     assert turns(watch, 1) == [M1]
     asked = RecordedMove(1.0, M1, M2, journal.ASKED, 2.0, [M2, M3, M1])
     pauses: list[float] = []
@@ -109,14 +102,10 @@ def test_who_moves_it_has_a_moment_to_note_it(
     salt.here = M2
     assert turns(watch) == [M1, M2]
     assert watch.journal.last() == asked
-    assert "salt/ha/minion/web1/failover" not in [data.get("tag") for _, data in salt.fired]
+    assert not salt.told()
 
 
-def test_a_look_from_before_a_move_is_none_of_salt_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
+def test_a_look_from_before_a_move_is_none_of_salt_itself(salt: Salt, watch: Watch) -> None:
     assert turns(watch, 1) == [M1]
     # It is moved, and that is noted, while the watchdog waits for its masters' answers.
     salt.here, salt.steps = M2, [on(M1)]
@@ -131,8 +120,7 @@ def test_what_was_asked_for_is_noted_with_the_list_that_salt_has_then(
 ) -> None:
     salt = Salt(monkeypatch, cachedir=str(tmp_path))
     request.execute(salt.site, salt.opts, M3)
-    last = Journal(tmp_path).last()
-    assert last is not None
+    last = last_of(Journal(tmp_path))
     assert (last.target, last.order) == (M3, salt.order)
     assert salt.order == [M3, M1, M2]
 
@@ -147,7 +135,7 @@ def test_a_move_that_leads_nowhere_is_not_noted(
         monkeypatch.setattr(salt.site.mover, "move", lambda *values: None)
     request.execute(salt.site, salt.opts, M3)
     assert Journal(tmp_path).last() is None
-    assert "salt/ha/minion/web1/failover" not in [data.get("tag") for _, data in salt.fired]
+    assert not salt.told()
 
 
 def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
@@ -159,14 +147,12 @@ def test_what_was_asked_for_is_told_also_when_the_disk_is_full(
     monkeypatch.setattr(Journal, "add", full)
     salt = Salt(monkeypatch, cachedir=str(tmp_path))
     request.execute(salt.site, salt.opts, M3)
-    assert "salt/ha/minion/web1/failover" in [data.get("tag") for _, data in salt.fired]
+    assert salt.told()
 
 
 def test_a_move_is_told_once_also_when_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    salt: Salt, watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    salt = Salt(monkeypatch)
-    watch = salt.watch(tmp_path)
     assert turns(watch, 1) == [M1]
     add = Journal.add
 
@@ -177,8 +163,7 @@ def test_a_move_is_told_once_also_when_the_disk_is_full(
     salt.up = {M2, M3}
     assert turns(watch, 5) == [M1]
     assert salt.here == M2
-    told = [data for tag, data in salt.fired if data.get("tag") == "salt/ha/minion/web1/failover"]
-    assert [data["data"]["why"][:9] for data in told] == ["no answer"]
+    assert [data["why"][:9] for data in salt.told()] == ["no answer"]
     assert caplog.text.count("not written") == 1
     assert watch.place.mover.order == (M2, M3, M1)
 
@@ -198,8 +183,7 @@ def test_salt_call_has_a_list_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert Salt(monkeypatch, **own).site.mover.order == (M1, M2, M3)
 
 
-def test_a_move_that_led_nowhere_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    salt = Salt(monkeypatch)
+def test_a_move_that_led_nowhere_is_none(salt: Salt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(salt.site.mover, "fire", lambda tag, data: None)
     assert salt.site.mover.move(salt.site.master(M1), None, 0.05) is None
     assert salt.site.mover.order == (M1, M2, M3)

@@ -16,7 +16,7 @@ from saltext_ha.minion.binding import SeenMaster
 from saltext_ha.minion.tcp_links import Link, TcpLinks
 from saltext_ha.minion.watchdog import admission, publisher, run
 from saltext_ha.minion.watchdog.admission import AuthRefusal
-from saltext_ha.minion.watchdog.journal import Journal
+from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 from saltext_ha.minion.watchdog.move import DISCONNECTED, FAILBACK
 
 M1, M2, M3 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
@@ -96,6 +96,17 @@ class Salt:
 
     def tags(self) -> list[str]:
         return [tag for tag, _ in self.fired]
+
+    def told(self) -> list[Any]:
+        """What its masters were told of moves."""
+        tag = "salt/ha/minion/web1/failover"
+        return [data["data"] for _, data in self.fired if data.get("tag") == tag]
+
+
+def last_of(journal: Journal) -> RecordedMove:
+    found = journal.last()
+    assert found is not None
+    return found
 
 
 def turns(watch: run.Watch, count: int = 3) -> list[str]:
