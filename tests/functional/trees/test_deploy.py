@@ -115,22 +115,6 @@ async def test_what_did_not_change_is_not_sent_nor_written(
 
 
 @in_a_loop
-async def test_other_content_of_the_same_size_and_time_is_another_file(tmp_path: Path) -> None:
-    """Salt's fileserver keeps the hash of a file as long as its modification time is the same."""
-    m1 = tree_place(tmp_path, "m1", files={"a.sls": "one\n"})
-    file = m1.source / "a.sls"
-    before = file.stat()
-    async with running(m1):
-        await m1.deploy()
-        first = (m1.live / "a.sls").stat().st_mtime
-        m1.put({"a.sls": "two\n"})
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        await m1.deploy()
-        assert m1.served() == {"a.sls": "two\n"}
-        assert (m1.live / "a.sls").stat().st_mtime != first
-
-
-@in_a_loop
 async def test_a_master_that_was_away_serves_it_before_it_is_ready(
     m1: TreePlace, m2: TreePlace
 ) -> None:

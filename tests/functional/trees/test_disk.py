@@ -81,22 +81,6 @@ async def test_five_are_kept(tmp_path: Path) -> None:
         assert m2.served() == {"n.sls": "4"}
 
 
-@in_a_loop
-async def test_a_version_that_somebody_edited_is_not_removed_with_the_old_ones(
-    tmp_path: Path,
-) -> None:
-    m1 = tree_place(tmp_path, "m1", files={})
-    async with running(m1):
-        m1.put({"n.sls": "0"})
-        await m1.deploy()
-        put(m1.live, {"mine.sls": "by hand"})
-        for number in range(1, 8):
-            m1.put({"n.sls": f"{number}"})
-            await m1.deploy()
-        kept = [path.read_text() for path in m1.store.glob("versions/*/mine.sls")]
-        assert kept == ["by hand"]
-
-
 RENDER = "import sys; from salt.utils import templates as t; print(t.py(sys.argv[1], True)['data'])"
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from lab.engines import Engine
-from lab.wait import wait_for
 from saltext_ha.commands.trees import deploy
 from saltext_ha.common.errors import ReplicaError
 from saltext_ha.output import _trees
@@ -27,7 +26,14 @@ from saltext_ha.trees.store import TreeStore
 from tests.disk_steps import put
 from tests.engines import met, running
 from tests.forked import ForkedEngine
-from tests.functional.trees.tree_place import STATES, TreePlace, pair, several_trees, tree_place
+from tests.functional.trees.tree_place import (
+    STATES,
+    TreePlace,
+    carried_out,
+    pair,
+    several_trees,
+    tree_place,
+)
 from tests.loop import in_a_loop, until
 
 HANGS = "the file system does not respond"
@@ -391,12 +397,7 @@ async def test_a_tree_whose_disk_hangs_holds_up_no_other(
 
 def test_an_engine_whose_disk_hangs_ends(m1: TreePlace) -> None:
     with ForkedEngine(m1) as engine:
-        job = engine.control("deploy", {"by": "root"})["job"]
-        wait_for(
-            lambda: "answer" in engine.control("deploy_progress", {"job": job}),
-            60,
-            "it is deployed",
-        )
+        carried_out(engine)
     (version,) = (path for path in m1.versions.iterdir() if path.is_dir())
     with hanging(version.with_name(f"{version.name}.manifest")):
         engine = ForkedEngine(m1).start()

@@ -9,6 +9,7 @@ from typing import Any
 from lab.engines import Engine, Place
 from tests.disk_steps import Files, put
 from tests.engines import QUICK, run
+from tests.forked import ForkedEngine
 from tests.loop import until
 
 STATES = {"top.sls": "base: {}\n", "nginx/init.sls": "nginx: pkg.installed\n"}
@@ -132,6 +133,18 @@ def several_trees(root: Path, name: str, *trees: str) -> TreePlace:
 def waiting(go: Path, only: str = ".") -> str:
     """A ``check:`` that ends once *go* is there; at once for a version without the file *only*."""
     return f"sh -c 'test ! -e {only} || while [ ! -e {go} ]; do sleep 0.05; done'"
+
+
+def carried_out(engine: ForkedEngine, command: str = "deploy", **options: Any) -> dict[str, Any]:
+    """What it is answered, on a master of its own process. :raises HaError: it failed."""
+    return answer_of(engine, engine.control(command, {"by": "root", **options})["job"])
+
+
+def answer_of(engine: ForkedEngine, job: str) -> dict[str, Any]:
+    """The same, once it is begun."""
+    while "answer" not in (found := engine.control("deploy_progress", {"job": job})):
+        pass
+    return dict(found["answer"])
 
 
 async def tidied(engine: Engine) -> None:

@@ -506,7 +506,9 @@ def test_thousands_of_equal_files(master: Master) -> None:
 
 
 def test_equal_size_and_time_is_not_equal_content(master: Master) -> None:
+    """Salt's fileserver keeps the hash of a file as long as its modification time is the same."""
     master.deploy(FILES)
+    served = (master.live / "a" / "1").stat().st_mtime
     file = master.root / "source" / "a" / "1"
     before = file.stat()
     with file.open("r+") as opened:
@@ -514,6 +516,7 @@ def test_equal_size_and_time_is_not_equal_content(master: Master) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert file.stat().st_ino == before.st_ino
     master.deploy({**FILES, "a/1": "A1\n"})
+    assert (master.live / "a" / "1").stat().st_mtime != served
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
