@@ -104,8 +104,7 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS)
 @in_a_loop
 async def test_events_of_any_size_are_not_kept(tmp_path: Path, kind: str) -> None:
-    place = Place(tmp_path, "m1")
-    async with running(place) as (engine,):
+    async with running(Place(tmp_path, "m1")) as (engine,):
         engine.parts.returns.expect([JID], 300, lambda value: value)
         await idle(engine)
         with grown() as found:
@@ -118,8 +117,7 @@ async def test_events_of_any_size_are_not_kept(tmp_path: Path, kind: str) -> Non
 @pytest.mark.parametrize("kind", ["run", "long run"])
 @in_a_loop
 async def test_what_comes_before_it_is_waited_for_is_not_kept(tmp_path: Path, kind: str) -> None:
-    place = Place(tmp_path, "m1")
-    async with running(place) as (engine,):
+    async with running(Place(tmp_path, "m1")) as (engine,):
         with engine.parts.bus.subscribe("salt/run/"), grown() as found:
             for number in range(40):
                 engine.parts.bus.tell(*flood(kind, number))
@@ -137,8 +135,7 @@ def where(jid: str, minion_id: str, bent: bool = False) -> tuple[str, dict[str, 
 @in_a_loop
 async def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
     """Whoever has a part in a job knows its id, and can return it under any name."""
-    place = Place(tmp_path, "m1")
-    async with running(place) as (engine,):
+    async with running(Place(tmp_path, "m1")) as (engine,):
         parts, jobs = engine.parts, engine.made.jobs
 
         def publish(opts: Any, order: JobSpec, jid: str) -> list[str]:
@@ -163,7 +160,7 @@ async def test_forged_returns_take_nobodys_place(tmp_path: Path) -> None:
         assert told.returned.keys() == told.targeted == {"evil", "web1", "web2"}
         assert told.returned["web1"][1]["type"] == "failover"
         assert strays == []
-        assert "answered more" in (await run(place, "status"))["masters"][0]["note"]
+        assert "answered more" in (await run(engine.place, "status"))["masters"][0]["note"]
 
 
 @in_a_loop
@@ -171,8 +168,7 @@ async def test_what_was_returned_is_forgotten_after_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_jobs, "AFTERWARDS", 0.1)
-    place = Place(tmp_path, "m1")
-    async with running(place) as (engine,):
+    async with running(Place(tmp_path, "m1")) as (engine,):
         parts, jobs = engine.parts, engine.made.jobs
         sent: list[str] = []
 

@@ -17,6 +17,11 @@ from saltext_ha.minions.job_specs import LISTENING
 JIDS = [f"2026112400000000000{number}" for number in range(4)]
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, "m1")
+
+
 def cached(place: Place, jid: str, returned: dict[str, Any], **load: Any) -> None:
     """What salt-master writes of a job that it published, and of what came back."""
     returners = salt.loader.returners(dict(place.opts), {})
@@ -33,8 +38,7 @@ def arrived(place: Place, jid: str, returned: dict[str, Any]) -> None:
         returners["local_cache.returner"](answer)
 
 
-def test_jobs_newest_first(tmp_path: Path) -> None:
-    place = Place(tmp_path, "m1")
+def test_jobs_newest_first(place: Place) -> None:
     cached(place, JIDS[0], {"w1": True}, minions=["w1", "w2"])
     cached(place, JIDS[1], {}, fun="state.apply", arg=["nginx"], tgt=["w1"], tgt_type="list")
     cached(place, JIDS[2], {"w1": True}, user="alice")
@@ -51,9 +55,8 @@ def test_jobs_newest_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_damaged_return_holds_nothing_up(tmp_path: Path) -> None:
+def test_a_damaged_return_holds_nothing_up(place: Place, tmp_path: Path) -> None:
     """Salt reads one that it cannot decode again without end. For a list of jobs none is read."""
-    place = Place(tmp_path, "m1")
     cached(place, JIDS[0], {"w1": True, "w2": True}, minions=["w1", "w2", "w3"])
     (damaged,) = tmp_path.rglob("w1/return.p")
     damaged.write_bytes(b"\xc1")
@@ -67,8 +70,7 @@ def test_a_damaged_return_holds_nothing_up(tmp_path: Path) -> None:
     assert JobCache(place.opts).job(JIDS[0])[1]["w1"]["retcode"] == 1
 
 
-def test_a_question_to_whoever_listens_is_known(tmp_path: Path) -> None:
-    place = Place(tmp_path, "m1")
+def test_a_question_to_whoever_listens_is_known(place: Place) -> None:
     kept = {"metadata": dict(LISTENING)}
     cached(place, JIDS[0], {"w1": True}, minions=["w1", "w2"], kwargs=kept)
     cached(place, JIDS[1], {}, kwargs={"metadata": {"ticket": 7}})
@@ -80,8 +82,7 @@ def test_a_question_to_whoever_listens_is_known(tmp_path: Path) -> None:
         assert job["listening"] is listening
 
 
-def test_what_is_asked_all_the_time_is_listed_if_wanted(tmp_path: Path) -> None:
-    place = Place(tmp_path, "m1")
+def test_what_is_asked_all_the_time_is_listed_if_wanted(place: Place) -> None:
     cached(place, JIDS[0], {"w1": True})
     cached(place, JIDS[1], {}, fun="saltutil.find_job", arg=[JIDS[0]])
     cached(place, JIDS[2], {}, fun="runner.test.arg", tgt="m1")
@@ -91,8 +92,7 @@ def test_what_is_asked_all_the_time_is_listed_if_wanted(tmp_path: Path) -> None:
     assert [row["jid"] for row in cache.jobs("*", 5)] == [JIDS[2], JIDS[1], JIDS[0]]
 
 
-def test_one_job(tmp_path: Path) -> None:
-    place = Place(tmp_path, "m1")
+def test_one_job(place: Place) -> None:
     cached(place, JIDS[0], {"w1": {"a": b"bytes"}}, minions=["w1", "w2"])
     arrived(place, JIDS[1], {"w3": 1})
     cache = JobCache(place.opts)
@@ -151,8 +151,7 @@ def test_jids_of_salt_are_taken(more: str) -> None:
     assert check_jid(jid) == jid
 
 
-def test_what_is_no_job_id_for_salt_either_is_left_out(tmp_path: Path) -> None:
-    place = Place(tmp_path, "m1")
+def test_what_is_no_job_id_for_salt_either_is_left_out(place: Place) -> None:
     for jid in (JIDS[0], f"{JIDS[1]}_deploy42", "nightly"):
         cached(place, jid, {"w1": True}, minions=["w1"])
     rows = JobCache(place.opts).jobs("", 10)

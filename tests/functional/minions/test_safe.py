@@ -16,7 +16,19 @@ from tests.loop import in_a_loop
 
 pytestmark = pytest.mark.usefixtures("no_bus")
 
+M1, M2 = "127.0.0.1", "127.0.0.2"
 LONG = "x" * 1_000_000
+
+
+def pair(root: Path, *ids: str) -> list[Place]:
+    """Masters at these addresses that have accepted minions."""
+    found = [
+        Place(root, name, options={"interface": address})
+        for name, address in (("m1", M1), ("m2", M2))
+    ]
+    for place in found:
+        key_folders.plant(place.pki_dir, list(ids))
+    return found
 
 
 def report(at: str, *masters: str) -> dict[str, Any]:
@@ -67,16 +79,10 @@ def minions(engine: Engine, returned: dict[str, Any], *more: tuple[str, Any]) ->
 )
 @in_a_loop
 async def test_one_hostile_minion_is_the_problem_that_is_named(tmp_path: Path, bad: Any) -> None:
-    one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
-    two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
-    ids = ["evil", "web1", "web2"]
-    for place in (one, two):
-        key_folders.plant(place.pki_dir, ids)
-    there = ("127.0.0.1", "127.0.0.2")
-
+    one, two = pair(tmp_path, "evil", "web1", "web2")
     async with met(one, two) as (m1, m2):
-        sound = {"web1": report(there[0], *there), "web2": report(there[0], *there)}
-        evil = {**report(there[0], *there), **bad} if isinstance(bad, dict) else bad
+        sound = {"web1": report(M1, M1, M2), "web2": report(M1, M1, M2)}
+        evil = {**report(M1, M1, M2), **bad} if isinstance(bad, dict) else bad
         error = ("salt/job/{jid}/prog/x", {"error": "x", "minions": 5})
         minions(m1, {"evil": evil, **sound}, error)
         minions(m2, {})
@@ -94,15 +100,10 @@ async def test_one_hostile_minion_is_the_problem_that_is_named(tmp_path: Path, b
 @in_a_loop
 async def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> None:
     """It says that it met m1 at the address of m2; the others know both."""
-    one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
-    two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
-    for place in (one, two):
-        key_folders.plant(place.pki_dir, ["evil", "web1"])
-    there = ("127.0.0.1", "127.0.0.2")
-
+    one, two = pair(tmp_path, "evil", "web1")
     async with met(one, two) as (m1, m2):
-        minions(m1, {"evil": report(there[1], *there)})
-        minions(m2, {"web1": report(there[1], *there)})
+        minions(m1, {"evil": report(M2, M1, M2)})
+        minions(m2, {"web1": report(M2, M1, M2)})
         answer = await run(one, "failover_safe", master="m1")
         assert answer["minions"] == {"accepted": 2, "answered": 2}
         reasons = [r for m in answer["masters"] for r in m["reasons"]]
@@ -113,14 +114,11 @@ async def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> 
 async def test_a_master_that_no_minion_is_configured_with_is_none_to_fall_back_on(
     tmp_path: Path,
 ) -> None:
-    one = Place(tmp_path, "m1", options={"interface": "127.0.0.1"})
-    two = Place(tmp_path, "m2", options={"interface": "127.0.0.2"})
-    for place in (one, two):
-        key_folders.plant(place.pki_dir, ["web1"])
+    one, two = pair(tmp_path, "web1")
     async with met(one, two) as (m1, m2):
         minions(m2, {})
-        for masters, unused in ((("127.0.0.1",), ["m2"]), (("127.0.0.1", "127.0.0.2"), [])):
-            minions(m1, {"web1": report("127.0.0.1", *masters)})
+        for masters, unused in (((M1,), ["m2"]), ((M1, M2), [])):
+            minions(m1, {"web1": report(M1, *masters)})
             await run(one, "failover_safe")
             for place in (one, two):  # whichever is asked, and looked last
                 notes = (await run(place, "status"))["notes"]

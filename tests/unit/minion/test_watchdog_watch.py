@@ -228,8 +228,9 @@ def test_who_only_connects_anew_signs_in_nowhere_else(
     assert salt.tags()[0] == DISCONNECTED
 
 
-def test_an_operator_is_told_why_it_would_not_go(salt: Salt) -> None:
-    salt.closed = {M2: AuthRefusal("the key of web1 is pending there", True)}
+@pytest.mark.parametrize("final", [True, False])
+def test_an_operator_is_told_why_it_would_not_go(salt: Salt, final: bool) -> None:
+    salt.closed = {M2: AuthRefusal("the key of web1 is pending there", final)}
     with pytest.raises(HaError, match=f"{M2} would not let this minion in: the key of web1"):
         request.plan(salt.site, M2)
     with pytest.raises(HaError, match=f"{M2} would not let this minion in"):

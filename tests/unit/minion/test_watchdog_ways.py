@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.tcp_links import TcpLinks
 from saltext_ha.minion.watchdog import journal, request
 from saltext_ha.minion.watchdog.admission import AuthRefusal
 from saltext_ha.minion.watchdog.decide import State
@@ -187,14 +186,3 @@ def test_a_move_that_led_nowhere_is_none(salt: Salt, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(salt.site.mover, "fire", lambda tag, data: None)
     assert salt.site.mover.move(salt.site.master(M1), None, 0.05) is None
     assert salt.site.mover.order == (M1, M2, M3)
-
-
-def test_with_ports_it_gets_nowhere_past_one_that_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = [f"{each}:4506" for each in (M1, M2, M3)]
-    salt = Salt(monkeypatch, master=entries)
-    salt.up = set(entries)
-    links = TcpLinks(frozenset((M1, port) for port in (4505, 4506)))
-    monkeypatch.setattr(salt, "links", lambda: links)
-    salt.site.looker.links = lambda: links
-    with pytest.raises(HaError, match=f"{M2}:4506 cannot be reached: .* and takes {M1}:4506"):
-        request.plan(salt.site, entries[1])
