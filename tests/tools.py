@@ -1,4 +1,4 @@
-"""Programs from Debian that tests drive; without one a test fails, and says what to install."""
+"""Programs that tests write, and those from Debian; without one of these a test says so."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import pytest
 SCRIPT = Path(__file__).parent / "packages.sh"
 PACKAGES = dict(line.split() for line in SCRIPT.with_suffix(".txt").read_text().splitlines())
 """Program → Debian package. ``make test`` installs those that are missing."""
+
+
+def script(path: Path, *lines: str) -> None:
+    """Make a program of *lines* of shell."""
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
 
 
 def program(name: str) -> str:

@@ -1,8 +1,9 @@
-"""Keepers and salt-apis of two masters; engines without an event bus; short paths."""
+"""Keepers and salt-apis of two masters; engines without an event bus; a played minion."""
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.salt_bus.events import EventBus
 from tests.api_server import Server
 from tests.functional.keepers import Master
+from tests.functional.sleepers import Sleeper
 
 
 class KeepersOwn(sqlite3.Connection):
@@ -98,3 +100,28 @@ def servers() -> Iterator[list[Server]]:
     yield both
     for server in both:
         server.close()
+
+
+@pytest.fixture
+def sleeper(root: Path) -> Iterator[Sleeper]:
+    """A minion that is not started."""
+    sleeper = Sleeper(root)
+    yield sleeper
+    sleeper.close()
+
+
+@pytest.fixture
+def minion(sleeper: Sleeper) -> Iterator[Sleeper]:
+    """A minion that runs."""
+    sleeper.start()
+    yield sleeper
+    sleeper.close()
+    sleeper.process.wait()
+
+
+@pytest.fixture
+def gone() -> int:
+    """The number of a process that is over."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid

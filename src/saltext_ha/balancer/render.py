@@ -9,7 +9,7 @@ from typing import Any
 
 from saltext_ha.balancer.servers import Server, check_host
 from saltext_ha.common.errors import HaError
-from saltext_ha.common.validators import Check, whole
+from saltext_ha.common.validators import Check, on_off, whole
 
 TEMPLATES = {"haproxy": "haproxy.cfg.j2", "nginx": "nginx.conf.j2"}
 CERTIFICATE = "/etc/ssl/private/salt-api.pem"
@@ -220,12 +220,6 @@ def _prefix(value: Any) -> str:
     return f"/{found[1]}"
 
 
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("takes True or False")
-    return value
-
-
 def _listen(value: Any) -> str:
     """``443``, ``10.0.0.9:443`` or ``[::]:443``."""
     host, _, port = str(value).rpartition(":")
@@ -248,5 +242,5 @@ _CHECKS: dict[str, Check] = {
     "api_port": whole(1, 65535),
     "timeout": whole(1, LONGEST),
     "prefix": _prefix,
-    "tls": _truth,
+    "tls": on_off,
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import program
+from tests.tools import program, script
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "systemd"
 # As Salt's packages have it.
@@ -49,8 +49,7 @@ def verify(folder: Path, name: str, drop_in: str) -> str:
 
 def kept(name: str, salt_ha: Path) -> str:
     """The drop-in, with *salt_ha* where it is on a host."""
-    salt_ha.write_text("#!/bin/sh\n")
-    salt_ha.chmod(0o755)
+    script(salt_ha)
     text = (FOLDER / f"salt-{name}.service.d" / "ha.conf").read_text()
     return text.replace("/usr/local/bin/salt-ha", str(salt_ha))
 

@@ -35,6 +35,7 @@ from tests.functional.trees.tree_place import (
     tree_place,
 )
 from tests.loop import in_a_loop, until
+from tests.tools import script
 
 HANGS = "the file system does not respond"
 
@@ -164,8 +165,7 @@ async def test_whatever_hangs_on_the_own_disk_another_deployment_can_be_begun(
 @in_a_loop
 async def test_a_check_whose_program_hangs_is_not_begun(tmp_path: Path) -> None:
     program = tmp_path / "check"
-    put(tmp_path, {"check": "#!/bin/sh\n"})
-    program.chmod(0o755)
+    script(program)
     m1 = tree_place(tmp_path, "m1", check=str(program))
     async with running(m1) as engines:
         impatient(*engines, lane="looking")

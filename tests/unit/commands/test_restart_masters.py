@@ -16,6 +16,7 @@ from saltext_ha.commands.masters.restart_masters import RestartMasters
 from saltext_ha.common.errors import EngineUnavailable, HaError, PeerRefused, PeerUnreachable
 from saltext_ha.config.mapping import RESTART, HaConfig
 from saltext_ha.sync.group import Group
+from tests.tools import script
 
 SERVES = {
     "state": "running",
@@ -101,9 +102,7 @@ def test_why_it_did_not_restart(monkeypatch: pytest.MonkeyPatch, after: str, pro
 def test_a_user_whom_systemd_refuses_is_told_what_it_takes(
     user: int, rule: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    systemctl = tmp_path / "systemctl"
-    systemctl.write_text("#!/bin/sh\necho Interactive authentication required.\nexit 1\n")
-    systemctl.chmod(0o755)
+    script(tmp_path / "systemctl", "echo Interactive authentication required.", "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     order = {"command": list(RESTART), "result": str(tmp_path / "result")}
     monkeypatch.setattr(restarter.detached, "take", lambda: order)

@@ -15,6 +15,7 @@ import pytest
 
 from lab.forwarder import drop_packets
 from saltext_ha.minion import tcp_links
+from tests.tools import script
 
 pytestmark = pytest.mark.core
 
@@ -76,10 +77,9 @@ def test_the_minion_is_who_serves_its_bus(tmp_path: Path) -> None:
 def test_a_decoy_is_not_the_minion(tmp_path: Path) -> None:
     """Whatever it is called: a script, and the minion of another configuration."""
     pidfile, bus = tmp_path / "minion.pid", tmp_path / "bus.ipc"
-    script = tmp_path / "fake-minion"
-    script.write_text("#!/bin/sh\necho; read x\n")
-    script.chmod(0o755)
-    with subprocess.Popen([script], stdin=subprocess.PIPE) as fake:
+    program = tmp_path / "fake-minion"
+    script(program, "echo; read x")
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as fake:
         pidfile.write_text(str(fake.pid))
         assert tcp_links.minion_pid(str(pidfile), str(bus), caller=True, forks=True) is None
         fake.communicate(b"\n")

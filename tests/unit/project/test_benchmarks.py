@@ -16,6 +16,7 @@ from proving.benchmarks.__main__ import main
 from proving.benchmarks.report import COLUMNS, Budget, Row, about, growth, markdown, table
 from proving.benchmarks.rivals import TOOLS
 from proving.benchmarks.rsync import DURABLE, Shot, of_several, run
+from tests.tools import script
 
 
 def test_without_the_tools_to_compare_with_nothing_is_measured(
@@ -36,9 +37,7 @@ def test_what_was_compared_with_is_named_with_its_version(
         ("lsyncd", "Version: 2.2.3"),
         ("unison", "usage: unison [options]"),
     ):
-        path = tmp_path / tool
-        path.write_text(f"#!/bin/sh\necho '{said}'\n", encoding="utf-8")
-        path.chmod(0o755)
+        script(tmp_path / tool, f"echo '{said}'")
     monkeypatch.setenv("PATH", str(tmp_path))
     found = about()
     assert {tool: found[tool] for tool in TOOLS} == {
@@ -123,8 +122,7 @@ def test_instructions_are_counted_by_perf_where_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, found: str
 ) -> None:
     for tool, line in (("perf", said.strip()), ("valgrind", "==1== Collected : 77")):
-        (tmp_path / tool).write_text(f"#!/bin/sh\necho '{line}' >&2\n", encoding="utf-8")
-        (tmp_path / tool).chmod(0o755)
+        script(tmp_path / tool, f"echo '{line}' >&2")
     monkeypatch.setenv("PATH", str(tmp_path))
     count = pure.counter()
     assert count is not None
