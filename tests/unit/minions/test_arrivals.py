@@ -52,6 +52,12 @@ class Site:
             self.now += REFRESH_WITHIN + 1
             await self.arrivals.step()
 
+    async def forgotten(self) -> None:
+        """Nobody is told of any more, after a while."""
+        self.now += arrivals.TOLD + 1
+        await self.arrivals.step()
+        assert list(self.arrivals.notes()) == []
+
     async def starts(self, *ids: str) -> None:
         for minion_id in ids:
             data = {"cmd": "_minion_event", "id": minion_id}
@@ -112,9 +118,7 @@ async def test_one_that_does_not_refresh_is_asked_again_and_then_told_of() -> No
     assert site.asked == [("web1",)] * TRIES
     (note,) = site.arrivals.notes()
     assert "1 minion came here with old grains" in note
-    site.now += arrivals.TOLD + 1
-    await site.arrivals.step()
-    assert list(site.arrivals.notes()) == []
+    await site.forgotten()
 
 
 @in_a_loop
@@ -150,9 +154,7 @@ async def test_deaf_ones_hold_up_the_others_for_a_while_only() -> None:
     assert not site.arrivals.asks("web1")
     (note,) = site.arrivals.notes()
     assert f"{AT_ONCE} minions" in note
-    site.now += arrivals.TOLD + 1
-    await site.arrivals.step()
-    assert list(site.arrivals.notes()) == []
+    await site.forgotten()
     assert sorted(map(len, site.asked)) == [1, *[AT_ONCE] * TRIES]
 
 
@@ -169,9 +171,7 @@ async def test_others_are_asked_though_the_clock_was_set_back() -> None:
     assert not site.arrivals.asks("web1")
     (note,) = site.arrivals.notes()
     assert f"{AT_ONCE} minions" in note
-    site.now += arrivals.TOLD + 1
-    await site.arrivals.step()
-    assert list(site.arrivals.notes()) == []
+    await site.forgotten()
 
 
 @in_a_loop

@@ -127,6 +127,12 @@ class Site:
         for master in self.masters:
             master.start({other.name: other for other in self.masters if other is not master})
 
+    async def moves(self, *ids: str) -> None:
+        """They come to m1 from m2, which wrote their mines 20 s ago."""
+        for minion_id in ids:
+            self.m2.mined(minion_id, ago=20)
+        await self.m1.comes(*ids)
+
     async def later(self, seconds: float = GRACE) -> None:
         self.now += seconds
         for master in self.masters:
@@ -142,8 +148,7 @@ async def test_one_whose_mine_is_older_here_is_named_until_it_is_refreshed(
 ) -> None:
     site = Site(tmp_path, *releases)
     site.m1.mined("web1", ago=3600)
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     assert site.m1.counts() == (0, 1)
     await site.later()
     assert site.m1.counts() == (1, 0)
@@ -165,8 +170,7 @@ async def test_what_another_release_of_salt_left_here_is_no_mine(
     site = Site(tmp_path, now, 3008, 3008)
     site.m1.release = before
     site.m1.mined("web1")
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     assert site.m1.counts() == (1, 0)
     assert "here: none" in site.m1.notes()[0]
@@ -228,8 +232,7 @@ async def test_minions_are_looked_at_though_the_clock_was_set_back(tmp_path: Pat
     site = Site(tmp_path)
     for name in ("fresh", "old"):
         site.m1.mined(name, ago=7200)
-        site.m2.mined(name, ago=20)
-    await site.m1.comes("fresh", "old")
+    await site.moves("fresh", "old")
     site.m1.back = 3600.0
     site.now += 2
     site.m1.mined("fresh")
@@ -242,9 +245,8 @@ async def test_minions_are_looked_at_though_the_clock_was_set_back(tmp_path: Pat
 async def test_a_mine_from_before_the_clock_was_set_back_is_as_good_as_none(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.m1.mined("web1", ago=1800)
-    site.m2.mined("web1", ago=20)
     site.m1.back = 3600.0
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     assert "web1 (m2: 30 s old, here: none)" in site.m1.notes()[0]
     answer = await site.m1.mines.for_peers()["mine_ages"](PEER, {"ids": ["web1"]})
@@ -254,9 +256,8 @@ async def test_a_mine_from_before_the_clock_was_set_back_is_as_good_as_none(tmp_
 @in_a_loop
 async def test_one_that_is_asked_to_refresh_anyway_has_time(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.m2.mined("web1", ago=20)
     site.m1.busy.add("web1")
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later(TOLD + 1)
     assert (site.m1.counts(), site.m2.questions) == ((0, 1), [])
 
@@ -264,9 +265,8 @@ async def test_one_that_is_asked_to_refresh_anyway_has_time(tmp_path: Path) -> N
 @in_a_loop
 async def test_one_that_was_asked_late_has_time_from_then_on(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.m2.mined("web1", ago=20)
     site.m1.busy.add("web1")
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     site.m1.busy.clear()
     await site.later(GRACE - 1)
@@ -299,8 +299,7 @@ async def test_what_nobody_can_answer_is_not_looked_at_again(tmp_path: Path) -> 
 @in_a_loop
 async def test_one_that_is_older_is_named_for_longer(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     await site.later(TOLD + 1)
     assert site.m1.counts() == (1, 0)
@@ -324,8 +323,7 @@ async def test_a_peer_whose_cache_cannot_be_read_is_asked_again(tmp_path: Path) 
         raise StoreError("the cache of minions cannot be read")
 
     whole, site.m2.mines._written = site.m2.mines._written, broken
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     assert site.m1.counts() == (0, 1), "it is not known"
     site.m2.mines._written = whole
@@ -357,8 +355,7 @@ async def test_a_cache_that_hangs_is_unread(
 @in_a_loop
 async def test_it_is_asked_anew_a_few_times(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     for _ in range(5):
         await site.later()
     assert (site.m1.asked, site.m1.counts()) == ([("web1",)] * TRIES, (1, 0))
@@ -374,8 +371,7 @@ async def test_it_is_asked_anew_a_few_times(tmp_path: Path) -> None:
 async def test_what_cannot_be_published_is_no_error(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.m1.unpublished = True
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     assert site.m1.counts() == (1, 0)
 
@@ -401,8 +397,7 @@ async def test_peers_that_are_down_are_not_asked_and_what_they_have_is_unknown(
 async def test_a_peer_that_does_not_answer_in_time_is_asked_again(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.m2.hangs = True
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     await site.later()
     assert site.m1.counts() == (0, 1)
     site.m2.hangs = False
@@ -416,8 +411,7 @@ async def test_an_older_peer_is_asked_once_and_after_it_was_upgraded(
 ) -> None:
     site = Site(tmp_path)
     site.m2.old = True
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     for _ in range(5):
         await site.later()
     assert (site.m1.counts(), len(site.m2.questions)) == ((0, 1), 1)
@@ -480,9 +474,7 @@ async def test_thousands(tmp_path: Path) -> None:
     site = Site(tmp_path)
     ids = [f"web{n}" for n in range(1200)]
     site.m1.refreshes = True
-    for minion_id in ids:
-        site.m2.mined(minion_id, ago=20)
-    await site.m1.comes(*ids)
+    await site.moves(*ids)
     await site.later()
     assert [*map(len, site.m2.questions)] == [500, 500, 200]
     assert site.m1.counts() == (1200, 0)
@@ -506,8 +498,7 @@ async def test_there_are_never_too_many(tmp_path: Path, monkeypatch: pytest.Monk
 @in_a_loop
 async def test_one_that_comes_anew_while_it_is_looked_at(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    site.m2.mined("web1", ago=20)
-    await site.m1.comes("web1")
+    await site.moves("web1")
     real = site.m2.call
 
     async def call(*args: Any) -> dict[str, Any]:
