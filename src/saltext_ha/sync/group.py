@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
@@ -119,34 +119,45 @@ class Group:
         return (await self.ask("digest", self._trifle(), self.timeout))[1]
 
     async def ask(
-        self, method: str, payload: dict[str, Any], timeout: float
+        self,
+        method: str,
+        payload: dict[str, Any],
+        timeout: float,
+        own: Awaitable[dict[str, Any]] | None = None,
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """
         Ask every peer at once; return the answers, and the reasons why peers did not answer.
 
         A peer gets a longer *timeout* only if it answers a small question in time, so an
         unresponsive peer is noticed just as fast.
+
+        :param own: the answer of this master, if it belongs to them.
         """
-        lines = dict(self.lines)  # members may come and go while they are asked
         trifle = self._trifle()
 
-        async def ask(line: Line) -> dict[str, Any] | str:
+        async def ask(line: Line) -> dict[str, Any]:
+            if timeout > self.timeout:
+                await line.call("digest", trifle)
+            return await line.call(method, payload, timeout)
+
+        async def told(work: Awaitable[dict[str, Any]]) -> dict[str, Any] | str:
             try:
-                if timeout > self.timeout:
-                    await line.call("digest", trifle)
-                return await line.call(method, payload, timeout)
+                return await work
             except HaError as exc:
                 return str(exc)
 
-        found = await asyncio.gather(*(ask(line) for line in lines.values()))
+        works = {self.name: own} if own is not None else {}
+        works |= {name: ask(line) for name, line in self.lines.items()}
+        found = await asyncio.gather(*map(told, works.values()))
         answers: dict[str, dict[str, Any]] = {}
         errors: dict[str, str] = {}
-        for name, answer in zip(lines, found, strict=True):
+        # Members may have come and gone meanwhile.
+        for name, answer in zip(works, found, strict=True):
             if isinstance(answer, str):
                 errors[name] = answer
             else:
                 answers[name] = answer
-        errors |= {name: why for name, why in self.unasked().items() if name not in lines}
+        errors |= {name: why for name, why in self.unasked().items() if name not in works}
         return answers, errors
 
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:

@@ -85,13 +85,14 @@ class Stager:
     # -- what there is
 
     async def _state(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return {"trees": await self.state(wire.texts(payload, "trees"))}
+        return await self.state(wire.texts(payload, "trees"))
 
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """
-        For each tree: ``live`` (linked, free, foreign), ``version`` (the one served), ``foreign``
-        (what to do about that), ``obstacle`` (why no version can be served there), ``edited`` (how
-        many paths were changed by hand there), ``edits`` (the first of these paths).
+        ``trees``, and for each of them: ``live`` (linked, free, foreign), ``version`` (the one
+        served), ``foreign`` (what to do about that), ``obstacle`` (why no version can be served
+        there), ``edited`` (how many paths were changed by hand there), ``edits`` (the first of
+        these paths).
 
         :raises HaError: a folder cannot be looked at, or a look at it does not end.
         """
@@ -102,7 +103,7 @@ class Stager:
 
         disks = [self.disks[name] for name in names if name in self.disks]
         states = await asyncio.gather(*map(look, disks))
-        return {disk.tree.name: state for disk, state in zip(disks, states, strict=True)}
+        return {"trees": {d.tree.name: state for d, state in zip(disks, states, strict=True)}}
 
     def verified(self, name: str) -> set[bytes]:
         """Versions of a tree that were verified and not served since: some may be served soon."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,8 +35,10 @@ class Group:
     def __init__(self, **answers: Any) -> None:
         self._answers = answers
 
-    async def ask(self, method: str, payload: dict[str, Any], timeout: float) -> tuple[Any, Any]:
-        return dict(self._answers), {}
+    async def ask(
+        self, method: str, payload: dict[str, Any], timeout: float, own: Awaitable[dict[str, Any]]
+    ) -> tuple[Any, Any]:
+        return {self.name: await own, **self._answers}, {}
 
 
 class Jobs:

@@ -69,18 +69,19 @@ class FailoverSafe:
         if glob != "*" and not safety.accepted(shown):
             raise HaError(f"minions={glob!r}: no accepted minion matches")
         # The longest question, in parallel with all that follows.
-        asking = asyncio.gather(
-            self._mine(glob), self._group.ask("minion_reports", {"glob": glob}, ANSWER_WITHIN)
+        question = {"glob": glob}
+        asking = asyncio.ensure_future(
+            self._group.ask("minion_reports", question, ANSWER_WITHIN, self._mine(glob))
         )
         masters, unreached = await self._endpoints.all()
         summaries, silent = await self._group.ask("summary", {}, self._group.timeout)
         sections = await self._checking.answer(safety.SECTIONS)
-        mine, (theirs, unasked) = await asking
+        told, unasked = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}
         known = [each for each in masters if each.reached]
         minions, failed = await asyncio.to_thread(
             _told,
-            {own: mine, **{name: one.get("minions") for name, one in theirs.items()}},
+            {name: one.get("minions") for name, one in told.items()},
             masters,
             own,
         )
@@ -107,21 +108,18 @@ class FailoverSafe:
         return await asyncio.to_thread(_answer, group, [lost] if lost else names)
 
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        found = await self._mine(_glob(payload))
-        if isinstance(found, str):
-            raise HaError(found)
-        return {"minions": found}
+        return await self._mine(_glob(payload))
 
-    async def _mine(self, glob: str) -> dict[str, Any] | str:
-        """The reports of the minions on this master; or why they could not be asked."""
+    async def _mine(self, glob: str) -> dict[str, Any]:
+        """The reports of the minions on this master. :raises HaError: they could not be asked."""
         if self._waiting >= MAX_WAITING:
-            return "its minions are being asked for others already; ask again in a minute"
+            raise HaError("its minions are being asked for others already; ask again in a minute")
         self._waiting += 1
         try:
             async with self._turn:
-                return await self._jobs.here.reports(glob)
+                return {"minions": await self._jobs.here.reports(glob)}
         except HaError as exc:
-            return str(exc)[:300]
+            raise HaError(str(exc)[:300]) from None
         finally:
             self._waiting -= 1
 
@@ -162,8 +160,6 @@ def _told(
     failed: dict[str, str] = {}
     for master, raw in answers.items():
         try:
-            if isinstance(raw, str):
-                raise HaError(raw)
             # Minions that are bound to several masters answer each; any answer is enough.
             for name, report in reports.read(raw, lookup).items():
                 if name not in found or found[name].problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.commands.arguments import is_glob, whole_of
@@ -93,7 +93,7 @@ class PastJobs:
     async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
         limit = whole_of(payload, "limit", USUAL, MOST)
         wanted = {"search": str(payload.get("search") or ""), "limit": limit}
-        told, unknown = await self._everywhere(self._list(wanted), "past_jobs", wanted)
+        told, unknown = await self._group.ask("past_jobs", wanted, SLOW, self._list(wanted))
         rows, nonsense = merged({name: each.get("jobs") for name, each in told.items()})
         rows = rows[:limit]
         running = await self._running(i for row in rows for i in row["missing"])
@@ -112,7 +112,7 @@ class PastJobs:
     async def lookup(self, payload: dict[str, Any]) -> dict[str, Any]:
         jid = check_jid(payload.get("jid"))
         wanted = {"jid": jid}
-        told, unknown = await self._everywhere(self._look_up(wanted), "past_job", wanted)
+        told, unknown = await self._group.ask("past_job", wanted, SLOW, self._look_up(wanted))
         job: dict[str, Any] | None = None
         published: list[str] = []
         minions: set[str] = set()
@@ -154,19 +154,6 @@ class PastJobs:
             "notes": running.notes,
             "retcode": 2 if unsure else int(bool(wrong)),
         }
-
-    async def _everywhere(
-        self, own: Awaitable[dict[str, Any]], method: str, payload: dict[str, Any]
-    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """The answer of each master, *own* of this one; and master → why it has none."""
-        here, (told, unknown) = await asyncio.gather(
-            _or_why(own), self._group.ask(method, payload, SLOW)
-        )
-        if isinstance(here, str):
-            unknown[self._group.name] = here
-        else:
-            told[self._group.name] = here
-        return told, unknown
 
     async def _running(self, ids: Iterable[str]) -> Running:
         """Ask *ids* on all masters what they run; the first of them if they are too many."""
@@ -289,10 +276,3 @@ def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     return value.get("return", value) if isinstance(value, Mapping) else value
-
-
-async def _or_why(work: Awaitable[dict[str, Any]]) -> dict[str, Any] | str:
-    try:
-        return await work
-    except HaError as exc:
-        return str(exc)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from saltext_ha.common.errors import HaError
 from saltext_ha.config.trees import Tree
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.tree import environments
@@ -40,19 +39,11 @@ class TreeStates:
         is one of them: its disk may hang.
         """
         wanted = list(trees)
-        (answers, errors), own = await asyncio.gather(
-            self._group.ask("tree_state", {"trees": wanted}, SLOW), self._own(wanted)
+        answers, errors = await self._group.ask(
+            "tree_state", {"trees": wanted}, SLOW, self._stager.state(wanted)
         )
         states = read_each(answers, errors, lambda _, answer: wire.field(answer, "trees", dict))
-        if isinstance(own, HaError):
-            return states, {**errors, self._group.name: str(own)}
-        return {self._group.name: own, **states}, errors
-
-    async def _own(self, wanted: list[str]) -> Mapping[str, State] | HaError:
-        try:
-            return await self._stager.state(wanted)
-        except HaError as exc:
-            return exc
+        return states, errors
 
     async def explain(self, differences: Sequence[Difference]) -> None:
         """Add to each difference in a tree: which tree, where it was edited, and what mends it."""
