@@ -173,10 +173,7 @@ class Jobs:
                 "job_strays": here.strays,
             }
             return await own[method](payload)
-        line = self._group.lines.get(name)
-        if line is None:
-            raise HaError(self._group.why_unasked(name))
-        return await line.call(method, payload, timeout)
+        return await self._group.call(name, method, payload, timeout)
 
     async def _run_on(self, name: str, jid: str, spec: Spec, timeout: float) -> Answers:
         """The results of *spec* on the master *name*."""

@@ -160,6 +160,15 @@ class Group:
         errors |= {name: why for name, why in self.unasked().items() if name not in works}
         return answers, errors
 
+    async def call(
+        self, name: str, method: str, payload: dict[str, Any], timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The answer of the peer *name*. :raises HaError: there is none; says why."""
+        line = self.lines.get(name)
+        if line is None:
+            raise HaError(self.why_unasked(name))
+        return await line.call(method, payload, timeout)
+
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:
         """Each master → its write mode now; and why some do not answer."""
         answers, errors = await self.ask("summary", {}, self.timeout)

@@ -27,18 +27,13 @@ SERVES = {
 }
 
 
-class Line:
-    """To a peer that fails with *problem*."""
-
-    def __init__(self, problem: HaError) -> None:
-        self._problem = problem
-
-    async def call(self, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        raise self._problem
-
-
 def ask(problem: HaError, **payload: Any) -> dict[str, Any]:
-    group = cast(Group, SimpleNamespace(name="m1", lines={"m2": Line(problem)}))
+    """The answer about a peer that fails with *problem*."""
+
+    async def call(name: str, method: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise problem
+
+    group = cast(Group, SimpleNamespace(name="m1", call=call))
     return asyncio.run(RestartMasters(group, ["true"], Path()).restart({"name": "m2", **payload}))
 
 

@@ -50,11 +50,8 @@ class RestartMasters:
         name, begin = str(payload.get("name")), payload.get("begin") is True
         if name == self._group.name:
             return await self._own(begin)
-        line = self._group.lines.get(name)
-        if line is None:
-            raise HaError(self._group.why_unasked(name))
         try:
-            return await line.call("restart", {"begin": begin})
+            return await self._group.call(name, "restart", {"begin": begin})
         except PeerUnreachable as exc:
             if not begin:
                 raise

@@ -161,10 +161,7 @@ class Dealings:
         return made
 
     async def _call(self, name: str, method: str, payload: dict[str, Any]) -> dict[str, Any]:
-        line = self._group.lines.get(name)
-        if line is None:
-            raise HaError("joined or left just now")
-        return await line.call(method, payload, SLOW)
+        return await self._group.call(name, method, payload, SLOW)
 
     # -- answers
 

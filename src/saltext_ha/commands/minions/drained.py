@@ -40,10 +40,8 @@ class DrainedMasters:
         try:
             if name == self._group.name:
                 self._draining(payload)
-            elif line := self._group.lines.get(name):
-                await line.call("draining", payload, self._group.timeout)
             else:
-                raise HaError(self._group.why_unasked(name))
+                await self._group.call(name, "draining", payload, self._group.timeout)
         except HaError as exc:
             raise HaError(
                 f"nothing was moved: {name} could not be told that it is "

@@ -196,16 +196,15 @@ class Bound:
         names = self._jobs.masters
 
         async def ask(name: str) -> MasterSights | str:
-            line, known, after = self._group.lines.get(name), MasterSights(), ""
-            if line is None and name != self._group.name:
-                return self._group.why_unasked(name)
+            known, after = MasterSights(), ""
             try:
                 for _ in range(MAX_PAGES):
                     payload = {**question, "after": after}
                     timeout = SLOW if after else self._group.timeout
-                    page = await (
-                        line.call("bound", payload, timeout) if line else self.page(payload)
-                    )
+                    if name == self._group.name:
+                        page = await self.page(payload)
+                    else:
+                        page = await self._group.call(name, "bound", payload, timeout)
                     known.add(page, ids)
                     if not page.get("more") or not page["minions"]:
                         known.forget_connected()

@@ -104,14 +104,11 @@ class Masters:
             raise HaError(f"nothing was switched: {'; '.join(problems)}{_without(hang)}")
 
     async def _stage_on(self, peer: str, each: Planned, said: dict[str, str], job: Job) -> None:
-        line = self._group.lines.get(peer)
         name, begin = each.tree.name, True
-        if line is None:
-            raise HaError(f"{peer}: {self._group.why_unasked(peer)}")
         while True:
             payload = {"tree": name, "version": each.version, "begin": begin}
             try:
-                answer = await line.call("tree_stage", payload)
+                answer = await self._group.call(peer, "tree_stage", payload)
             except HaError as exc:
                 raise HaError(f"{peer}: {name}: {exc}") from None
             begin = False
