@@ -192,20 +192,16 @@ async def test_a_silent_minion_does_not_hold_up_the_next_batch(tmp_path: Path) -
     """With one in each batch, a thousand minions took twenty minutes longer."""
     many = {f"web{n:02}": failover("m1", mute=n == 3) for n in range(20)}
     async with world(tmp_path, **many) as there:
-        here = there.engines["m1"].made.jobs.here
-        real, batches = here.publish, list[tuple[str, ...]]()
+        batches: list[tuple[str, ...]] = []
 
-        def publish(opts: Any, order: Any, jid: str) -> list[str]:
-            found = real(opts, order, jid)
-            if order.what == MOVE:
-                batches.append(order.ids)
-                if len(batches) == 2:  # it arrives only now
-                    there.minions["web03"].hears = {"m2"}
-                    there.start("m2", "web03")
-            return found
+        def moving(order: JobSpec) -> None:
+            batches.append(order.ids)
+            if len(batches) == 2:  # it arrives only now
+                there.minions["web03"].hears = {"m2"}
+                there.start("m2", "web03")
 
-        here.publish = publish
-        done = await run(m1(there), "drain", "m1", batch=10, timeout=3)
+        there.moving = moving
+        done = await there.run("drain", "m1", batch=10, timeout=3)
         assert "web03" in batches[0]
         assert all(row["moved"] for row in done["moves"]), done["moves"]
 
