@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 
 from babel.messages.catalog import Catalog
@@ -28,9 +29,10 @@ CATALOGUES = DOCS / "locale" / LANGUAGE / "LC_MESSAGES"
 README, TRANSLATED = ROOT / "README.md", ROOT / "README.zh-CN.md"
 READMES = "readme"
 """The name of README's catalogue; README is no page of the site."""
-# No catalogue must depend on the time when it was written.
+# No catalogue must depend on the time when it was written, nor on the release of Babel.
 HEADER = "# Of saltext-ha. Bring it up to date by: make translations"
 WRITTEN = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+RELEASE = b'"Generated-By:'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,8 +109,10 @@ def update(path: Path, wanted: Sequence[str]) -> None:
     for message in catalogue:
         if message.id:
             fresh.add(message.id, message.string, flags=message.flags)
-    with path.open("wb") as file:
-        write_po(file, fresh, width=0, include_previous=False)
+    written = BytesIO()
+    write_po(written, fresh, width=0, include_previous=False)
+    lines = written.getvalue().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if not line.startswith(RELEASE)))
 
 
 def blocks(text: str) -> Iterator[tuple[str, Sequence[int]]]:

@@ -30,6 +30,15 @@ def test_these_pages_are() -> None:
     assert {f"tutorials/{page.stem}" for page in tutorials} <= set(NAMES)
 
 
+def test_bringing_up_to_date_what_is_changes_nothing(tmp_path: Path) -> None:
+    """Whatever release of Babel does it."""
+    copy = tmp_path / "readme.po"
+    shutil.copy(README, copy)
+    translations.update(copy, translations.texts(translations.read(README)))
+    assert copy.read_text("utf-8") == README.read_text("utf-8")
+    assert "Babel" not in copy.read_text("utf-8")
+
+
 def test_a_changed_sentence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = translations.texts(translations.read(README))
     monkeypatch.setattr(translations, "sources", lambda: {"readme": [*wanted[1:], "A new one."]})
