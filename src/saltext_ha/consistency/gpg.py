@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 OPTION = "gpg_keydir"
-SECRET = "secret key"
+HELD = "secret key"
 _FILE = re.compile(r"([0-9A-F]{40})\.key")
 
 
@@ -25,4 +25,4 @@ def keys(opts: Mapping[str, Any]) -> dict[str, str]:
         names = [entry.name for entry in (Path(folder) / "private-keys-v1.d").iterdir()]
     except FileNotFoundError:
         return {}
-    return {f"{OPTION}:{found[1]}": SECRET for name in names if (found := _FILE.fullmatch(name))}
+    return {f"{OPTION}:{found[1]}": HELD for name in names if (found := _FILE.fullmatch(name))}

@@ -37,7 +37,7 @@ def _fixes(how: str, then: str) -> FileFixes:
     )
 
 
-SECRET_KEY = (
+DECRYPTING = (
     "{without} cannot render pillar encrypted for it: gpg --homedir /etc/salt/gpgkeys "
     "--export-secret-keys on {having}, --import on {without}; -K --with-keygrip names it; no "
     "restart needed"
@@ -61,7 +61,7 @@ FILES: Mapping[str, FileFixes] = {
     **dict.fromkeys(SERVED, _fixes(HOW, "no restart needed")),
     **dict.fromkeys(LOADED, _fixes(SYNC, "restart salt-master there")),
 }
-FIXES = {**FILES, gpg.OPTION: FileFixes("", SECRET_KEY, SECRET_KEY)}
+FIXES = {**FILES, gpg.OPTION: FileFixes("", DECRYPTING, DECRYPTING)}
 RULES: Mapping[str, EqualityRule] = {
     rule.option: rule
     for rule in (
