@@ -126,6 +126,17 @@ def _values(
             silent[name] = facts.unknown[""]
         elif rule.option not in facts.covers:
             silent[name] = OTHER_VERSION
+        elif path not in facts.leaves and (why := _unread_above(path, facts.unknown)):
+            silent[name] = why
         else:
             values[name] = facts.leaves.get(path, ABSENT)
     return values, silent
+
+
+def _unread_above(path: str, unknown: Mapping[str, str]) -> str:
+    """Why a folder that *path* lies in could not be read: what is in it is not absent."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        if path in unknown:
+            return unknown[path]
+    return ""

@@ -241,6 +241,13 @@ def test_a_folder_that_may_not_be_read_is_unknown(
     assert {p for p in taken.leaves if p.startswith("file_roots:base:")} == {"file_roots:base:a"}
     closed = tmp_path / "srv/closed"
     assert taken.unknown == {"file_roots:base:closed": f"{closed}: permission denied"}
+    monkeypatch.undo()
+    read = facts(opts(tmp_path))
+    assert "file_roots:base:closed/b" in read.leaves
+    assert roots.compare({"m1": read, "m2": taken}) == []
+    third = dataclasses.replace(read, leaves={**read.leaves, "file_roots:base:closed/b": b"other"})
+    (found,) = roots.compare({"m1": read, "m2": taken, "m3": third})
+    assert found["values"]["m2"] == {"unknown": f"{closed}: permission denied"}
 
 
 @pytest.mark.parametrize("how", [errno.ESTALE, errno.EACCES, errno.EIO])
