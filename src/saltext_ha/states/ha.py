@@ -144,7 +144,8 @@ def state(
     sls, highstate, top, saltenv, pillar, pillarenv, exclude, queue, concurrent
         What is applied, as for ``salt.state``.
     test
-        Only show what would change; default: as the orchestration.
+        Only show what would change; default: as the orchestration. False: change it, also where the
+        configuration of a minion says ``test: True``.
     expect_minions
         False: minions that do not return do not fail the step.
     expect_masters
@@ -186,11 +187,19 @@ def state(
         arg = [top or (",".join(sls) if isinstance(sls, list) else sls)]
     else:
         return ret | {"comment": "nothing to apply: takes one of sls, highstate and top"}
-    test = bool(__opts__.get("test")) if test is None else test
-    wanted = {"saltenv": saltenv, "pillar": pillar, "pillarenv": pillarenv, "exclude": exclude}
+    if test is None and __opts__.get("test"):
+        test = True
+    # False is told: a minion whose configuration says "test: True" would change nothing.
+    wanted = {
+        "saltenv": saltenv,
+        "pillar": pillar,
+        "pillarenv": pillarenv,
+        "exclude": exclude,
+        "test": test,
+        "queue": queue or None,
+        "concurrent": concurrent or None,
+    }
     kwarg = {key: value for key, value in wanted.items() if value is not None}
-    flags = {"queue": queue, "concurrent": concurrent, "test": test}
-    kwarg |= {key: value for key, value in flags.items() if value}
     try:
         expected = orchestrated.Expected(
             lambda states: bool(check_result(states, recurse=True)),

@@ -132,3 +132,29 @@ def test_a_wrong_step_runs_nothing_and_says_why(
     found = state.state("x", **{"tgt": "*", **arguments})
     assert found["result"] is False
     assert found["comment"].startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("orchestration", "step_says", "told"),
+    [
+        (False, None, {}),
+        (True, None, {"test": True}),
+        (False, True, {"test": True}),
+        (True, False, {"test": False}),  # else a minion with "test: True" would change nothing
+        (False, False, {"test": False}),
+    ],
+)
+def test_a_step_tells_minions_whether_it_is_a_test(
+    monkeypatch: pytest.MonkeyPatch, orchestration: bool, step_says: bool | None, told: Any
+) -> None:
+    asked: list[Any] = []
+
+    def run(tgt: Any, fun: str, arg: list[Any], kwarg: Any, **options: Any) -> dict[str, Any]:
+        asked.append(kwarg)
+        return {**NOTHING, "returned": {"w1": {"a": {"result": True, "changes": {"x": 1}}}}}
+
+    monkeypatch.setattr(state, "__opts__", {"test": orchestration}, raising=False)
+    monkeypatch.setattr(state, "_cmd", run)
+    found = state.state("x", "*", sls="y", test=step_says)
+    assert asked == [told]
+    assert found["result"] is (None if told.get("test") else True)
