@@ -38,9 +38,9 @@ def _fixes(how: str, then: str) -> FileFixes:
 
 
 DECRYPTING = (
-    "{without} cannot render pillar encrypted for it: gpg --homedir /etc/salt/gpgkeys "
-    "--export-secret-keys on {having}, --import on {without}; -K --with-keygrip names it; no "
-    "restart needed"
+    "{without} cannot render pillar encrypted for it: as the user of salt-master, gpg --homedir "
+    "/etc/salt/gpgkeys --export-secret-keys on {having}, --import on {without}; -K --with-keygrip "
+    "names it; no restart needed"
 )
 ENVIRONMENT = (
     "add {what} to {option} on {without}, or take it out on {having}; restart salt-master there"

@@ -716,7 +716,7 @@ def test_a_master_that_cannot_decrypt_the_pillar_of_another(tmp_path: Path) -> N
     assert found.keys() == {f"gpg_keydir:{grip}" for grip in grips}
     assert len(grips) == 2
     for each in found.values():
-        assert each["fix"].startswith("m2 cannot render pillar encrypted for it: gpg --homedir")
+        assert each["fix"].startswith("m2 cannot render pillar encrypted for it: as the user of")
         assert each["severity"] == "drift"
     same = facts(opts(tmp_path / "m3", gpg_keydir=str(home)))
     assert not compared(one, same)
@@ -726,6 +726,19 @@ def test_secret_keys_that_cannot_be_listed_are_unknown(tmp_path: Path) -> None:
     write(tmp_path / "gpgkeys" / "private-keys-v1.d")
     unknown = facts(opts(tmp_path, gpg_keydir=str(tmp_path / "gpgkeys"))).unknown
     assert "not a directory" in unknown["gpg_keydir"]
+
+
+def test_a_secret_key_that_only_root_may_read_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that root has imported into the folder of the user of salt-master."""
+    key = write(tmp_path / "gpgkeys" / "private-keys-v1.d" / f"{'A' * 40}.key")
+    settings = opts(tmp_path, gpg_keydir=str(tmp_path / "gpgkeys"))
+    assert f"gpg_keydir:{'A' * 40}" in facts(settings).leaves
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(key))
+    taken = facts(settings)
+    assert f"{key}: permission denied" in taken.unknown["gpg_keydir"]
+    assert not any(path.startswith("gpg_keydir") for path in taken.leaves)
 
 
 def test_a_remote_that_only_one_master_has(tmp_path: Path) -> None:
