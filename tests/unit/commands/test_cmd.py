@@ -353,11 +353,14 @@ def test_a_batch_of_minions_that_nobody_finds_runs_nothing() -> None:
 
     def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
         asked.append(payload["fun"])
-        return {**ANSWER, "kind": "cmd", "test": False, "jobs": {"m1": "1"}, "retcode": 1}
+        ping = {"jobs": {"m1": "1"}, "missing": {"d": "m1"}, "running": {"d": "1"}, "unsure": ["e"]}
+        return {**ANSWER, "kind": "cmd", "test": False, **ping, "retcode": 1}
 
     found = cmd_batches.run(ask, "os:None", "x.y", [], {}, tgt_type="grain", batch=2)
     assert asked == ["test.ping"]
     assert (found["fun"], found["returned"], found["jobs"]) == ("x.y", {}, [])
+    assert (found["missing"], found["running"]) == ({"d": "m1"}, {})
+    assert (found["unsure"], found["not_begun"]) == ([], ["e"])
     assert found["retcode"] == 1
     with pytest.raises(HaError, match="takes a number"):
         cmd_batches.run(ask, "os:None", "x.y", [], {}, tgt_type="grain", batch="all")

@@ -69,7 +69,9 @@ def run(
             say(INTERRUPTED)
         raise
     if not targets:
-        whole = {**_together({}, others), "fun": fun, "test": test, "targets": [], "jobs": []}
+        # Those are of the ping.
+        nothing: Answer = {"targets": [], "jobs": [], "running": {}, "unsure": []}
+        whole = {**_together({}, others), "fun": fun, "test": test, **nothing}
     if others:
         for name in ("missing", "unknown"):
             whole[name] = {**others[name], **whole[name]}
