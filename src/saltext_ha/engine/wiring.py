@@ -110,12 +110,8 @@ class Answering:
 
     def _minions(self) -> None:
         """The parts that ask minions, and say what is known of their connections and jobs."""
-        parts, group, core, opts = (
-            self._parts,
-            self._parts.group,
-            self._parts.core,
-            self._parts.opts,
-        )
+        parts = self._parts
+        group, core, opts = parts.group, parts.core, parts.opts
         commands = parts.config.commands
         own_jobs = OwnJobs(group.name, opts, parts.returns, commands, parts.ending.check)
         self._add(own_jobs)
@@ -132,12 +128,8 @@ class Answering:
 
     def _comparing(self) -> None:
         """The parts that compare masters, and deploy what is to be the same."""
-        parts, group, core, opts = (
-            self._parts,
-            self._parts.group,
-            self._parts.core,
-            self._parts.opts,
-        )
+        parts = self._parts
+        group, core, opts = parts.group, parts.core, parts.opts
         config, stager = parts.config, parts.stager
         tree_states = TreeStates(group, stager, opts)
         self._key_section = keys = KeySection(group, core)
@@ -153,12 +145,8 @@ class Answering:
 
     def _masters(self) -> None:
         """The parts about masters themselves, and who is one."""
-        parts, group, core, opts = (
-            self._parts,
-            self._parts.group,
-            self._parts.core,
-            self._parts.opts,
-        )
+        parts = self._parts
+        group, core, opts = parts.group, parts.core, parts.opts
         config = parts.config
         self.summary = self._add(
             Summary(
