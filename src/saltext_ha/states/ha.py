@@ -241,7 +241,7 @@ def function(
     tgt, tgt_type, timeout, batch
         As for :func:`state`.
     arg, kwarg
-        A list and a mapping of arguments.
+        A list (or its only entry) and a mapping of arguments.
     expect_minions, expect_masters, fail_minions
         As for :func:`state`. By default a minion that does not return fails the step; with Salt's
         ``salt.function`` it does not.
@@ -274,8 +274,8 @@ def function(
     try:
         may_fail = orchestrated.ids(fail_minions)
         expected = orchestrated.Expected(good, expect_minions, expect_masters, may_fail)
-        arg = [arg] if isinstance(arg, str) else list(arg or ())
-        answer = _cmd(tgt, name, arg, kwarg, tgt_type=tgt_type, timeout=timeout, batch=batch)
+        given = orchestrated.arguments(arg, kwarg)
+        answer = _cmd(tgt, name, *given, tgt_type=tgt_type, timeout=timeout, batch=batch)
     except HaError as exc:
         return ret | {"comment": str(exc)}
     ret |= orchestrated.shown(answer, tgt_type, expected, lambda value: True)
@@ -284,7 +284,9 @@ def function(
     return ret
 
 
-def _cmd(tgt: Any, fun: str, arg: list[Any], kwarg: Any, **options: Any) -> dict[str, Any]:
+def _cmd(
+    tgt: Any, fun: str, arg: list[Any], kwarg: dict[str, Any], **options: Any
+) -> dict[str, Any]:
     """
     The answer of ``ha.cmd``.
 
@@ -302,4 +304,4 @@ def _cmd(tgt: Any, fun: str, arg: list[Any], kwarg: Any, **options: Any) -> dict
     timeout = options.setdefault("timeout", cmd_batches.TIMEOUT)
     by = engine_client.caller(__opts__.get("user"))
     ask = engine_client.asking(mapping.parse(__opts__), by, timeout, cmd_batches.BESIDE)
-    return cmd_batches.run(ask, tgt, fun, arg, dict(kwarg or {}), **options)
+    return cmd_batches.run(ask, tgt, fun, arg, kwarg, **options)

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands.minions.cmd_batches import THIS
-from saltext_ha.commands.minions.orchestrated import Expected, changed, ids, number, shown
+from saltext_ha.commands.minions.orchestrated import (
+    Expected,
+    arguments,
+    changed,
+    ids,
+    number,
+    shown,
+)
 from saltext_ha.common.errors import HaError
 from saltext_ha.states import ha as state
 
@@ -113,6 +120,12 @@ def test_arguments_as_somebody_writes_them() -> None:
             ids(wrong)
     with pytest.raises(HaError, match="allow_fail"):
         number(None)
+    assert arguments(0, None) == ([0], {})
+    assert arguments({"a": 1}, {"b": 2}) == ([{"a": 1}], {"b": 2})
+    assert arguments(["a", "b"], None) == (["a", "b"], {})
+    assert arguments((), {}) == arguments(None, {}) == ([], {})
+    with pytest.raises(HaError, match="kwarg: takes a mapping"):
+        arguments([], [{"b": 2}])
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,19 @@ def check_target(tgt: Any) -> None:
             raise HaError(f"tgt: takes a text, or a list of them, not {each!r:.80}: quote it")
 
 
+def arguments(arg: Any, kwarg: Any) -> tuple[list[Any], dict[str, Any]]:
+    """
+    ``arg`` and ``kwarg`` of a function, as somebody wrote them: a list, or its only entry; a
+    mapping.
+
+    :raises HaError: *kwarg* is none.
+    """
+    if kwarg is not None and not isinstance(kwarg, Mapping):
+        raise HaError(f"kwarg: takes a mapping, not {kwarg!r:.80}")
+    listed = arg if isinstance(arg, (list, tuple)) else [] if arg is None else [arg]
+    return list(listed), dict(kwarg or {})
+
+
 def ids(value: Any) -> list[str]:
     """
     The ids of ``fail_minions``, as somebody wrote them: a list, or a text with commas.
