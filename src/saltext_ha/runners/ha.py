@@ -782,8 +782,9 @@ def cmd(tgt: str | list[str], fun: str, *args: Any, **kwargs: Any) -> Answer:
         not say how far it is is named, and its minions are not counted. After the timeout: how many
         still run it.
     test
-        Only say on which masters it would be published, and for which minions. A function with an
-        argument of that name, or of another one of these, takes it as ``kwarg='{test: True}'``.
+        Only say on which masters it would be published, and for which minions; those that ``batch``
+        has pinged are pinged all the same. A function with an argument of that name, or of another
+        one of these, takes it as ``kwarg='{test: True}'``.
 
     It needs the rights of root or of the user of salt-master, as ``salt`` does. Masters publish for
     each other, except one that has ``ha: commands: False``.
