@@ -93,6 +93,27 @@ def test_why_it_did_not_restart(monkeypatch: pytest.MonkeyPatch, after: str, pro
     assert rows[0]["problem"] == problem
 
 
+@pytest.mark.parametrize(
+    ("without", "hint"), [("", "m2,m3"), ("m2", "m2,m3"), (["m3"], "m2,m3"), ("m2,m3", "")]
+)
+def test_who_leaves_one_out_is_told_of_the_others_beside_it(
+    monkeypatch: pytest.MonkeyPatch, without: str | list[str], hint: str
+) -> None:
+    def engine(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if command == "status":
+            away = [{"name": name, **SERVES, "state": "unknown"} for name in ("m2", "m3")]
+            return {"masters": [{"name": "m1", **SERVES, "held": 0 if hint else 1}, *away]}
+        return {"start": "1", "command": "true", "problem": ""}
+
+    monkeypatch.setattr(restart_masters_runner, "engine", engine)
+    settings = cast(HaConfig, SimpleNamespace(name="m1"))
+    with pytest.raises(HaError) as refused:
+        restart_masters_runner.run(settings, False, 5, without)
+    assert str(refused.value).partition("; without=")[2] == (
+        f"{hint} leaves out {hint}" if hint else ""
+    )
+
+
 @pytest.mark.parametrize(("user", "rule"), [(0, False), (997, True)])
 def test_a_user_whom_systemd_refuses_is_told_what_it_takes(
     user: int, rule: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

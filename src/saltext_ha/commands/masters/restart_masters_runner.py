@@ -37,8 +37,9 @@ def run(settings: HaConfig, test: bool, timeout: Any, without: Any = "") -> Answ
             problems.setdefault(name, str(exc))
     if problems and not test:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(problems.items()))
-        away = ",".join(sorted(problems.keys() - {settings.name}))
-        hint = f"; without={away} leaves out {away}" if away else ""
+        others = problems.keys() - {settings.name}
+        away = ",".join(sorted({*others, *out}))
+        hint = f"; without={away} leaves out {away}" if others else ""
         raise HaError(f"nothing was restarted: {listed}{hint}")
     masters: list[dict[str, Any]] = [
         {
