@@ -98,6 +98,11 @@ def test_thousands_of_failures_are_counted_not_listed() -> None:
     assert (result, len(lines), lines[-1]) == (False, 21, "and 980 more")
 
 
+def test_of_a_long_error_the_comment_has_the_beginning() -> None:
+    _, (line,) = step(returned={"w1": "x" * 1_000_000}, failed={"w1": 1})
+    assert line == f"w1: {'x' * 300} …"
+
+
 def test_what_failed_is_shown_with_the_changes() -> None:
     expected = Expected(lambda value: value != "bad", minions=True, masters=True, may_fail=())
     answer = {**NOTHING, "returned": {"w1": "bad", "w2": "same", "w3": "new"}}

@@ -14,6 +14,8 @@ LISTABLE = ("glob", "list")
 """Targets of which each master knows whom they mean on all masters."""
 LISTED = 20
 """Minions that the comment of a step names."""
+LONGEST = 300
+"""Characters of what one of them said; the changes of the step show all."""
 
 
 class Expected(NamedTuple):
@@ -141,9 +143,12 @@ def _masters(answer: Answer, tgt_type: str) -> list[str]:
 
 
 def _said(value: Any) -> str:
-    """What a minion returned, if that is a text or texts: Salt's errors, mostly."""
+    """What a minion returned, if that is a text or texts: Salt's errors, mostly; its beginning."""
     texts = value if isinstance(value, list) else [value]
-    return "; ".join(texts) if texts and all(isinstance(each, str) for each in texts) else ""
+    if not texts or not all(isinstance(each, str) for each in texts):
+        return ""
+    text = "; ".join(texts)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def changed(states: Any) -> bool:
