@@ -137,6 +137,10 @@ def methods(known: Known) -> dict[str, Sample]:
         "job_more": lambda rng: {"jid": jids(rng)[0], "timeout": 0.1},
         "job_strays": lambda rng: {"jids": jids(rng), "counts": rng.random() < 0.5},
         "mine_ages": lambda rng: {"ids": ids(rng, rng.choice((3, 600)))},
+        "mine_changes": lambda rng: {"epoch": rng.randbytes(8).hex(), "n": rng.randrange(9)},
+        "mine_copies": lambda rng: {
+            "wanted": [[rng.choice(("mine", "pillar")), i] for i in ids(rng)]
+        },
         "trees": lambda rng: {"have": {"states": rng.randbytes(16)}},
         "tree_state": lambda rng: {"trees": ["states"]},
         "tree_manifest": lambda rng: {**tree(rng), "base": rng.randbytes(32), "after": "a"},

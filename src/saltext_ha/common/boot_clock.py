@@ -44,3 +44,7 @@ class FileClock:
         if not written or written > wall + ahead:
             return 0.0
         return written + round(now - wall)
+
+    def stamp(self, at: float) -> float:
+        """The Unix time for a file that is to be :meth:`dated` so."""
+        return at - round(self() - self._wall())

@@ -79,6 +79,8 @@ class HaConfig:
     :ivar share_master_key: hand the master key to a master that joins by the secret.
     :ivar commands: whether this master publishes jobs of ``ha.cmd`` that were started on another
         one; [what that means](security.md#jobs-for-peers).
+    :ivar share_mines: keep the caches of mines and grains on all masters the same, so that
+        ``mine.get`` finds [the minions of all masters](once.md#mines).
     :ivar keep_history: days after which lines of ``ha.history`` are dropped; the last one of a key
     is kept as long as the key.
     :ivar max_members: masters in the group, including this one; more are not admitted, no matter
@@ -117,6 +119,7 @@ class HaConfig:
     masters: tuple[str, ...] = ()
     share_master_key: bool = False
     commands: bool = True
+    share_mines: bool = False
     secret: bytes | None = field(default=None, repr=False, compare=False)
     keep_history: float = 365.0
     max_members: int = 64
@@ -261,6 +264,7 @@ _FIELDS: dict[str, validators.Check] = {
     "secret_file": validators.path,
     "share_master_key": validators.flag,
     "commands": validators.flag,
+    "share_mines": validators.flag,
     "sync_interval": validators.number(0.1, 3600),
     "scan_interval": validators.number(1, 86400),
     "peer_timeout": validators.number(0.1, 300),

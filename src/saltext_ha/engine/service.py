@@ -150,6 +150,7 @@ class Service:
             ("seek masters", seeking.run()),
             *([("arrivals", made.arrivals.run())] if made.arrivals else []),
             ("mines", made.mines.run()),
+            ("shared mines", made.shared_mines.run()),
             ("minions that were heard", made.bound.settle_regularly()),
             ("consistency", parts.watch.run(made.checking.answer)),
             ("health", parts.health.run()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 
 from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck, OwnFacts
@@ -23,7 +23,7 @@ from saltext_ha.commands.membership.remove_peer import RemovePeer
 from saltext_ha.commands.minions.cmd import Commands
 from saltext_ha.commands.minions.drain import Drain
 from saltext_ha.commands.minions.failover_safe import FailoverSafe
-from saltext_ha.commands.minions.minions import Bound
+from saltext_ha.commands.minions.minions import Bound, accepted_of
 from saltext_ha.commands.minions.past_jobs import PastJobs
 from saltext_ha.commands.minions.reachability import Reachability
 from saltext_ha.commands.minions.where import Where
@@ -34,12 +34,14 @@ from saltext_ha.commands.rollout.minion_config import MinionConfig
 from saltext_ha.commands.trees.deploy import Deploy
 from saltext_ha.commands.trees.tree_states import TreeStates
 from saltext_ha.engine.parts import Parts
-from saltext_ha.minions.arrivals import Arrivals, grains_cache, mine_cache
+from saltext_ha.minions.arrivals import Arrivals, Written, grains_cache, mine_cache
 from saltext_ha.minions.job_cache import JobCache
 from saltext_ha.minions.job_specs import MINE, REFRESH, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.mines import Mines
+from saltext_ha.minions.minion_cache import MinionCache, why_not
 from saltext_ha.minions.own_jobs import OwnJobs
+from saltext_ha.minions.shared_mines import OFF, SharedMines
 from saltext_ha.sync.server import SyncServer
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
@@ -115,7 +117,8 @@ class Answering:
         commands = parts.config.commands
         own_jobs = OwnJobs(group.name, opts, parts.returns, commands, parts.ending.check)
         self._add(own_jobs)
-        self.arrivals = _arrivals(parts, own_jobs)
+        self.shared_mines = self._add(_shared_mines(parts))
+        self.arrivals = _arrivals(parts, own_jobs, self.shared_mines)
         self.mines = self._add(_mines(parts, own_jobs, self.arrivals))
         self.jobs = jobs = Jobs(group, own_jobs, parts.presence.hot)
         self.bound = self._add(
@@ -258,14 +261,39 @@ def merge(found: dict[str, T], more: Mapping[str, T]) -> None:
     found.update(more)
 
 
-def _arrivals(parts: Parts, jobs: OwnJobs) -> Arrivals | None:
+def _shared_mines(parts: Parts) -> SharedMines:
+    """Answers peers in any case; takes no part where that is not wanted, or cannot be."""
+    core, wanted = parts.core, parts.config.share_mines
+    shared = SharedMines(
+        parts.links.lines,
+        MinionCache(parts.opts),
+        accepted=lambda ids: core.run(accepted_of, core.replica, ids),
+        keys=lambda: core.replica.placements.root,
+        off=why_not(parts.opts) if wanted else OFF,
+    )
+    if wanted:
+        parts.noted.append(shared.notes)
+    return shared
+
+
+def _arrivals(parts: Parts, jobs: OwnJobs, shared: SharedMines) -> Arrivals | None:
     """None if this master does not cache grains, pillar and mine of minions."""
     if not parts.opts.get("minion_data_cache", True):
         return None
-    arrivals = Arrivals(_refresh(jobs), grains_cache(parts.opts))
+    arrivals = Arrivals(_refresh(jobs), _sent_by_minions(grains_cache(parts.opts), shared))
     parts.bus.add(arrivals)
     parts.noted.append(arrivals.notes)
     return arrivals
+
+
+def _sent_by_minions(cached: Written, shared: SharedMines) -> Written:
+    """The same; grains of a peer count as never cached, because no pillar came with them."""
+
+    def written(ids: Iterable[str]) -> dict[str, float]:
+        found = cached(ids)
+        return {i: 0.0 if shared.sent_by_peer(i, at) else at for i, at in found.items()}
+
+    return written
 
 
 def _refresh(jobs: OwnJobs) -> Callable[[tuple[str, ...]], Awaitable[None]]:

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import salt.cache
 
-from saltext_ha.common import version
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import HaError, StoreError
+from saltext_ha.minions.minion_cache import GRAINS, LOADING, MINE, RELEASE, place
 from saltext_ha.salt_bus.intake import FROM_MINION
 
 log = logging.getLogger(__name__)
@@ -43,11 +42,6 @@ class _Asked(NamedTuple):
 
 
 Written = Callable[[Iterable[str]], dict[str, float]]
-
-RELEASE = version.salt_release()[0]
-"""Of the Salt that runs this code."""
-BY_KIND = 3008
-"""Since this release a bank has one kind of data of all minions; before, all data of one minion."""
 
 
 class Arrivals:
@@ -188,7 +182,7 @@ def grains_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
 
     :param release: of its Salt.
     """
-    return _Cached(opts, "data", "grains", release).updated_or_never
+    return _Cached(opts, GRAINS, release).updated_or_never
 
 
 def mine_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
@@ -197,7 +191,7 @@ def mine_cache(opts: Mapping[str, Any], release: int = RELEASE) -> Written:
 
     :raises StoreError: raised by the returned function if the cache cannot be read.
     """
-    return _Cached(opts, "mine", "mine", release).updated
+    return _Cached(opts, MINE, release).updated
 
 
 class _Cached:
@@ -205,22 +199,17 @@ class _Cached:
     The age of one kind of data in a master's cache of minions; any thread may use it.
 
     Salt does not read what another release has left in the same cache, so that does not count.
-
-    :param key: its key in the bank of the minion, before 3008. :param bank: its bank, in 3008.
     """
 
-    # Two loaders of Salt execute a module's file twice, in the same module: never do so at once.
-    _loading = threading.Lock()
-
-    def __init__(self, opts: Mapping[str, Any], key: str, bank: str, release: int) -> None:
+    def __init__(self, opts: Mapping[str, Any], kind: str, release: int) -> None:
         self._cache = salt.cache.factory(dict(opts))
-        self._key, self._bank, self._by_kind = key, bank, release >= BY_KIND
+        self._kind, self._release = kind, release
 
     def updated(self, ids: Iterable[str]) -> dict[str, float]:
         """Id → when it was written (Unix time; 0: never). :raises StoreError: it cannot be read."""
         try:
             self._load()
-            return {minion_id: self._written(*self._place(minion_id)) for minion_id in ids}
+            return {minion_id: self._written(minion_id) for minion_id in ids}
         except Exception as exc:  # a cache driver may raise anything
             raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 
@@ -233,14 +222,12 @@ class _Cached:
             return dict.fromkeys(wanted, 0.0)
 
     def _load(self) -> None:
-        with self._loading:
+        with LOADING:
             for name in ("contains", "updated"):
                 self._cache.modules[f"{self._cache.driver}.{name}"]
 
-    def _place(self, minion_id: str) -> tuple[str, str]:
-        return (self._bank, minion_id) if self._by_kind else (f"minions/{minion_id}", self._key)
-
-    def _written(self, bank: str, key: str) -> float:
+    def _written(self, minion_id: str) -> float:
+        bank, key = place(self._kind, minion_id, self._release)
         # contains() first: Salt logs a warning about an entry that is not there.
         there = self._cache.contains(bank, key)
         return float(self._cache.updated(bank, key) or 0.0) if there else 0.0

@@ -1,0 +1,535 @@
+"""
+Keeps this master's cache of mines, and of the grains by which ``mine.get`` finds them, as new as
+the newest copy in the group (``ha: share_mines``).
+
+With failover minions, each master's cache has only what the minions that are connected to it have
+sent. Every engine looks at its own cache and asks each peer what changed there. A peer tells the
+age of a copy, not its time, because clocks differ. A copy that is newer there is fetched, and
+written here as old as it is. So a copy never becomes newer on its way, and none goes in circles.
+Pillar never travels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from saltext_ha.common.batches import batches
+from saltext_ha.common.beat import rest
+from saltext_ha.common.boot_clock import FileClock
+from saltext_ha.common.disk_work import DiskWork, step
+from saltext_ha.common.errors import (
+    HaError,
+    InvalidRecord,
+    PeerRefused,
+    PeerUnreachable,
+    StoreError,
+    UnknownMethod,
+)
+from saltext_ha.keystore.minion_key import is_id
+from saltext_ha.minions.mines import TOLERANCE
+from saltext_ha.minions.minion_cache import GRAINS, KINDS, Name, unpacked
+from saltext_ha.sync.line import Line
+from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
+from saltext_ha.transport.peer import Peer
+
+log = logging.getLogger(__name__)
+
+CHANGES = "mine_changes"
+COPIES = "mine_copies"
+EVERY = 10.0  # seconds between two questions to a peer
+SHARE = 0.001
+"""Of a processor, for looking at this master's own cache."""
+ANSWERING = 5.0  # seconds for a peer to say what changed
+FETCHING = 30.0  # seconds for a peer to read what is fetched
+HANGING = 20.0  # seconds without a step after which work on the cache is given up
+AGAIN = 60.0
+"""Seconds after which a peer that refused is asked again: it may take part now."""
+BETWEEN = 0.5  # seconds between two answers with contents
+PAGE = 2_000
+"""Changes in one answer: at most some 600 KB."""
+ASKED = 200  # copies that are asked for at a time
+LARGEST = 256 * 1024
+"""Bytes of the largest copy that is shared."""
+MOST_BYTES = 500_000
+"""Bytes of contents in one answer, unless the first is larger."""
+MOST = 200_000
+"""Copies that one peer may offer: the mines and grains of 100 000 minions."""
+NAMED = 3
+OFF = "ha: share_mines is off"
+
+
+class Cache(Protocol):
+    """What is needed of :class:`.minion_cache.MinionCache`; everything blocks."""
+
+    def marks(self) -> dict[Name, int]: ...
+    def mark(self, name: Name) -> int: ...
+    def read(self, name: Name) -> bytes: ...
+    def write(self, name: Name, content: Mapping[str, Any], at: float) -> int: ...
+
+
+class Offer(NamedTuple):
+    """A copy of a peer: when it was written, by the clock of this master, and its mark there."""
+
+    at: float
+    mark: int
+
+
+class Taken(NamedTuple):
+    """Where a copy here came from: a peer, its mark there, and its mark here."""
+
+    peer: str
+    there: int
+    here: int
+
+
+class _Copy(NamedTuple):
+    mark: int
+    n: int
+
+
+class Copies:
+    """The copies of this master, in the order in which they changed; in memory only."""
+
+    def __init__(self) -> None:
+        self.epoch = secrets.token_hex(8)
+        """Numbers of changes mean nothing in another one."""
+        self._n = 0
+        self._copies: dict[Name, _Copy] = {}
+        self._taken: dict[Name, Taken] = {}
+
+    def look(self, marks: Mapping[Name, int]) -> None:
+        """Take in what is in the cache now."""
+        for name in self._copies.keys() - marks.keys():
+            self.changed(name, 0)
+        for name, mark in marks.items():
+            self.changed(name, mark)
+
+    def changed(self, name: Name, mark: int) -> None:
+        """Note the mark of a copy, if that is new; 0: the copy is gone."""
+        if self.mark(name) == mark:
+            return
+        self._copies.pop(name, None)
+        self._taken.pop(name, None)
+        if mark:
+            self._n += 1
+            self._copies[name] = _Copy(mark, self._n)
+
+    def took(self, name: Name, taken: Taken) -> None:
+        """Note that a copy of a peer was written here."""
+        self.changed(name, taken.here)
+        self._taken[name] = taken
+
+    def mark(self, name: Name) -> int:
+        """The mark of a copy; 0: there is none."""
+        found = self._copies.get(name)
+        return found.mark if found else 0
+
+    def taken(self, name: Name) -> Taken | None:
+        """Where the copy came from, if a peer sent it and nobody has written it since."""
+        return self._taken.get(name)
+
+    def since(self, epoch: str, n: int) -> tuple[list[tuple[Name, int]], int, bool]:
+        """
+        What changed after the *n*th change, at most :data:`PAGE`, with its marks; up to which
+        change that is; and whether there is more.
+        """
+        after = n if epoch == self.epoch else 0
+        found: list[tuple[Name, _Copy]] = []
+        for name, copy in reversed(self._copies.items()):
+            if copy.n <= after:
+                break
+            found.append((name, copy))
+        page = found[: -PAGE - 1 : -1]
+        more = len(found) > len(page)
+        upto = page[-1][1].n if more else self._n
+        return [(name, copy.mark) for name, copy in page], upto, more
+
+
+def newer(offer: Offer, peer: str, mark: int, at: float, taken: Taken | None) -> bool:
+    """
+    Whether the copy of a peer is newer than the one here.
+
+    :param mark: of the copy here; 0: there is none. :param at: when it was written.
+    :param taken: where the copy here came from, if not from the minion.
+    """
+    if not mark:
+        return True
+    if taken and taken.peer == peer:
+        # The minion may send two within the tolerance.
+        return offer.mark != taken.there and offer.at > at - TOLERANCE
+    return offer.at > at + TOLERANCE
+
+
+@dataclass
+class _Peer:
+    epoch: str = ""
+    n: int = 0
+    offers: dict[Name, Offer] = field(default_factory=dict)
+    """Copies that may be newer there, and are not taken yet."""
+
+
+class _Sent(NamedTuple):
+    name: Name
+    offer: Offer
+    packed: bytes
+
+
+class SharedMines:
+    """
+    Shares the mines and grains of one master with its peers.
+
+    :param lines: to the peers, by name.
+    :param cache: of this master.
+    :param accepted: returns those of these ids that have an accepted key here.
+    :param keys: changes when a key here does.
+    :param off: why this master takes no part; empty: it does.
+    """
+
+    def __init__(
+        self,
+        lines: Mapping[str, Line],
+        cache: Cache,
+        *,
+        accepted: Callable[[list[str]], Awaitable[Collection[str]]],
+        keys: Callable[[], object],
+        off: str = "",
+        clock: FileClock | None = None,
+    ) -> None:
+        self._lines, self._cache, self.off = lines, cache, off
+        self._accepted, self._keys = accepted, keys
+        self._clock = clock or FileClock()
+        self._disk = DiskWork("the cache of minions", HANGING)
+        self._copies = Copies()
+        self._peers: dict[str, _Peer] = {}
+        self._refused: dict[str, tuple[float, str]] = {}
+        """Peers that do not share → since when, and why."""
+        self._told: dict[str, str] = {}
+        """Peers that do not share → why, as last logged."""
+        self._large: dict[Name, int] = {}
+        """Copies that are too large → their marks."""
+        self._unaccepted: set[str] = set()
+        self._unaccepted_with: object = None
+        self._problem = ""
+        self._due = float("-inf")
+        """When this master's own cache is looked at next."""
+
+    # -- what others ask
+
+    def notes(self) -> Iterator[str]:
+        """What an operator should know."""
+        if problem := self.off or self._problem:
+            yield f"mines are not shared: {problem}"
+        for peer, (_, why) in sorted(self._refused.items()):
+            yield f"mines are not shared with {peer}: {why}"
+        if self._large:
+            named = [f"{kind} of {minion_id}" for kind, minion_id in list(self._large)[:NAMED]]
+            more = " …" if len(self._large) > NAMED else ""
+            yield (
+                f"too large to be shared (more than {LARGEST // 1024} KB): {', '.join(named)}{more}"
+            )
+
+    def sent_by_peer(self, minion_id: str, written: float) -> bool:
+        """Whether the grains that were *written* then came from a peer; any thread may ask."""
+        taken = self._copies.taken((GRAINS, minion_id))
+        return taken is not None and taken.here // 10**9 == int(written)
+
+    def for_peers(self) -> dict[str, Handler]:
+        """What peers may ask."""
+        return {CHANGES: self._tell, COPIES: self._give}
+
+    async def _tell(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        epoch, n = wire.field(payload, "epoch", str), wire.field(payload, "n", int)
+        changed, upto, more = self._copies.since(epoch, n)
+        now = self._clock()
+        rows = [
+            [*name, max(0.0, now - at), mark]
+            for name, mark in changed
+            if (at := self._clock.dated(mark / 1e9)) > 0
+        ]
+        return {"epoch": self._copies.epoch, "n": upto, "more": more, "changed": rows}
+
+    async def _give(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        self._check()
+        wanted = wire.rows(payload.get("wanted"), "wanted copies", str, str)
+        if len(wanted) > ASKED:
+            raise InvalidRecord(f"takes at most {ASKED} copies")
+        names = [(kind, minion_id) for kind, minion_id in wanted]
+        done, rows = await self._disk(self._read, names)
+        return {"done": done, "copies": rows}
+
+    def _check(self) -> None:
+        if self.off:
+            raise HaError(self.off)
+
+    def _read(self, names: Iterable[Name]) -> tuple[int, list[list[Any]]]:
+        """As many of these copies as one answer takes; those that cannot be told are left out."""
+        done, size = 0, 0
+        rows: list[list[Any]] = []
+        for name in names:
+            step()
+            if self._copies.mark(name):  # so it is a name that was found here
+                mark, packed = self._packed(name)
+                at = self._clock.dated(mark / 1e9)
+                if rows and size + len(packed) > MOST_BYTES:
+                    break
+                if packed and at > 0:
+                    rows.append([*name, max(0.0, self._clock() - at), mark, packed])
+                    size += len(packed)
+            done += 1
+        return done, rows
+
+    def _packed(self, name: Name) -> tuple[int, bytes]:
+        """The mark of a copy and its content, packed; empty if it cannot be told."""
+        try:
+            # The mark first: a copy that is written between the two is fetched again.
+            mark, packed = self._cache.mark(name), self._cache.read(name)
+        except StoreError as exc:
+            log.debug("ha mines: %s of %s: %s", *name, exc)
+            return 0, b""
+        if len(packed) > LARGEST:
+            self._large[name] = mark
+            return mark, b""
+        return mark, packed
+
+    # -- sharing
+
+    async def run(self) -> None:
+        """Share, for as long as the engine runs."""
+        while not self.off:
+            try:
+                await self.step()
+            except HaError as exc:
+                if str(exc) != self._problem:
+                    log.warning("ha mines: not shared: %s", exc)
+                self._problem = str(exc)
+            else:
+                self._problem = ""
+            await rest(EVERY)
+
+    async def step(self) -> None:
+        """
+        See what is new here and there, and take what is newer there.
+
+        :raises HaError: the cache here does not respond, or cannot be read or written.
+        """
+        if time.monotonic() >= self._due:
+            cost = await self._look()
+            self._due = time.monotonic() + cost / SHARE
+        for gone in self._peers.keys() - self._lines.keys():
+            del self._peers[gone]
+        asked = self._asked()
+        heard = await asyncio.gather(*(self._hear(name, line) for name, line in asked))
+        there = [each for each, answered in zip(asked, heard, strict=True) if answered]
+        newest = await self._newest([peer for peer, _ in there])
+        for peer, line in there:
+            await self._fetch(peer, line, [name for name, by in newest.items() if by == peer])
+
+    async def _look(self) -> float:
+        """Look at the cache of this master; returns the seconds of a processor that this took."""
+        marks, cost = await self._disk(self._marks)
+        begun = time.thread_time()
+        self._copies.look(marks)
+        self._large = {name: mark for name, mark in self._large.items() if marks.get(name) == mark}
+        return cost + time.thread_time() - begun
+
+    def _marks(self) -> tuple[dict[Name, int], float]:
+        begun = time.thread_time()
+        return self._cache.marks(), time.thread_time() - begun
+
+    def _asked(self) -> list[tuple[str, Line]]:
+        """The peers that are asked now."""
+        now = self._clock()
+        self._refused = {
+            name: (at, why)
+            for name, (at, why) in self._refused.items()
+            if name in self._lines and self._lines[name].up and now - at <= AGAIN
+        }
+        return [
+            (name, line)
+            for name, line in self._lines.items()
+            if line.up and name not in self._refused
+        ]
+
+    async def _hear(self, peer: str, line: Line) -> bool:
+        """Ask *peer* what changed there; returns whether it answered."""
+        known = self._peers.setdefault(peer, _Peer())
+        more = True
+        while more:
+            now, asked = self._clock(), {"epoch": known.epoch, "n": known.n}
+            try:
+                answer = await line.client.call(CHANGES, asked, ANSWERING)
+                epoch, n = wire.field(answer, "epoch", str), wire.field(answer, "n", int)
+                more = wire.field(answer, "more", bool)
+                if more and epoch == known.epoch and n <= known.n:
+                    raise InvalidRecord("the same changes again")
+                changed = read_changes(answer, now)
+            except PeerUnreachable:
+                return False  # ask it next time
+            except (PeerRefused, InvalidRecord) as exc:
+                self._refuses(peer, exc)
+                return False
+            if epoch != known.epoch:
+                known.offers.clear()
+            known.epoch, known.n = epoch, n
+            for name, offer in changed.items():
+                known.offers.pop(name, None)
+                if len(known.offers) < MOST:
+                    known.offers[name] = offer
+        return True
+
+    def _refuses(self, peer: str, exc: PeerRefused | InvalidRecord) -> None:
+        if isinstance(exc, UnknownMethod):
+            why = "it runs an older saltext-ha"
+        else:
+            why = exc.reason if isinstance(exc, PeerRefused) else f"it answers nonsense: {exc}"
+        if self._told.get(peer) != why:
+            self._told[peer] = why
+            log.info("ha mines: not shared with %s: %s", peer, why)
+        self._refused[peer] = (self._clock(), why)
+        self._peers.pop(peer, None)
+
+    async def _newest(self, peers: Iterable[str]) -> dict[Name, str]:
+        """What is newer elsewhere, and of minions that are accepted here → who has the newest."""
+        best: dict[Name, tuple[float, str]] = {}
+        for peer in peers:
+            offers = self._peers[peer].offers
+            for name, offer in list(offers.items()):
+                if not self._newer(name, offer, peer):
+                    del offers[name]
+                elif name not in best or offer.at > best[name][0]:
+                    best[name] = offer.at, peer
+        # Most of these have been deleted: ask about them again when a key has changed.
+        if (keys := self._keys()) != self._unaccepted_with:
+            self._unaccepted, self._unaccepted_with = set(), keys
+        ids = {minion_id for _, minion_id in best} - self._unaccepted
+        for batch in batches(sorted(ids)):
+            self._unaccepted.update(set(batch) - set(await self._accepted(batch)))
+        return {name: peer for name, (_, peer) in best.items() if name[1] not in self._unaccepted}
+
+    def _newer(self, name: Name, offer: Offer, peer: str) -> bool:
+        mark = self._copies.mark(name)
+        at = self._clock.dated(mark / 1e9)
+        return newer(offer, peer, mark, at, self._copies.taken(name))
+
+    async def _fetch(self, peer: str, line: Line, names: list[Name]) -> None:
+        """Fetch these copies of *peer*, and write them."""
+        offers = self._peers[peer].offers
+        while names:
+            wanted, now = names[:ASKED], self._clock()
+            try:
+                answer = await line.client.call(
+                    COPIES, {"wanted": [list(name) for name in wanted]}, FETCHING
+                )
+                done = wire.field(answer, "done", int)
+                if not 0 < done <= len(wanted):
+                    raise InvalidRecord("malformed number of copies")
+                sent = read_copies(answer, wanted[:done], now)
+                contents = await self._disk(_contents, sent)
+            except PeerUnreachable:
+                return  # ask it next time
+            except (PeerRefused, InvalidRecord) as exc:
+                self._refuses(peer, exc)
+                return
+            kept = await self._write(peer, sent, contents)
+            for name in wanted[:done]:
+                if name not in kept:
+                    offers.pop(name, None)
+            names = names[done:]
+            if names:
+                await rest(BETWEEN)
+
+    async def _write(
+        self, peer: str, sent: list[_Sent], contents: list[dict[str, Any]]
+    ) -> set[Name]:
+        """
+        Write these copies; returns those that are to be looked at again: the copy here, or the key
+        of the minion, has changed since they were chosen.
+        """
+        ids = sorted({each.name[1] for each in sent})
+        accepted = set(await self._accepted(ids))
+        self._unaccepted.update(set(ids) - accepted)
+        due = [
+            (each, content, self._copies.mark(each.name))
+            for each, content in zip(sent, contents, strict=True)
+            if each.name[1] in accepted and self._newer(each.name, each.offer, peer)
+        ]
+        marks = await self._disk(self._write_all, due)
+        again = {each.name for each in sent if each.name[1] not in accepted}
+        for (each, _, _), (written, mark) in zip(due, marks, strict=True):
+            if written:
+                self._copies.took(each.name, Taken(peer, each.offer.mark, mark))
+            else:
+                self._copies.changed(each.name, mark)
+                again.add(each.name)
+        return again
+
+    def _write_all(
+        self, due: Iterable[tuple[_Sent, dict[str, Any], int]]
+    ) -> list[tuple[bool, int]]:
+        """For each: whether it was written, and the mark of the copy here."""
+        found = []
+        for each, content, expected in due:
+            step()
+            if (mark := self._cache.mark(each.name)) != expected:
+                found.append((False, mark))  # the minion was here meanwhile
+            else:
+                at = self._clock.stamp(each.offer.at)
+                found.append((True, self._cache.write(each.name, content, at)))
+        return found
+
+
+def read_changes(answer: Mapping[str, Any], now: float) -> dict[Name, Offer]:
+    """
+    The copies that changed on a peer which was asked at *now*.
+
+    :raises InvalidRecord: its answer makes no sense.
+    """
+    rows = wire.rows(answer.get("changed"), "changed copies", str, str, float, int)
+    if len(rows) > PAGE:
+        raise InvalidRecord(f"more than {PAGE} changes")
+    return {_name(kind, minion_id): _offer(age, mark, now) for kind, minion_id, age, mark in rows}
+
+
+def read_copies(answer: Mapping[str, Any], wanted: Iterable[Name], now: float) -> list[_Sent]:
+    """
+    The copies that a peer sent which was asked at *now*.
+
+    :raises InvalidRecord: its answer makes no sense.
+    """
+    left, found = set(wanted), []
+    for kind, minion_id, age, mark, packed in wire.rows(
+        answer.get("copies"), "copies", str, str, float, int, bytes
+    ):
+        name = _name(kind, minion_id)
+        if name not in left:
+            raise InvalidRecord("a copy that was not asked for")
+        if len(packed) > LARGEST:
+            raise InvalidRecord("a copy is too large")
+        left.remove(name)
+        found.append(_Sent(name, _offer(age, mark, now), packed))
+    return found
+
+
+def _contents(sent: Iterable[_Sent]) -> list[dict[str, Any]]:
+    return [unpacked(each.packed) for each in sent]
+
+
+def _name(kind: str, minion_id: str) -> Name:
+    if kind not in KINDS or not is_id(minion_id):
+        raise InvalidRecord("malformed name of a copy")
+    return kind, minion_id
+
+
+def _offer(age: float, mark: int, now: float) -> Offer:
+    if not (math.isfinite(age) and age >= 0):
+        raise InvalidRecord("malformed age of a copy")
+    return Offer(max(1.0, now - age), mark)
