@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.beat import rest
@@ -34,7 +34,7 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.mines import TOLERANCE
-from saltext_ha.minions.minion_cache import GRAINS, KINDS, Name, unpacked
+from saltext_ha.minions.minion_cache import GRAINS, KINDS, MinionCache, Name, unpacked
 from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -60,19 +60,12 @@ LARGEST = 256 * 1024
 """Bytes of the largest copy that is shared."""
 MOST_BYTES = 500_000
 """Bytes of contents in one answer, unless the first is larger."""
+CHECKED = 5_000
+"""Ids about whose keys is asked at a time."""
 MOST = 200_000
 """Copies that one peer may offer: the mines and grains of 100 000 minions."""
 NAMED = 3
 OFF = "ha: share_mines is off"
-
-
-class Cache(Protocol):
-    """What is needed of :class:`.minion_cache.MinionCache`; everything blocks."""
-
-    def marks(self) -> dict[Name, int]: ...
-    def mark(self, name: Name) -> int: ...
-    def read(self, name: Name) -> bytes: ...
-    def write(self, name: Name, content: Mapping[str, Any], at: float) -> int: ...
 
 
 class Offer(NamedTuple):
@@ -196,14 +189,14 @@ class SharedMines:
     def __init__(
         self,
         lines: Mapping[str, Line],
-        cache: Cache,
+        cache: MinionCache,
         *,
         accepted: Callable[[list[str]], Awaitable[Collection[str]]],
         keys: Callable[[], object],
         off: str = "",
         clock: FileClock | None = None,
     ) -> None:
-        self._lines, self._cache, self.off = lines, cache, off
+        self._lines, self._cache, self._off = lines, cache, off
         self._accepted, self._keys = accepted, keys
         self._clock = clock or FileClock()
         self._disk = DiskWork("the cache of minions", HANGING)
@@ -225,7 +218,7 @@ class SharedMines:
 
     def notes(self) -> Iterator[str]:
         """What an operator should know."""
-        if problem := self.off or self._problem:
+        if problem := self._off or self._problem:
             yield f"mines are not shared: {problem}"
         for peer, (_, why) in sorted(self._refused.items()):
             yield f"mines are not shared with {peer}: {why}"
@@ -267,8 +260,8 @@ class SharedMines:
         return {"done": done, "copies": rows}
 
     def _check(self) -> None:
-        if self.off:
-            raise HaError(self.off)
+        if self._off:
+            raise HaError(self._off)
 
     def _read(self, names: Iterable[Name]) -> tuple[int, list[list[Any]]]:
         """As many of these copies as one answer takes; those that cannot be told are left out."""
@@ -304,7 +297,7 @@ class SharedMines:
 
     async def run(self) -> None:
         """Share, for as long as the engine runs."""
-        while not self.off:
+        while not self._off:
             try:
                 await self.step()
             except HaError as exc:
@@ -362,15 +355,12 @@ class SharedMines:
     async def _hear(self, peer: str, line: Line) -> bool:
         """Ask *peer* what changed there; returns whether it answered."""
         known = self._peers.setdefault(peer, _Peer())
-        more = True
-        while more:
+        for _ in range(MOST // PAGE + 1):
             now, asked = self._clock(), {"epoch": known.epoch, "n": known.n}
             try:
                 answer = await line.client.call(CHANGES, asked, ANSWERING)
                 epoch, n = wire.field(answer, "epoch", str), wire.field(answer, "n", int)
                 more = wire.field(answer, "more", bool)
-                if more and epoch == known.epoch and n <= known.n:
-                    raise InvalidRecord("the same changes again")
                 changed = read_changes(answer, now)
             except PeerUnreachable:
                 return False  # ask it next time
@@ -380,10 +370,13 @@ class SharedMines:
             if epoch != known.epoch:
                 known.offers.clear()
             known.epoch, known.n = epoch, n
+            self._told.pop(peer, None)
             for name, offer in changed.items():
                 known.offers.pop(name, None)
                 if len(known.offers) < MOST:
                     known.offers[name] = offer
+            if not more:
+                break
         return True
 
     def _refuses(self, peer: str, exc: PeerRefused | InvalidRecord) -> None:
@@ -410,10 +403,12 @@ class SharedMines:
         # Most of these have been deleted: ask about them again when a key has changed.
         if (keys := self._keys()) != self._unaccepted_with:
             self._unaccepted, self._unaccepted_with = set(), keys
-        ids = {minion_id for _, minion_id in best} - self._unaccepted
-        for batch in batches(sorted(ids)):
-            self._unaccepted.update(set(batch) - set(await self._accepted(batch)))
-        return {name: peer for name, (_, peer) in best.items() if name[1] not in self._unaccepted}
+        ids = sorted({minion_id for _, minion_id in best} - self._unaccepted)[:CHECKED]
+        accepted: set[str] = set()
+        for batch in batches(ids):
+            accepted.update(await self._accepted(batch))
+        self._unaccepted.update(set(ids) - accepted)
+        return {name: peer for name, (_, peer) in best.items() if name[1] in accepted}
 
     def _newer(self, name: Name, offer: Offer, peer: str) -> bool:
         mark = self._copies.mark(name)
