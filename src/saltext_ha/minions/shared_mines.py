@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.beat import rest
@@ -32,9 +30,18 @@ from saltext_ha.common.errors import (
     StoreError,
     UnknownMethod,
 )
-from saltext_ha.keystore.minion_key import is_id
-from saltext_ha.minions.mines import TOLERANCE
-from saltext_ha.minions.minion_cache import GRAINS, KINDS, MinionCache, Name, unpacked
+from saltext_ha.minions.mine_copies import (
+    LARGEST,
+    PAGE,
+    Copies,
+    Offer,
+    Sent,
+    Taken,
+    newer,
+    read_changes,
+    read_copies,
+)
+from saltext_ha.minions.minion_cache import GRAINS, MinionCache, Name, unpacked
 from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -53,11 +60,7 @@ HANGING = 20.0  # seconds without a step after which work on the cache is given 
 AGAIN = 60.0
 """Seconds after which a peer that refused is asked again: it may take part now."""
 BETWEEN = 0.5  # seconds between two answers with contents
-PAGE = 2_000
-"""Changes in one answer: at most some 600 KB."""
 ASKED = 200  # copies that are asked for at a time
-LARGEST = 256 * 1024
-"""Bytes of the largest copy that is shared."""
 MOST_BYTES = 500_000
 """Bytes of contents in one answer, unless the first is larger."""
 CHECKED = 5_000
@@ -68,111 +71,12 @@ NAMED = 3
 OFF = "ha: share_mines is off"
 
 
-class Offer(NamedTuple):
-    """A copy of a peer: when it was written, by the clock of this master, and its mark there."""
-
-    at: float
-    mark: int
-
-
-class Taken(NamedTuple):
-    """Where a copy here came from: a peer, its mark there, and its mark here."""
-
-    peer: str
-    there: int
-    here: int
-
-
-class _Copy(NamedTuple):
-    mark: int
-    n: int
-
-
-class Copies:
-    """The copies of this master, in the order in which they changed; in memory only."""
-
-    def __init__(self) -> None:
-        self.epoch = secrets.token_hex(8)
-        """Numbers of changes mean nothing in another one."""
-        self._n = 0
-        self._copies: dict[Name, _Copy] = {}
-        self._taken: dict[Name, Taken] = {}
-
-    def look(self, marks: Mapping[Name, int]) -> None:
-        """Take in what is in the cache now."""
-        for name in self._copies.keys() - marks.keys():
-            self.changed(name, 0)
-        for name, mark in marks.items():
-            self.changed(name, mark)
-
-    def changed(self, name: Name, mark: int) -> None:
-        """Note the mark of a copy, if that is new; 0: the copy is gone."""
-        if self.mark(name) == mark:
-            return
-        self._copies.pop(name, None)
-        self._taken.pop(name, None)
-        if mark:
-            self._n += 1
-            self._copies[name] = _Copy(mark, self._n)
-
-    def took(self, name: Name, taken: Taken) -> None:
-        """Note that a copy of a peer was written here."""
-        self.changed(name, taken.here)
-        self._taken[name] = taken
-
-    def mark(self, name: Name) -> int:
-        """The mark of a copy; 0: there is none."""
-        found = self._copies.get(name)
-        return found.mark if found else 0
-
-    def taken(self, name: Name) -> Taken | None:
-        """Where the copy came from, if a peer sent it and nobody has written it since."""
-        return self._taken.get(name)
-
-    def since(self, epoch: str, n: int) -> tuple[list[tuple[Name, int]], int, bool]:
-        """
-        What changed after the *n*th change, at most :data:`PAGE`, with its marks; up to which
-        change that is; and whether there is more.
-        """
-        after = n if epoch == self.epoch else 0
-        found: list[tuple[Name, _Copy]] = []
-        for name, copy in reversed(self._copies.items()):
-            if copy.n <= after:
-                break
-            found.append((name, copy))
-        page = found[: -PAGE - 1 : -1]
-        more = len(found) > len(page)
-        upto = page[-1][1].n if more else self._n
-        return [(name, copy.mark) for name, copy in page], upto, more
-
-
-def newer(offer: Offer, peer: str, mark: int, at: float, taken: Taken | None) -> bool:
-    """
-    Whether the copy of a peer is newer than the one here.
-
-    :param mark: of the copy here; 0: there is none. :param at: when it was written.
-    :param taken: where the copy here came from, if not from the minion.
-    """
-    if not mark:
-        return True
-    if taken and taken.peer == peer:
-        # The minion may send two within the tolerance.
-        return offer.mark != taken.there and offer.at > at - TOLERANCE
-    return offer.at > at + TOLERANCE
-
-
 @dataclass
 class _Peer:
     epoch: str = ""
     n: int = 0
     offers: dict[Name, Offer] = field(default_factory=dict)
     """Copies that may be newer there, and are not taken yet."""
-
-
-class _Sent(NamedTuple):
-    name: Name
-    offer: Offer
-    packed: bytes
 
 
 class SharedMines:
@@ -443,7 +347,7 @@ class SharedMines:
                 await rest(BETWEEN)
 
     async def _write(
-        self, peer: str, sent: list[_Sent], contents: list[dict[str, Any]]
+        self, peer: str, sent: list[Sent], contents: list[dict[str, Any]]
     ) -> set[Name]:
         """
         Write these copies; returns those that are to be looked at again: the copy here, or the key
@@ -467,9 +371,7 @@ class SharedMines:
                 again.add(each.name)
         return again
 
-    def _write_all(
-        self, due: Iterable[tuple[_Sent, dict[str, Any], int]]
-    ) -> list[tuple[bool, int]]:
+    def _write_all(self, due: Iterable[tuple[Sent, dict[str, Any], int]]) -> list[tuple[bool, int]]:
         """For each: whether it was written, and the mark of the copy here."""
         found = []
         for each, content, expected in due:
@@ -482,49 +384,5 @@ class SharedMines:
         return found
 
 
-def read_changes(answer: Mapping[str, Any], now: float) -> dict[Name, Offer]:
-    """
-    The copies that changed on a peer which was asked at *now*.
-
-    :raises InvalidRecord: its answer makes no sense.
-    """
-    rows = wire.rows(answer.get("changed"), "changed copies", str, str, float, int)
-    if len(rows) > PAGE:
-        raise InvalidRecord(f"more than {PAGE} changes")
-    return {_name(kind, minion_id): _offer(age, mark, now) for kind, minion_id, age, mark in rows}
-
-
-def read_copies(answer: Mapping[str, Any], wanted: Iterable[Name], now: float) -> list[_Sent]:
-    """
-    The copies that a peer sent which was asked at *now*.
-
-    :raises InvalidRecord: its answer makes no sense.
-    """
-    left, found = set(wanted), []
-    for kind, minion_id, age, mark, packed in wire.rows(
-        answer.get("copies"), "copies", str, str, float, int, bytes
-    ):
-        name = _name(kind, minion_id)
-        if name not in left:
-            raise InvalidRecord("a copy that was not asked for")
-        if len(packed) > LARGEST:
-            raise InvalidRecord("a copy is too large")
-        left.remove(name)
-        found.append(_Sent(name, _offer(age, mark, now), packed))
-    return found
-
-
-def _contents(sent: Iterable[_Sent]) -> list[dict[str, Any]]:
+def _contents(sent: Iterable[Sent]) -> list[dict[str, Any]]:
     return [unpacked(each.packed) for each in sent]
-
-
-def _name(kind: str, minion_id: str) -> Name:
-    if kind not in KINDS or not is_id(minion_id):
-        raise InvalidRecord("malformed name of a copy")
-    return kind, minion_id
-
-
-def _offer(age: float, mark: int, now: float) -> Offer:
-    if not (math.isfinite(age) and age >= 0):
-        raise InvalidRecord("malformed age of a copy")
-    return Offer(max(1.0, now - age), mark)

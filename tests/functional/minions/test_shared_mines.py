@@ -15,7 +15,8 @@ import salt.cache
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import PeerRefused, PeerUnreachable, StoreError, UnknownMethod
 from saltext_ha.engine.wiring import _sent_by_minions
-from saltext_ha.minions import shared_mines
+from saltext_ha.minions import mine_copies, shared_mines
+from saltext_ha.minions.mine_copies import LARGEST
 from saltext_ha.minions.minion_cache import GRAINS, MINE, MinionCache, Name
 from saltext_ha.minions.shared_mines import (
     AGAIN,
@@ -23,7 +24,6 @@ from saltext_ha.minions.shared_mines import (
     CHANGES,
     COPIES,
     EVERY,
-    LARGEST,
     MOST_BYTES,
     OFF,
     SharedMines,
@@ -296,7 +296,7 @@ async def test_a_quiet_group_exchanges_little(tmp_path: Path) -> None:
 async def test_many_and_large_ones_come_in_several_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_mines, "PAGE", 100)
+    monkeypatch.setattr(mine_copies, "PAGE", 100)
     site = Site(tmp_path)
     for n in range(ASKED + 50):
         site.m1.sends(MINE, f"web{n}", {"n": n})

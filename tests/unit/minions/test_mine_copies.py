@@ -8,11 +8,9 @@ import msgpack
 import pytest
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.minions.minion_cache import GRAINS, MINE, Name, unpacked, why_not
-from saltext_ha.minions.shared_mines import (
+from saltext_ha.minions.mine_copies import (
     LARGEST,
     PAGE,
-    TOLERANCE,
     Copies,
     Offer,
     Taken,
@@ -20,6 +18,8 @@ from saltext_ha.minions.shared_mines import (
     read_changes,
     read_copies,
 )
+from saltext_ha.minions.mines import TOLERANCE
+from saltext_ha.minions.minion_cache import GRAINS, MINE, Name, unpacked, why_not
 
 WEB1: Name = (MINE, "web1")
 WEB2: Name = (MINE, "web2")
