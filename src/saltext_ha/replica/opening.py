@@ -12,6 +12,9 @@ from pathlib import Path
 from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.replica import schema
 
+NO_TEXT = "Could not decode to UTF-8"
+"""So begins Python's error where a text in the file is none; sqlite3 has no class for that."""
+
 
 def database(path: Path | None) -> sqlite3.Connection:
     """
@@ -61,8 +64,13 @@ def explained(path: Path | None, db: sqlite3.Connection | None = None) -> Iterat
 
 def is_damage(exc: Exception) -> bool:
     """Whether *exc* says that replica.db is no sound database any more."""
-    # "database is locked", "disk is full" and the like are errors of a subclass.
-    return isinstance(exc, ReplicaDamaged) or type(exc) is sqlite3.DatabaseError
+    # "database is locked", "disk is full" and the like are errors of a subclass. So is a text that
+    # is no UTF-8, which nobody wrote: most of a row is text.
+    return (
+        isinstance(exc, ReplicaDamaged)
+        or type(exc) is sqlite3.DatabaseError
+        or (isinstance(exc, sqlite3.OperationalError) and str(exc).startswith(NO_TEXT))
+    )
 
 
 def failure(path: Path | None, what: str, exc: sqlite3.Error) -> ReplicaError:

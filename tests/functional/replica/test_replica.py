@@ -21,6 +21,7 @@ from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
 from saltext_ha.replica import row_cache
 from saltext_ha.replica.history import BEGINNING
 from saltext_ha.replica.key_counts import Tally
+from saltext_ha.replica.opening import is_damage
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import NEVER, Applied
 from saltext_ha.replication.account import BEGAN, Account
@@ -151,13 +152,10 @@ def test_an_exception_undoes_the_whole_transaction(path: Path) -> None:
 
 CHILD = """
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.common.batches import BATCH
 from saltext_ha.replica.replica import Replica
-from saltext_ha.replication.account import BEGAN, Account
-from saltext_ha.replication.digest import bucket_of
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import Record, Value, decide
 
@@ -433,6 +431,22 @@ def test_a_row_that_makes_no_sense_is_damage(
     replica = Replica(path)
     with pytest.raises(ReplicaDamaged, match="a row makes no sense"):
         read(replica)
+    replica.close()
+
+
+@pytest.mark.parametrize("column", ["id", "pub"])
+def test_a_text_that_is_none_is_damage(path: Path, column: str) -> None:
+    """Most of a row is text; SQLite checks none of it."""
+    replica = Replica(path)
+    with replica.transaction():
+        write(replica, "web1")
+    replica.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE record SET {column} = CAST(x'f765' AS TEXT)")
+    replica = Replica(path)
+    with pytest.raises(sqlite3.Error) as refused:
+        list(replica.in_bucket(BUCKET))
+    assert is_damage(refused.value)
     replica.close()
 
 
