@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 
 WILDCARDS = ("::", "0.0.0.0")  # nosec B104
@@ -35,6 +36,7 @@ def bare_ip(text: str) -> str | None:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
+@functools.lru_cache(maxsize=1024)  # in a flood, asked of all connections for each new one
 def network_of(host: str) -> str:
     """
     The addresses that a stranger has who calls from *host*: of IPv6 usually a network of 64 bits,

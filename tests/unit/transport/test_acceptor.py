@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 
 import pytest
 
@@ -45,3 +46,18 @@ def those_left(hosts: list[str]) -> list[str]:
 )
 def test_who_has_the_most_loses_the_oldest(hosts: list[str], left: list[str]) -> None:
     assert those_left(hosts) == left
+
+
+def test_a_flood_is_not_read_anew_for_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read an address of IPv6 takes 20 µs, and there may be hundreds of connections."""
+    read: list[str] = []
+
+    def counted(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        read.append(host)
+        return plain(host)
+
+    plain = ipaddress.ip_address
+    monkeypatch.setattr("saltext_ha.common.addresses.ipaddress.ip_address", counted)
+    hosts = [f"2001:db8:77:{n:x}::1" for n in range(50)]
+    those_left(hosts)
+    assert len(read) <= len(hosts)
