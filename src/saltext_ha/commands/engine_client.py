@@ -46,13 +46,11 @@ def engine(
     try:
         return control_client.request(settings.control_socket, command, payload, wait, progress)
     except EngineUnavailable as exc:
-        why = (
-            state_owner.conflict(settings)
-            or state_owner.restart_due(settings)
-            or _not_configured(settings)
-        )
+        kind = type(exc)
+        why = state_owner.conflict(settings) or state_owner.restart_due(settings)
+        if kind is EngineUnavailable:  # the other kinds say that it runs
+            why = why or _not_configured(settings)
         if why:
-            kind = type(exc)
             raise kind(f"the ha engine of this master is not running: {why}") from None
         raise
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands import engine_client
-from saltext_ha.common.errors import EngineUnavailable
+from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, NotPermitted
 from saltext_ha.config import mapping
+from saltext_ha.transport import control_client
 
 pytestmark = pytest.mark.core
 
@@ -46,3 +47,19 @@ def test_an_engine_that_is_not_configured_is_no_question(
     assert said.startswith("the ha engine of this master is not running: ")
     assert ("/etc/salt/master has no '- ha: {}'" in said) == (not there)
     assert ("does its configuration have" in said) == there
+
+
+@pytest.mark.parametrize("kind", [EngineBrokeOff, NotPermitted])
+def test_one_that_runs_is_not_said_to_be_missing(
+    kind: type[EngineUnavailable], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose entry was taken out of the configuration, before salt-master restarts."""
+
+    def fails(*_: object) -> None:
+        raise kind("it may have been carried out")
+
+    monkeypatch.setattr(control_client, "request", fails)
+    folders = {"pki_dir": str(tmp_path), "sock_dir": str(tmp_path)}
+    settings = mapping.parse({**folders, "id": "m1", "interface": "10.0.0.1", "engines": []})
+    with pytest.raises(kind, match=r"^it may have been"):
+        engine_client.engine(settings, "refill", {})
