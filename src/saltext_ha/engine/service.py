@@ -22,6 +22,7 @@ from saltext_ha.engine.wiring import Answering
 from saltext_ha.keystore import rotation
 from saltext_ha.membership.auto_join import AutoJoin
 from saltext_ha.reconciler.scanner import Scanner
+from saltext_ha.replica import opening
 from saltext_ha.replica.replica import REPLICA_FILE
 from saltext_ha.salt_bus.announce import Announcer
 from saltext_ha.transport import control_client
@@ -83,11 +84,24 @@ class Service:
         asyncio.get_running_loop().set_exception_handler(LoopErrors())
         announce = Announcer(self.parts.opts, self.parts.proofs)
         try:
-            self.parts.build(announce)
+            self._build(announce)
             await self._serve()
         finally:
             announce.stop()
             self.parts.looks.close()
+
+    def _build(self, announce: Announcer) -> None:
+        try:
+            self.parts.build(announce)
+        except Exception as exc:
+            if opening.is_damage(exc):
+                self._move_aside(str(exc))
+            raise
+
+    def _move_aside(self, damage: str) -> None:
+        """Have the next start make replica.db, which is closed, anew."""
+        with contextlib.suppress(OSError):
+            startup.move_aside(self._config.state_dir / REPLICA_FILE, damage)
 
     async def _serve(self) -> None:
         parts, config = self.parts, self._config
@@ -131,8 +145,7 @@ class Service:
             await self.listener.stop()
             parts.core.close()
             if parts.core.damage:
-                with contextlib.suppress(OSError):
-                    startup.move_aside(config.state_dir / REPLICA_FILE, parts.core.damage)
+                self._move_aside(parts.core.damage)
 
     def _start_tasks(self, made: Answering) -> None:
         parts, config = self.parts, self._config

@@ -67,8 +67,7 @@ class Runs:
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
-        stored = core.replica.runs.all()
-        self.registers = {each: run_rows.unpack(body) for each, body in stored.items()}
+        self.registers = core.replica.runs.all(run_rows.unpack)
 
     # -- what others ask
 

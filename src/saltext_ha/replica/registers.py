@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.replica import serializers
+
+T = TypeVar("T")
 
 
 class Registers:
@@ -16,9 +22,17 @@ class Registers:
     def __init__(self, db: sqlite3.Connection, table: Literal["tree", "run"]) -> None:
         self._db, self._table = db, table
 
-    def all(self) -> dict[str, bytes]:
-        """Name → body."""
-        return dict(self._db.execute(f"SELECT name, body FROM {self._table}"))  # nosec B608
+    def all(self, read: Callable[[bytes], T]) -> dict[str, T]:
+        """
+        Name → what *read* makes of the body.
+
+        :raises ReplicaDamaged: it is an InvalidRecord.
+        """
+        rows = self._db.execute(f"SELECT name, body FROM {self._table}")  # nosec B608
+        try:
+            return {name: read(body) for name, body in rows}
+        except InvalidRecord as exc:
+            raise serializers.damage(exc) from exc
 
     def put(self, name: str, body: bytes) -> None:
         """Write a register; inside a transaction only."""

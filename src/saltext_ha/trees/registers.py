@@ -53,11 +53,8 @@ class TreeRegisters(Mapping[str, Register]):
         """Whether all peers that are up were asked since the start."""
         self._troubles: dict[str, str] = {}
         """Peer → the note on what it says, or does not say."""
-        stored = core.replica.trees.all()
-        self._known = {
-            name: register_rows.unpack(stored[name]) if stored.get(name) else Register()
-            for name in names
-        }
+        stored = core.replica.trees.all(register_rows.unpack)
+        self._known = {name: stored.get(name, Register()) for name in names}
 
     def __getitem__(self, name: str) -> Register:
         return self._known[name]

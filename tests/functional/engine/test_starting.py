@@ -18,7 +18,7 @@ import pytest
 from lab.engines import Engine, Place, befriend, level
 from lab.key_folders import PENDING, plant
 from lab.wait import wait_for
-from saltext_ha.common.errors import ReplicaError, StoreError
+from saltext_ha.common.errors import ReplicaDamaged, ReplicaError, StoreError
 from saltext_ha.engine import main
 from saltext_ha.engine.service import Service
 from saltext_ha.keystore.files import FileStore
@@ -136,6 +136,32 @@ async def test_a_replica_that_turns_out_to_be_damaged_is_made_anew(
             assert again.parts.notes["damaged"].endswith(f"the old is {aside.name}")
             await until(lambda: there(two) == {"web1", "web2"}, "both are on both")
             await until(lambda: not again.parts.core.mode.lost, "it is whole")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INSERT INTO run VALUES ('nightly', x'c1')",
+        "INSERT INTO tree VALUES ('states', x'90')",
+        "INSERT INTO run VALUES (CAST(x'f765' AS TEXT), x'90')",
+    ],
+)
+@in_a_loop
+async def test_damage_that_a_start_finds_after_opening_is_over_at_the_next(
+    tmp_path: Path, change: str
+) -> None:
+    """It was tried again every ten seconds, for ever."""
+    place = Place(tmp_path, "m1")
+    plant(place.pki_dir, ["web1"])
+    async with Engine(place):
+        await until(lambda: there(place) == {"web1"}, "it is known")
+    with closing(sqlite3.connect(place.replica_file)) as db, db:
+        db.execute(change)
+    with pytest.raises((ReplicaDamaged, sqlite3.OperationalError)):
+        await Service(place.opts, place.config).run()
+    assert [*place.config.state_dir.glob("replica.db.damaged-*[0-9]")]
+    async with Engine(place) as again:
+        assert "was damaged" in again.parts.notes["damaged"]
 
 
 @in_a_loop
