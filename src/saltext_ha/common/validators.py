@@ -164,8 +164,8 @@ def kind(value: Any) -> str:
 
 
 def hidden(text: str) -> str:
-    """*text* without user and password in URLs."""
-    return re.sub(r"//[^\s\'\"]*@", "//***@", text)
+    """*text* without user and password in URLs, also in those that lack ``https://``."""
+    return re.sub(r"(//|['\"](?=[^\s'\"/@:]*:(?!//)))[^\s'\"]*@", r"\1***@", text)
 
 
 def misplaced(engine: str, settings: Iterable[str], where: str) -> str:

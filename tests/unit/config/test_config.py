@@ -257,9 +257,12 @@ def test_a_secret_in_the_place_of_its_file_is_not_shown(ha: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("key", ["masters", "peers"])
-def test_a_password_in_a_url_is_not_shown(key: str) -> None:
-    url = "https://ha:5f0c9d1f@m2:4530"
-    with pytest.raises(ConfigError, match="a host and a port only") as refused:
+@pytest.mark.parametrize(
+    ("scheme", "why"), [("https://", "a host and a port only"), ("", "has no scheme")]
+)
+def test_a_password_in_a_url_is_not_shown(key: str, scheme: str, why: str) -> None:
+    url = f"{scheme}ha:5f0c9d1f@m2:4530"
+    with pytest.raises(ConfigError, match=rf"'{scheme}\*\*\*@m2:4530' .*{why}") as refused:
         read(**{key: [url if key == "masters" else {"name": "m2", "url": url}]})
     assert "5f0c9d1f" not in str(refused.value)
 
