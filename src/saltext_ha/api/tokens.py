@@ -27,8 +27,9 @@ LOGIN_LIMIT = 10.0
 # Log in again this long before the token ends, or a tenth of its life if that is shorter.
 MARGIN = 60.0
 # Seconds until a refused password is tried again, and then twice as many each time, at most these:
-# an account that is locked after a few failures must unlock some day.
-REFUSED_PAUSE, LONGEST_PAUSE = 60.0, 900.0
+# an account that is locked after a few failures must unlock some day. Not more, as salt-api refuses
+# all while LDAP or PAM is down.
+REFUSED_PAUSE, LONGEST_PAUSE = 60.0, 300.0
 # Bytes of the answer to a login, which lists what the user may do.
 MAX_LOGIN = 1024 * 1024
 LONGEST_TOKEN = 4096

@@ -35,8 +35,11 @@ TURN = 1.0  # seconds between rounds before the first decision
 JITTER = 0.1
 # A runner is a separate process that loads all of Salt's runners.
 DEEP_TIMEOUT = 15.0
-LONGEST_PAUSE = 900.0
-"""Seconds between two logins, at most, while they are refused."""
+LONGEST_PAUSE = 300.0
+"""
+Seconds between two logins, at most, while they are refused: also where LDAP or PAM was down, and
+salt-api refused all.
+"""
 DRAINED = "drained"
 RECOVERING = "answers again, but not yet for long enough"
 

@@ -31,8 +31,11 @@ UNAUTHENTICATED = 16
 OLD_TOKEN = "revision of auth store is old"  # nosec B105: no password
 """etcd's words for a JSON web token from before users or roles changed; it has no code for that."""
 WRONG_PASSWORD = "authentication failed"  # nosec B105
-REFUSED_PAUSE = 10.0
-"""Seconds until a refused password is tried again: to compare one costs etcd much time."""
+REFUSED_PAUSE = 3.0
+"""
+Seconds until a refused password is tried again: to compare one costs etcd much time. Less than a
+lease lasts, which one wrong answer must not cost.
+"""
 NONSENSE = "answers what etcd does not; is this the address of an etcd?"
 CANNOT = "etcd cannot be asked: "
 """So each error begins, except that of a lease that has ended."""

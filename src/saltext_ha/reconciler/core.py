@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import BATCH
+from saltext_ha.common.beat import rest
 from saltext_ha.common.complaints import Complaint
 from saltext_ha.common.errors import HaError, ReplicaDamaged, UnlistedStore
 from saltext_ha.reconciler import work_queue
@@ -93,11 +94,14 @@ class Core:
 
     async def until_damaged(self) -> None:
         """
-        Wait until replica.db turns out to be damaged, which only a new start mends.
+        Wait until replica.db turns out to be damaged, which only a new start mends; while this
+        master is paused, until it is resumed: a new file knows of no pause.
 
         :raises ReplicaDamaged: it is.
         """
         await self._damaged.wait()
+        while self.mode.paused:
+            await rest(1.0)
         raise ReplicaDamaged(self.damage)
 
     async def glance(self, function: Callable[[], T], patience: float) -> T | None:

@@ -138,6 +138,26 @@ async def test_a_replica_that_turns_out_to_be_damaged_is_made_anew(
             await until(lambda: not again.parts.core.mode.lost, "it is whole")
 
 
+@in_a_loop
+async def test_a_paused_master_whose_replica_is_damaged_stays_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is made anew would know of no pause."""
+
+    def damaged(*args: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    (one,) = places(tmp_path, "m1")
+    async with Engine(one) as m1:
+        await run(one, "pause")
+        monkeypatch.setattr(m1.parts.core.replica.history, "lines", damaged)
+        await run(one, "history")
+        await until(lambda: bool(m1.parts.core.damage), "it is seen")
+        assert (await run(one, "history"))["kind"] == "error"
+        assert (await run(one, "resume"))["retcode"] == 0
+        await until(lambda: m1.service.failed, "it ends")
+
+
 @pytest.mark.parametrize(
     "change",
     [
