@@ -12,6 +12,7 @@ import pytest
 from saltext_ha.modules import ha as module
 from saltext_ha.output import _explained
 from saltext_ha.runners import ha as runner
+from saltext_ha.states import ha as states
 
 ROOT = Path(__file__).parents[3]
 NAMED = [
@@ -91,7 +92,7 @@ def test_readme_names_commands_that_are_there() -> None:
         re.findall(r"`ha\.(\w+)`", README)
     )
     assert len(named) > 10
-    assert named <= public(runner) | public(module)
+    assert named <= public(runner) | public(module) | public(states)
 
 
 # -- troubleshooting
