@@ -17,6 +17,7 @@ from typing import Any
 import msgpack
 import salt.cache
 import salt.payload
+from salt.exceptions import SaltDeserializationError
 
 from saltext_ha.common import version
 from saltext_ha.common.disk_work import step
@@ -147,6 +148,8 @@ class MinionCache:
         try:
             self._load("fetch")
             return self._cache.fetch(*place(*name, self._release))
+        except SaltDeserializationError:
+            return None  # a damaged file: Salt cannot read it, either
         except Exception as exc:  # a cache driver may raise anything
             raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 

@@ -556,3 +556,18 @@ async def test_other_files_in_the_cache(tmp_path: Path) -> None:
     await site.later()
     assert [*site.m2.cache.marks()] == [(MINE, "web5")]
     assert site.m2.notes() == site.m1.notes() == []
+
+
+@in_a_loop
+async def test_a_damaged_file_is_replaced_and_holds_nothing_up(tmp_path: Path) -> None:
+    """On 3007 a copy of grains is written beside the pillar that is read from the file."""
+    site = Site(tmp_path, 3007, 3007, 3007)
+    for minion_id in ("web1", "web2"):
+        site.m1.sends(GRAINS, minion_id, {"of": minion_id})
+        site.m2.sends(GRAINS, minion_id, {"old": 1}, ago=500)
+    damaged = site.m2.folder / "minions" / "web1" / "data.p"
+    damaged.write_bytes(b"\xc1")
+    os.utime(damaged, (NOW, NOW))
+    await site.later()
+    assert site.m2.grains("web1") == {"of": "web1"}
+    assert site.m2.grains("web2") == {"of": "web2"}
