@@ -20,6 +20,8 @@ PAGE = 2_000
 """Changes in one answer: at most some 600 KB."""
 LARGEST = 256 * 1024
 """Bytes of the largest copy that is shared."""
+MOST_BYTES = 500_000
+"""Bytes of contents in one answer: unpacked, they may take seventy times as many."""
 
 
 class Offer(NamedTuple):
@@ -139,7 +141,7 @@ def read_copies(answer: Mapping[str, Any], wanted: Iterable[Name], now: float) -
 
     :raises InvalidRecord: its answer makes no sense.
     """
-    left, found = set(wanted), []
+    left, found, size = set(wanted), [], 0
     for kind, minion_id, age, mark, packed in wire.rows(
         answer.get("copies"), "copies", str, str, float, int, bytes
     ):
@@ -148,6 +150,9 @@ def read_copies(answer: Mapping[str, Any], wanted: Iterable[Name], now: float) -
             raise InvalidRecord("a copy that was not asked for")
         if len(packed) > LARGEST:
             raise InvalidRecord("a copy is too large")
+        size += len(packed)
+        if size > MOST_BYTES:
+            raise InvalidRecord(f"copies of more than {MOST_BYTES} bytes")
         left.remove(name)
         found.append(Sent(name, _offer(age, mark, now), packed))
     return found

@@ -32,6 +32,7 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.minions.mine_copies import (
     LARGEST,
+    MOST_BYTES,
     PAGE,
     Copies,
     Offer,
@@ -61,8 +62,6 @@ AGAIN = 60.0
 """Seconds after which a peer that refused is asked again: it may take part now."""
 BETWEEN = 0.5  # seconds between two answers with contents
 ASKED = 200  # copies that are asked for at a time
-MOST_BYTES = 500_000
-"""Bytes of contents in one answer, unless the first is larger."""
 CHECKED = 5_000
 """Ids about whose keys is asked at a time."""
 MOST = 200_000
@@ -176,7 +175,7 @@ class SharedMines:
             if self._copies.mark(name):  # so it is a name that was found here
                 mark, packed = self._packed(name)
                 at = self._clock.dated(mark / 1e9)
-                if rows and size + len(packed) > MOST_BYTES:
+                if size + len(packed) > MOST_BYTES:
                     break
                 if packed and at > 0:
                     rows.append([*name, max(0.0, self._clock() - at), mark, packed])
@@ -311,6 +310,8 @@ class SharedMines:
         accepted: set[str] = set()
         for batch in batches(ids):
             accepted.update(await self._accepted(batch))
+        # Only of those that are offered: a peer may offer new ones without end.
+        self._unaccepted.intersection_update(minion_id for _, minion_id in best)
         self._unaccepted.update(set(ids) - accepted)
         return {name: peer for name, (_, peer) in best.items() if name[1] in accepted}
 
@@ -338,7 +339,7 @@ class SharedMines:
             except (PeerRefused, InvalidRecord) as exc:
                 self._refuses(peer, exc)
                 return
-            kept = await self._write(peer, sent, contents)
+            kept = await self._write(peer, contents)
             for name in wanted[:done]:
                 if name not in kept:
                     offers.pop(name, None)
@@ -346,23 +347,21 @@ class SharedMines:
             if names:
                 await rest(BETWEEN)
 
-    async def _write(
-        self, peer: str, sent: list[Sent], contents: list[dict[str, Any]]
-    ) -> set[Name]:
+    async def _write(self, peer: str, sent: list[tuple[Sent, dict[str, Any]]]) -> set[Name]:
         """
         Write these copies; returns those that are to be looked at again: the copy here, or the key
         of the minion, has changed since they were chosen.
         """
-        ids = sorted({each.name[1] for each in sent})
+        ids = sorted({each.name[1] for each, _ in sent})
         accepted = set(await self._accepted(ids))
         self._unaccepted.update(set(ids) - accepted)
         due = [
             (each, content, self._copies.mark(each.name))
-            for each, content in zip(sent, contents, strict=True)
+            for each, content in sent
             if each.name[1] in accepted and self._newer(each.name, each.offer, peer)
         ]
         marks = await self._disk(self._write_all, due)
-        again = {each.name for each in sent if each.name[1] not in accepted}
+        again = {each.name for each, _ in sent if each.name[1] not in accepted}
         for (each, _, _), (written, mark) in zip(due, marks, strict=True):
             if written:
                 self._copies.took(each.name, Taken(peer, each.offer.mark, mark))
@@ -384,5 +383,13 @@ class SharedMines:
         return found
 
 
-def _contents(sent: Iterable[Sent]) -> list[dict[str, Any]]:
-    return [unpacked(each.packed) for each in sent]
+def _contents(sent: Iterable[Sent]) -> list[tuple[Sent, dict[str, Any]]]:
+    """These copies with their contents; those that Salt could not read are left out."""
+    found = []
+    for each in sent:
+        step()
+        try:
+            found.append((each, unpacked(each.packed)))
+        except InvalidRecord as exc:
+            log.debug("ha mines: %s of %s is not taken: %s", *each.name, exc)
+    return found

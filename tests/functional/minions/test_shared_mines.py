@@ -16,7 +16,7 @@ from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import PeerRefused, PeerUnreachable, StoreError, UnknownMethod
 from saltext_ha.engine.wiring import _sent_by_minions
 from saltext_ha.minions import mine_copies, shared_mines
-from saltext_ha.minions.mine_copies import LARGEST
+from saltext_ha.minions.mine_copies import LARGEST, MOST_BYTES
 from saltext_ha.minions.minion_cache import GRAINS, MINE, MinionCache, Name
 from saltext_ha.minions.shared_mines import (
     AGAIN,
@@ -24,7 +24,6 @@ from saltext_ha.minions.shared_mines import (
     CHANGES,
     COPIES,
     EVERY,
-    MOST_BYTES,
     OFF,
     SharedMines,
 )
@@ -439,8 +438,7 @@ async def test_older_peers_and_those_that_do_not_share_are_left_alone(tmp_path: 
         (COPIES, {}),
         (COPIES, {"done": 0, "copies": []}),
         (COPIES, {"done": 9, "copies": []}),
-        (COPIES, {"done": 1, "copies": [["mine", "web1", 1.0, 1, b"\xc1"]]}),
-        (COPIES, {"done": 1, "copies": [["mine", "web1", 1.0, 1, b"\x90"]]}),
+        (COPIES, {"done": 1, "copies": [["mine", "web1", 1.0, 1, "text"]]}),
     ],
 )
 @in_a_loop
@@ -458,6 +456,23 @@ async def test_a_peer_that_answers_nonsense(
     assert (site.m1.mine("web1"), site.m1.mine("web2")) == ({}, {"n": 2})
 
 
+@pytest.mark.parametrize("content", [b"\xc1", b"\x90", b"\x81\xa1a" + b"\x91" * 1022 + b"\x90"])
+@in_a_loop
+async def test_one_that_salt_could_not_read_holds_no_other_up(
+    tmp_path: Path, content: bytes
+) -> None:
+    """A minion may send what another release of msgpack takes."""
+    site = Site(tmp_path)
+    site.m3.sends(MINE, "web1", {"n": 1})
+    site.m3.sends(MINE, "web2", {"n": 2})
+    rows = [["mine", "web1", 1.0, 1, content], ["mine", "web2", 1.0, 1, b"\x81\xa1n\x02"]]
+    site.m3.says[COPIES] = {"done": 2, "copies": rows}
+    await site.later()
+    await site.later()
+    assert (site.m1.mine("web1"), site.m1.mine("web2")) == ({}, {"n": 2})
+    assert site.m1.notes() == []
+
+
 @in_a_loop
 async def test_pages_without_end(tmp_path: Path) -> None:
     """The others are heard all the same."""
@@ -467,6 +482,17 @@ async def test_pages_without_end(tmp_path: Path) -> None:
     await site.m2.shared.step()
     await site.m1.shared.step()
     assert site.m1.mine("web2") == {"n": 2}
+
+
+@in_a_loop
+async def test_ids_without_end(tmp_path: Path) -> None:
+    """Only those that are offered now are remembered as not accepted."""
+    site = Site(tmp_path)
+    for n in range(3):
+        rows = [["mine", f"odd{n}-{i}", 1.0, 1] for i in range(50)]
+        site.m3.says[CHANGES] = {"epoch": str(n), "n": 1, "more": False, "changed": rows}
+        await site.m1.shared.step()
+        assert site.m1.shared._unaccepted == {row[1] for row in rows}
 
 
 @in_a_loop

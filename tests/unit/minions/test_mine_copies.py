@@ -10,6 +10,7 @@ import pytest
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.mine_copies import (
     LARGEST,
+    MOST_BYTES,
     PAGE,
     Copies,
     Offer,
@@ -103,6 +104,14 @@ def test_changes_that_make_no_sense_are_refused(changed: Any) -> None:
         read_changes({"changed": changed}, NOW)
 
 
+def test_copies_of_one_answer_have_an_upper_limit() -> None:
+    names = [(MINE, "web1"), (MINE, "web2"), (MINE, "web3")]
+    copies = [[*name, 3.0, 9, bytes(MOST_BYTES // 2)] for name in names]
+    assert len(read_copies({"copies": copies[:2]}, names, NOW)) == 2
+    with pytest.raises(InvalidRecord, match="more than"):
+        read_copies({"copies": copies}, names, NOW)
+
+
 @pytest.mark.parametrize(
     "copies",
     [
@@ -127,6 +136,9 @@ def test_copies_that_make_no_sense_are_refused(copies: Any) -> None:
         msgpack.packb(["web1"]),
         msgpack.packb({1: "web1"}),
         msgpack.packb({"a": msgpack.ExtType(5, b"x")}),
+        msgpack.packb({"a": msgpack.ExtType(78, b"no time")}),
+        msgpack.packb({"a": msgpack.ExtType(79, b"no constant")}),
+        b"\x81\xa1a" + b"\x91" * 1022 + b"\x90",  # as grains before 3008, one level more
         b"\x81\xa1a" + b"\x91" * 200_000,
         b"\x81\xa1a\xdd\xff\xff\xff\xff",
     ],
