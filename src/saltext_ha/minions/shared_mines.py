@@ -332,7 +332,13 @@ class SharedMines:
                 done = wire.field(answer, "done", int)
                 if not 0 < done <= len(wanted):
                     raise InvalidRecord("malformed number of copies")
-                sent = read_copies(answer, wanted[:done], now)
+                sent = [
+                    # The same copy, which was dated before this took its time.
+                    each._replace(offer=known)
+                    if (known := offers.get(each.name)) and known.mark == each.offer.mark
+                    else each
+                    for each in read_copies(answer, wanted[:done], now)
+                ]
                 contents = await self._disk(_contents, sent)
             except PeerUnreachable:
                 return  # ask it next time

@@ -408,6 +408,26 @@ async def test_one_that_the_minion_sends_here_while_it_is_fetched(tmp_path: Path
 
 
 @in_a_loop
+async def test_one_that_takes_long_to_come_does_not_get_older(tmp_path: Path) -> None:
+    """Else the next would be one that is older than it."""
+    site = Site(tmp_path)
+    site.m1.sends(MINE, "web1", {"n": 2}, ago=10)
+    site.m3.sends(MINE, "web1", {"n": 1}, ago=20)
+    give = site.m1.call
+
+    async def slow(method: str, *more: Any) -> dict[str, Any]:
+        if method == COPIES:
+            site.now += 25
+        return await give(method, *more)
+
+    site.m1.call = slow  # type: ignore[method-assign]
+    for master in (site.m1, site.m3, site.m2, site.m2):
+        await master.shared.step()
+    assert site.m2.mine("web1") == {"n": 2}
+    assert site.m2.age(MINE, "web1") == pytest.approx(site.m1.age(MINE, "web1"), abs=1)
+
+
+@in_a_loop
 async def test_older_peers_and_those_that_do_not_share_are_left_alone(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.m2.old = True
