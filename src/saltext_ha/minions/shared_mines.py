@@ -60,6 +60,8 @@ FETCHING = 30.0  # seconds for a peer to read what is fetched
 HANGING = 20.0  # seconds without a step after which work on the cache is given up
 AGAIN = 60.0
 """Seconds after which a peer that refused is asked again: it may take part now."""
+TURN = 30.0
+"""Seconds after which a peer that has more is asked for that in the next step, after the others."""
 BETWEEN = 0.5  # seconds between two answers with contents
 ASKED = 200  # copies that are asked for at a time
 CHECKED = 5_000
@@ -258,6 +260,7 @@ class SharedMines:
     async def _hear(self, peer: str, line: Line) -> bool:
         """Ask *peer* what changed there; returns whether it answered."""
         known = self._peers.setdefault(peer, _Peer())
+        until = time.monotonic() + TURN
         for _ in range(MOST // PAGE + 1):
             now, asked = self._clock(), {"epoch": known.epoch, "n": known.n}
             try:
@@ -278,7 +281,7 @@ class SharedMines:
                 known.offers.pop(name, None)
                 if len(known.offers) < MOST:
                     known.offers[name] = offer
-            if not more:
+            if not more or time.monotonic() >= until:
                 break
         return True
 
@@ -322,7 +325,7 @@ class SharedMines:
 
     async def _fetch(self, peer: str, line: Line, names: list[Name]) -> None:
         """Fetch these copies of *peer*, and write them."""
-        offers = self._peers[peer].offers
+        offers, until = self._peers[peer].offers, time.monotonic() + TURN
         while names:
             wanted, now = names[:ASKED], self._clock()
             try:
@@ -349,7 +352,7 @@ class SharedMines:
             for name in wanted[:done]:
                 if name not in kept:
                     offers.pop(name, None)
-            names = names[done:]
+            names = names[done:] if time.monotonic() < until else []
             if names:
                 await rest(BETWEEN)
 

@@ -505,6 +505,21 @@ async def test_pages_without_end(tmp_path: Path) -> None:
 
 
 @in_a_loop
+async def test_slow_answers_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a peer has left is asked in the next step, after the others were heard."""
+    monkeypatch.setattr(shared_mines, "TURN", 0.0)
+    monkeypatch.setattr(shared_mines, "ASKED", 1)
+    site = Site(tmp_path)
+    for n in range(3):
+        site.m1.sends(MINE, f"web{n}", {"n": n})
+    await site.m1.shared.step()
+    for step in range(1, 4):
+        await site.m2.shared.step()
+        assert len(site.m2.cache.marks()) == step
+    assert site.m2.mine("web2") == {"n": 2}
+
+
+@in_a_loop
 async def test_ids_without_end(tmp_path: Path) -> None:
     """Only those that are offered now are remembered as not accepted."""
     site = Site(tmp_path)
