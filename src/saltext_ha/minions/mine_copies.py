@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.mines import TOLERANCE
-from saltext_ha.minions.minion_cache import KINDS, Name
+from saltext_ha.minions.minion_cache import KINDS, Name, may_have
 from saltext_ha.transport import wire
 
 PAGE = 2_000
@@ -159,7 +158,7 @@ def read_copies(answer: Mapping[str, Any], wanted: Iterable[Name], now: float) -
 
 
 def _name(kind: str, minion_id: str) -> Name:
-    if kind not in KINDS or not is_id(minion_id):
+    if kind not in KINDS or not may_have(minion_id):
         raise InvalidRecord("malformed name of a copy")
     return kind, minion_id
 

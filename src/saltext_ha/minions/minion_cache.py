@@ -22,7 +22,7 @@ from salt.exceptions import SaltDeserializationError
 from saltext_ha.common import version
 from saltext_ha.common.disk_work import step
 from saltext_ha.common.errors import InvalidRecord, StoreError
-from saltext_ha.keystore.minion_key import is_id
+from saltext_ha.keystore.minion_key import MAX_ID_BYTES, is_id
 
 RELEASE = version.salt_release()[0]
 """Of the Salt that runs this code."""
@@ -49,6 +49,11 @@ def why_not(opts: Mapping[str, Any]) -> str:
     if (driver := opts.get("cache", "localfs")) != "localfs":
         return f"cache is {driver}, and only localfs has a folder of this master's own"
     return ""
+
+
+def may_have(minion_id: str) -> bool:
+    """Whether each release of Salt can keep a copy of this minion: its file ends in ``.p``."""
+    return is_id(minion_id) and len(minion_id.encode()) <= MAX_ID_BYTES - len(".p")
 
 
 def place(kind: str, minion_id: str, release: int = RELEASE) -> tuple[str, str]:
@@ -83,7 +88,7 @@ class MinionCache:
         for kind in KINDS:
             for entry in _entries(self._folder / kind):
                 minion_id, dot, ending = entry.name.rpartition(".")
-                if (dot, ending) == (".", "p") and is_id(minion_id):
+                if (dot, ending) == (".", "p") and may_have(minion_id):
                     try:
                         yield (kind, minion_id), entry.stat().st_mtime_ns
                     except FileNotFoundError:
@@ -91,7 +96,7 @@ class MinionCache:
 
     def _by_minion(self) -> Iterator[tuple[Name, int]]:
         for entry in _entries(self._folder / "minions"):
-            if is_id(entry.name):
+            if may_have(entry.name):
                 for kind in KINDS:
                     if mark := _mark(f"{entry.path}/{_KEYS[kind]}.p"):
                         yield (kind, entry.name), mark

@@ -189,7 +189,10 @@ class SharedMines:
         """The mark of a copy and its content, packed; empty if it cannot be told."""
         try:
             # The mark first: a copy that is written between the two is fetched again.
-            mark, packed = self._cache.mark(name), self._cache.read(name)
+            mark = self._cache.mark(name)
+            if self._large.get(name) == mark:
+                return mark, b""
+            packed = self._cache.read(name)
         except StoreError as exc:
             log.debug("ha mines: %s of %s: %s", *name, exc)
             return 0, b""
@@ -236,7 +239,10 @@ class SharedMines:
         marks, cost = await self._disk(self._marks)
         begun = time.thread_time()
         self._copies.look(marks)
-        self._large = {name: mark for name, mark in self._large.items() if marks.get(name) == mark}
+        # A list: the thread that reads for a peer may add one meanwhile.
+        for name, mark in list(self._large.items()):
+            if marks.get(name) != mark:
+                del self._large[name]
         return cost + time.thread_time() - begun
 
     def _marks(self) -> tuple[dict[Name, int], float]:

@@ -312,7 +312,9 @@ async def test_many_and_large_ones_come_in_several_answers(
 
 @pytest.mark.parametrize("release", [3006, 3008])
 @in_a_loop
-async def test_one_that_is_too_large_is_left_out_and_named(tmp_path: Path, release: int) -> None:
+async def test_one_that_is_too_large_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: int
+) -> None:
     site = Site(tmp_path, release, release, release)
     for kind in (MINE, GRAINS):
         site.m1.sends(kind, "web1", {"n": "x" * LARGEST})
@@ -325,11 +327,30 @@ async def test_one_that_is_too_large_is_left_out_and_named(tmp_path: Path, relea
     assert "mine of web1" in note
     assert "grains of web1" in note
     assert site.m2.notes() == []
+    with monkeypatch.context() as patched:
+        patched.setattr(site.m1.cache, "read", lambda _: pytest.fail("it is read again"))
+        await site.m1.shared.for_peers()[COPIES](PEER, {"wanted": [["mine", "web1"]] * ASKED})
     site.m1.sends(MINE, "web1", {"n": 1})
     site.m1.sends(GRAINS, "web1", {"n": 1})
     await site.later()
     assert site.m1.notes() == []
     assert site.m2.mine("web1") == {"n": 1}
+
+
+@pytest.mark.parametrize("release", [3007, 3008])
+@in_a_loop
+async def test_ids_that_are_too_long_for_a_file_of_3008(tmp_path: Path, release: int) -> None:
+    """Before, the id is the name of a folder."""
+    site = Site(tmp_path, 3007, release, release)
+    ids = ["y" * 253, "x" * 254]
+    for master in site.masters:
+        master.accepted.update(ids)
+    for minion_id in ids:
+        site.m1.sends(MINE, minion_id, {"n": 1})
+    await site.later()
+    await site.later()
+    assert [*site.m2.cache.marks()] == [(MINE, "y" * 253)]
+    assert site.m2.notes() == []
 
 
 @in_a_loop

@@ -91,6 +91,7 @@ def test_ages_count_from_the_question() -> None:
         [["pillar", "web1", 3.0, 9]],
         [["mine", "../web1", 3.0, 9]],
         [["mine", "", 3.0, 9]],
+        [["mine", "x" * 254, 3.0, 9]],
         [["mine", "web1", -3.0, 9]],
         [["mine", "web1", float("nan"), 9]],
         [["mine", "web1", float("inf"), 9]],
