@@ -9,6 +9,7 @@ Pillar is never read from here: where it lies beside the grains, it stays as it 
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -108,7 +109,7 @@ class MinionCache:
         :raises StoreError: this cannot be read.
         """
         try:
-            return _mark(self._file(name))
+            return _mark(str(self._file(name)))
         except OSError as exc:
             raise StoreError(f"the cache of minions cannot be read: {exc}") from exc
 
@@ -137,34 +138,42 @@ class MinionCache:
         """
         kept: Mapping[str, Any] = content
         if name[0] == GRAINS and self._release < BY_KIND:
-            there = self._fetch(name)
-            pillar = there.get("pillar") if isinstance(there, Mapping) else None
+            old = self._fetch(name)
+            pillar = old.get("pillar") if isinstance(old, Mapping) else None
             kept = {"grains": content, "pillar": pillar or {}}
         file = self._file(name)
         try:
-            self._load("store")
-            self._cache.store(*place(*name, self._release), kept)
-            os.utime(file, (at, at))
-            return _mark(file)
-        except Exception as exc:  # a cache driver may raise anything
+            packed = salt.payload.dumps(kept, use_bin_type=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # As Salt does; but it has its age before anybody sees it.
+            fd, made = tempfile.mkstemp(dir=file.parent)
+            new = Path(made)
+            try:
+                with os.fdopen(fd, "wb") as there:
+                    there.write(packed)
+                os.utime(made, (at, at))
+                mark = _mark(made)
+                new.replace(file)
+            except BaseException:
+                new.unlink()
+                raise
+        except Exception as exc:  # msgpack raises errors of many types
             raise StoreError(f"the cache of minions cannot be written: {exc!r}") from exc
+        return mark
 
     def _fetch(self, name: Name) -> Any:
         try:
-            self._load("fetch")
+            with LOADING:
+                self._cache.modules[f"{self._cache.driver}.fetch"]
             return self._cache.fetch(*place(*name, self._release))
         except SaltDeserializationError:
             return None  # a damaged file: Salt cannot read it, either
         except Exception as exc:  # a cache driver may raise anything
             raise StoreError(f"the cache of minions cannot be read: {exc!r}") from exc
 
-    def _load(self, function: str) -> None:
-        with LOADING:
-            self._cache.modules[f"{self._cache.driver}.{function}"]
-
-    def _file(self, name: Name) -> str:
+    def _file(self, name: Name) -> Path:
         bank, key = place(*name, self._release)
-        return str(self._folder / bank / f"{key}.p")
+        return self._folder / bank / f"{key}.p"
 
 
 def unpacked(packed: bytes) -> dict[str, Any]:

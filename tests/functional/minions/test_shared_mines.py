@@ -602,6 +602,26 @@ async def test_a_cache_that_cannot_be_written(
     assert site.m2.mine("web1") == {"n": 1}
 
 
+def test_a_copy_never_looks_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the engine ends, a copy is there as old as it is, or not at all."""
+    site = Site(tmp_path)
+    replaced = []
+
+    def full(made: Path, file: Path) -> None:
+        replaced.append(made.stat().st_mtime)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(StoreError, match="No space left"):
+            site.m2.cache.write((MINE, "web1"), {"n": 1}, NOW - 500)
+    assert replaced == [NOW - 500]
+    assert list((site.m2.folder / "mine").iterdir()) == []
+    mark = site.m2.cache.write((MINE, "web1"), {"n": 1}, NOW - 500)
+    assert mark == site.m2.cache.mark((MINE, "web1")) == int(NOW - 500) * 10**9
+    assert (site.m2.folder / "mine" / "web1.p").stat().st_mode & 0o777 == 0o600
+
+
 @in_a_loop
 async def test_what_shares_nothing_says_why(tmp_path: Path) -> None:
     site = Site(tmp_path)
