@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -51,6 +52,8 @@ class Copies:
         """Numbers of changes mean nothing in another one."""
         self._n = 0
         self._copies: dict[Name, _Copy] = {}
+        self._listed: list[tuple[Name, _Copy]] | None = None
+        """The same, to be told; None: it has changed."""
         self._taken: dict[Name, Taken] = {}
 
     def look(self, marks: Mapping[Name, int]) -> None:
@@ -66,6 +69,7 @@ class Copies:
             return
         self._copies.pop(name, None)
         self._taken.pop(name, None)
+        self._listed = None
         if mark:
             self._n += 1
             self._copies[name] = _Copy(mark, self._n)
@@ -90,13 +94,11 @@ class Copies:
         change that is; and whether there is more.
         """
         after = n if epoch == self.epoch else 0
-        found: list[tuple[Name, _Copy]] = []
-        for name, copy in reversed(self._copies.items()):
-            if copy.n <= after:
-                break
-            found.append((name, copy))
-        page = found[: -PAGE - 1 : -1]
-        more = len(found) > len(page)
+        if self._listed is None:
+            self._listed = list(self._copies.items())
+        first = bisect_right(self._listed, after, key=lambda each: each[1].n)
+        page = self._listed[first : first + PAGE]
+        more = first + PAGE < len(self._listed)
         upto = page[-1][1].n if more else self._n
         return [(name, copy.mark) for name, copy in page], upto, more
 

@@ -64,6 +64,18 @@ def test_what_changed_since_is_told_in_pages() -> None:
     assert len(copies.since("of an earlier process", upto)[0]) == PAGE
 
 
+def test_a_page_is_told_without_a_look_at_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = Copies()
+    names = [(MINE, f"web{n}") for n in range(3 * PAGE)]
+    copies.look(dict.fromkeys(names, 1))
+    copies.since(copies.epoch, 0)
+    monkeypatch.setattr(copies, "_copies", None)
+    for n in (0, PAGE, 2 * PAGE):
+        page, upto, more = copies.since(copies.epoch, n)
+        assert ([name for name, _ in page], more) == (names[n : n + PAGE], n < 2 * PAGE)
+        assert upto == n + PAGE
+
+
 def test_whom_a_copy_came_from_is_forgotten_when_somebody_writes_it() -> None:
     copies = Copies()
     copies.took(WEB1, Taken("m2", 5, 6))
