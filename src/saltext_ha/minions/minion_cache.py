@@ -130,9 +130,12 @@ class MinionCache:
             raise StoreError(f"what is cached of {name[1]} cannot be packed: {exc!r}") from exc
         return packed
 
-    def write(self, name: Name, content: Mapping[str, Any], at: float) -> int:
+    def write(
+        self, name: Name, content: Mapping[str, Any], at: float, expected: int
+    ) -> tuple[bool, int]:
         """
-        Put a copy there, as if it was written at *at* (Unix time); returns its mark.
+        Put a copy there, as if it was written at *at* (Unix time), if the one that is there has the
+        mark that is *expected*. Returns whether it did so, and the mark of the one that is there.
 
         :raises StoreError: it cannot be written.
         """
@@ -153,13 +156,14 @@ class MinionCache:
                     there.write(packed)
                 os.utime(made, (at, at))
                 mark = _mark(made)
+                if (found := self.mark(name)) != expected:  # the minion was here meanwhile
+                    return False, found
                 new.replace(file)
-            except BaseException:
-                new.unlink()
-                raise
+            finally:
+                new.unlink(missing_ok=True)
         except Exception as exc:  # msgpack raises errors of many types
             raise StoreError(f"the cache of minions cannot be written: {exc!r}") from exc
-        return mark
+        return True, mark
 
     def _fetch(self, name: Name) -> Any:
         try:

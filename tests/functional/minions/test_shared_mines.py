@@ -64,9 +64,12 @@ class Master:
         master = self
 
         class Counted(MinionCache):
-            def write(self, name: Name, content: Mapping[str, Any], at: float) -> int:
-                master.written += 1
-                return super().write(name, content, at)
+            def write(
+                self, name: Name, content: Mapping[str, Any], at: float, expected: int
+            ) -> tuple[bool, int]:
+                written = super().write(name, content, at, expected)
+                master.written += written[0]
+                return written
 
         self.cache = Counted(self._opts, self.release)
         self.shared = SharedMines(
@@ -234,6 +237,30 @@ async def test_pillar_never_travels_and_that_of_the_receiver_is_kept(tmp_path: P
         {"grains": grains, "pillar": {}},
     ]
     assert "pillar" not in str([answer for each in site.masters for _, answer in each.answers])
+
+
+@in_a_loop
+async def test_pillar_that_comes_while_a_copy_is_written_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, 3007, 3007, 3007)
+    site.m1.sends(GRAINS, "web1", {"role": "web"})
+    site.m2.sends(GRAINS, "web1", {"role": "old"}, ago=500)
+    fetch = site.m2.cache._fetch
+
+    def meanwhile(name: Name) -> Any:
+        found = fetch(name)
+        data = {"grains": {"role": "new"}, "pillar": {"new": 1}}
+        site.m2.salt.store("minions/web1", "data", data)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.m2.cache, "_fetch", meanwhile)
+        await site.m1.shared.step()
+        await site.m2.shared.step()
+    data = site.m2.salt.fetch("minions/web1", "data")
+    assert data == {"grains": {"role": "new"}, "pillar": {"new": 1}}
+    assert len(list((site.m2.folder / "minions" / "web1").iterdir())) == 1
 
 
 @in_a_loop
@@ -614,10 +641,11 @@ def test_a_copy_never_looks_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
         with pytest.raises(StoreError, match="No space left"):
-            site.m2.cache.write((MINE, "web1"), {"n": 1}, NOW - 500)
+            site.m2.cache.write((MINE, "web1"), {"n": 1}, NOW - 500, 0)
     assert replaced == [NOW - 500]
     assert list((site.m2.folder / "mine").iterdir()) == []
-    mark = site.m2.cache.write((MINE, "web1"), {"n": 1}, NOW - 500)
+    written, mark = site.m2.cache.write((MINE, "web1"), {"n": 1}, NOW - 500, 0)
+    assert written
     assert mark == site.m2.cache.mark((MINE, "web1")) == int(NOW - 500) * 10**9
     assert (site.m2.folder / "mine" / "web1.p").stat().st_mode & 0o777 == 0o600
 
