@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -694,21 +695,22 @@ def test_a_file_that_cannot_be_read_is_no_difference_where_another_lacks_all() -
 
 def test_a_master_that_cannot_decrypt_the_pillar_of_another(tmp_path: Path) -> None:
     """A real key of gpg, with its subkey, in the folder where Salt's renderer looks by default."""
-    gpg = program("gpg")
     config = {name: tmp_path / name / "etc" / "master" for name in ("m1", "m2")}
     home = config["m1"].parent / "gpgkeys"
     home.mkdir(mode=0o700, parents=True)
-    make = ("--batch", "--passphrase", "", "--quick-gen-key", "salt", "default", "default", "0")
-    try:
-        for arguments in (make, ("-K", "--with-keygrip", "--with-colons")):
-            done = subprocess.run(
-                [gpg, "--homedir", str(home), *arguments],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-    finally:
-        subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    # The path of a socket may have 107 bytes, and gpg puts the one of its agent there.
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        gpg = [program("gpg"), "--homedir", short]
+        make = ("--batch", "--passphrase", "", "--quick-gen-key", "salt", "default", "default", "0")
+        show = ("-K", "--with-keygrip", "--with-colons")
+        try:
+            for arguments in (make, show):
+                done = subprocess.run(
+                    [*gpg, *arguments], check=True, capture_output=True, text=True
+                )
+        finally:
+            subprocess.run(["gpgconf", "--homedir", short, "--kill", "all"], check=False)
+        shutil.copytree(Path(short) / "private-keys-v1.d", home / "private-keys-v1.d")
     grips = {line.split(":")[9] for line in done.stdout.splitlines() if line.startswith("grp:")}
     one, two = (facts(opts(tmp_path / name, conf_file=str(config[name]))) for name in config)
     differences = result.of_section(roots.SECTION, {"m1": one, "m2": two}, {})["differences"]
