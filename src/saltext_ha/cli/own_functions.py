@@ -119,7 +119,7 @@ def report(opts: Mapping[str, Any], file: str = "") -> int:
     .. code-block:: bash
 
         salt-ha report
-        salt-ha report /root/report.md
+        salt-ha report ha-report.md
     """
     import salt.version
 
