@@ -37,9 +37,11 @@ def test_what_the_new_master_knows_of_a_minion_that_moved(make_lab: MakeLab) -> 
         (pillar / "web.sls").write_text("role: web\n")
         m1, m2 = (lab.add_master(name, ha=QUICK) for name in ("m1", "m2"))
         m1.share_master_key(m2)
+        hold = lab.root / "hold"
+        mined = f"while test -e {hold}; do sleep 0.1; done; echo mined"
         config = {
             "mine_enabled": True,
-            "mine_functions": {"test.arg": ["mined"]},
+            "mine_functions": {"cmd.shell": [mined]},
             "grains": {"rack": "r7"},
         }
         minion = lab.add_minion("web1", [m1, m2], type="failover", config=config)
@@ -65,11 +67,11 @@ def test_what_the_new_master_knows_of_a_minion_that_moved(make_lab: MakeLab) -> 
         assert "mined" in str(mine)
         first.start()
         wait_for(lambda: level(first) and level(other), SOON, "the first is back")
-        its_mine_is_older_here(minion, other, first)
+        its_mine_is_older_here(minion, other, first, hold)
 
 
-def its_mine_is_older_here(minion: Minion, there: Master, here: Master) -> None:
-    """It moves to a master that takes it for fresh, and hangs when it is asked after all."""
+def its_mine_is_older_here(minion: Minion, there: Master, here: Master, hold: Path) -> None:
+    """It moves, and its mine hangs for as long as *hold* is there."""
 
     def moves() -> bool:
         written(here, "mine", time.time() - 3600)
@@ -86,21 +88,19 @@ def its_mine_is_older_here(minion: Minion, there: Master, here: Master) -> None:
         return here.name in bound
 
     assert there.salt("web1", "mine.update", PATIENT).data["web1"] is True
+    hold.touch()
     with heard(here, "salt/minion/web1/start") as events:
         wait_for(moves, SOON, "it is on its way")
         wait_for(lambda: events, SOON, "it has moved", poll=0.01)
         wait_for(takes_jobs, SOON, "it takes jobs", poll=0.01)
-        minion.suspend()
-    try:
-        (note,) = wait_for(lambda: notes(here), SOON, "its mine is older here")
-        assert note.startswith("1 minion came here and its mine is older here than on the master")
-        assert f"web1 ({there.name}: " in note
-        counts = {each["name"]: each["mines"] for each in here.control("status")["masters"]}
-        assert counts[here.name] == {"older": 1, "unknown": 0}
-        assert row(there, here)["mines"] == {"older": 1, "unknown": 0}
-        assert "web1" in row(there, here)["note"]
-    finally:
-        minion.resume()
+    (note,) = wait_for(lambda: notes(here), SOON, "its mine is older here")
+    assert note.startswith("1 minion came here and its mine is older here than on the master")
+    assert f"web1 ({there.name}: " in note
+    counts = {each["name"]: each["mines"] for each in here.control("status")["masters"]}
+    assert counts[here.name] == {"older": 1, "unknown": 0}
+    assert row(there, here)["mines"] == {"older": 1, "unknown": 0}
+    assert "web1" in row(there, here)["note"]
+    hold.unlink()
     fine = {"older": 0, "unknown": 0}
     wait_for(lambda: row(here, here)["mines"] == fine, SOON, "it has refreshed its mine")
     assert not notes(here)
