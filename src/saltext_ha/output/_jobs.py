@@ -35,8 +35,16 @@ def notes(data: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def _call(job: Mapping[str, Any]) -> str:
-    arguments = " ".join(inline(each) for each in job.get("arguments") or [])
-    return f"{job.get('function')} {arguments}".strip()
+    words = [word for each in job.get("arguments") or [] for word in _words(each)]
+    return " ".join([str(job.get("function")), *words])
+
+
+def _words(argument: Any) -> list[str]:
+    """One argument as it is typed; Salt keeps all name=value in one dict, with a mark."""
+    if isinstance(argument, Mapping) and argument.get("__kwarg__") is True:
+        pairs = {name: value for name, value in argument.items() if name != "__kwarg__"}
+        return [f"{clean(name)}={inline(value)}" for name, value in pairs.items()]
+    return [inline(argument)]
 
 
 def head(data: Mapping[str, Any], screen: Screen) -> list[str]:

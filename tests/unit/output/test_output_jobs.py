@@ -8,7 +8,7 @@ JID = "20261124000000000001"
 JOB = {
     "jid": JID,
     "function": "state.apply",
-    "arguments": ["nginx", {"test": True}],
+    "arguments": ["nginx", {"__kwarg__": True, "test": True, "exclude": ["web"]}],
     "target": "web*",
     "user": "root",
 }
@@ -47,7 +47,7 @@ def test_a_job() -> None:
             "missing": ["web2", "web3"],
         },
         """
-        job 20261124000000000001: state.apply nginx {test: true} for web*, by root on m1
+        job 20261124000000000001: state.apply nginx test=true exclude=[web] for web*, by root on m1
         1 minion still at work on it: web1
         2 minions did not return: web2, web3
         """,
@@ -58,7 +58,7 @@ def test_a_job_of_which_the_cache_keeps_no_minions() -> None:
     shows(
         {"kind": "lookup_jid", "jid": JID, "job": JOB, "published": ["m1"], "targeted": None},
         """
-        job 20261124000000000001: state.apply nginx {test: true} for web*, by root on m1
+        job 20261124000000000001: state.apply nginx test=true exclude=[web] for web*, by root on m1
         who has not returned is unknown: the job cache does not keep which minions it was for
         """,
     )
