@@ -80,7 +80,7 @@ class HaConfig:
     :ivar commands: whether this master publishes jobs of ``ha.cmd`` that were started on another
         one; [what that means](security.md#jobs-for-peers).
     :ivar share_mines: keep the caches of mines and grains on all masters the same, so that
-        ``mine.get`` finds [the minions of all masters](once.md#mines).
+        ``mine.get`` finds [the minions of all masters](all-minions.md#mines).
     :ivar keep_history: days after which lines of ``ha.history`` are dropped; the last one of a key
     is kept as long as the key.
     :ivar max_members: masters in the group, including this one; more are not admitted, no matter
