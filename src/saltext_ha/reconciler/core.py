@@ -343,11 +343,14 @@ class Core:
 
     async def _still_changes(self) -> bool:
         """Whether the store changed since the pass that missed the vanished keys."""
-        if not 0 <= self.keeper.work.overdue() < PUT_OFF:
-            return False
+        keeper = self.keeper
+
+        def changes() -> bool:
+            return 0 <= keeper.work.overdue() < PUT_OFF and keeper.store.touched()
+
         self._passes += 1  # due work waits for the answer
         try:
-            return await self.run(self.keeper.store.touched)
+            return await self.run(changes)
         finally:
             self._passes -= 1
 

@@ -244,6 +244,29 @@ async def test_keys_that_vanish_are_believed_though_the_folder_never_rests(
     assert [record.state for record in published] == [DELETED]
 
 
+@in_a_loop
+async def test_the_work_queue_is_read_where_it_is_changed(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1.knock("web1", state=ACCEPTED)
+    m1.scan()
+    published: list[Record] = []
+    threads: set[str] = set()
+    overdue = m1.keeper.work.overdue
+
+    def noted() -> float:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return overdue()
+
+    monkeypatch.setattr(m1.keeper.work, "overdue", noted)
+    here = Core(m1.keeper, published.extend)
+    m1.remove("web1")
+    await here.scan()
+    await until(lambda: bool(published), "the deletion is recorded")
+    here.close()
+    assert threads == {"ha-keeper"}
+
+
 def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
     for name in MANY:
         m1.knock(name)
