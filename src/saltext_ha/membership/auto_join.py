@@ -13,7 +13,7 @@ from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
 from saltext_ha.membership.reaching import Reach
-from saltext_ha.membership.unattended import Applicant, apply
+from saltext_ha.membership.unattended import Address, Applicant, apply
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.stranger_calls import shown
 from saltext_ha.transport.trust import Trust
@@ -45,10 +45,7 @@ class AutoJoin:
     ) -> None:
         self._config, self._trust = config, trust
         self._identity, self._notes = identity, notes
-        self._found: dict[str, str] = {}
-        self._delays: dict[str, float] = {}
-        self._due: dict[str, float] = {}
-        self._reasons: dict[str, str] = {}
+        self._others = [Address(url) for url in config.masters if url != config.url]
 
     async def run(self) -> None:
         """Run as long as the engine does; end at once if ``ha: masters`` is not set."""
@@ -68,46 +65,40 @@ class AutoJoin:
                 again = "salt-run ha.join force=True joins it again"
                 self._note({"": f"left its group ({since}); {again}"})
             else:
-                missing = [url for url in config.masters if not self._is_member(url)]
+                missing = [there for there in self._others if not self._is_member(there)]
                 now = time.monotonic()
-                due = [url for url in missing if now >= self._due.get(url, 0.0)]
-                await asyncio.gather(*(self._try(url) for url in due))
-                self._note({url: self._reasons[url] for url in missing if url in self._reasons})
+                await asyncio.gather(*(self._try(there) for there in missing if now >= there.due))
+                self._note({there.url: there.reason for there in missing if there.reason})
             await asyncio.sleep(LOOK_AGAIN)
 
-    def _is_member(self, url: str) -> bool:
-        fingerprint = self._found.get(url)
-        if fingerprint in self._identity().fingerprints or url == self._config.url:
-            return True
+    def _is_member(self, there: Address) -> bool:
         peers = self._trust.peers().values()
-        return any(peer.url == url or fingerprint in peer.fingerprints for peer in peers)
+        return there.server in self._identity().fingerprints or any(
+            peer.url == there.url or there.server in peer.fingerprints for peer in peers
+        )
 
-    async def _try(self, url: str) -> None:
+    async def _try(self, there: Address) -> None:
         try:
-            await self._join(url)
+            await self._join(there)
         except HaError as exc:
             reason = str(exc)
-            if reason != self._reasons.get(url):
+            if reason != there.reason:
                 # When a group begins, nobody answers.
                 level = logging.INFO if isinstance(exc, PeerUnreachable) else logging.WARNING
-                log.log(level, "ha masters: not joined url=%s reason=%s", url, reason)
-            self._reasons[url] = reason
-            delay = min(2 * self._delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
-            self._delays[url] = delay
+                log.log(level, "ha masters: not joined url=%s reason=%s", there.url, reason)
+            there.failed(reason, min(2 * there.pause or FIRST_RETRY, LAST_RETRY))
             # Avoid the moments when other masters try, which began when this one did.
-            self._due[url] = time.monotonic() + delay * random.uniform(0.7, 1.0)  # nosec B311
+            there.due -= there.pause * random.uniform(0.0, 0.3)  # nosec B311
         else:
-            for known in (self._reasons, self._delays, self._due):
-                known.pop(url, None)
+            there.reason, there.pause = "", 0.0
 
-    async def _join(self, url: str) -> None:
+    async def _join(self, there: Address) -> None:
         config = self._config
-        server = await shown(url, config.peer_timeout)
-        self._found[url] = server
-        if self._is_member(url):
+        there.server = await shown(there.url, config.peer_timeout)
+        if self._is_member(there):
             return
         for removed in self._trust.removals.notes():
-            if removed.fingerprint == server:
+            if removed.fingerprint == there.server:
                 raise HaError(
                     f"{removed.name} was removed from this group and stays out; take it from ha: "
                     "masters, or run ha.leave and then ha.join force=True there"
@@ -122,8 +113,8 @@ class AutoJoin:
             config.secret,
             Reach(config.listen_host, config.port),
         )
-        joined = await apply(applicant, url, server)
-        log.info("ha masters: joined url=%s members=%s", url, ",".join(joined.members))
+        joined = await apply(applicant, there.url, there.server)
+        log.info("ha masters: joined url=%s members=%s", there.url, ",".join(joined.members))
 
     def _note(self, reasons: dict[str, str]) -> None:
         notes = self._notes

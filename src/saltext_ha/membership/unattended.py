@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,26 @@ class JoinOutcome:
     joined: Joined | None
     url: str
     reasons: dict[str, str]
+
+
+@dataclass
+class Address:
+    """
+    One address of ``ha: masters``, and how the last try to join there ended.
+
+    :ivar server: the certificate that is shown there, by its fingerprint.
+    :ivar reason: why that try failed; empty: it did not.
+    :ivar pause: seconds until the next try. :ivar due: when that is, by ``time.monotonic``.
+    """
+
+    url: str
+    server: str = ""
+    reason: str = ""
+    pause: float = 0.0
+    due: float = 0.0
+
+    def failed(self, reason: str, pause: float) -> None:
+        self.reason, self.pause, self.due = reason, pause, time.monotonic() + pause
 
 
 async def apply(
@@ -159,63 +179,62 @@ async def find_group(
     :raises HaError: none admitted this master; says why.
     """
     began = time.monotonic()
-    itself = {own.url}
-    reasons: dict[str, str] = {}
-    delays: dict[str, float] = {}
-    due: dict[str, float] = {}
-    definite: set[str] = set()
-    answered: set[str] = set()
+    others = [Address(url) for url in masters if url != own.url]
+    silent: set[str] = set()
+    """Addresses at which certainly nobody listens."""
+    answered = False
     told: set[str] = set()
     while True:
-        for url in masters:
-            if url in itself or time.monotonic() < due.get(url, 0.0):
+        for there in list(others):
+            if time.monotonic() < there.due:
                 continue
             listens = False
             try:
-                server = await shown(url)
+                there.server = await shown(there.url)
                 listens = True
-                if server in own.identity.fingerprints:
-                    itself.add(url)  # its own engine runs, and is listed under another name
+                if there.server in own.identity.fingerprints:
+                    others.remove(there)  # its own engine runs, and is listed under another name
                     continue
-                joined = await apply(own, url, server, place)
-                reasons.pop(url, None)
-                return JoinOutcome(joined, url, reasons)
+                joined = await apply(own, there.url, there.server, place)
+                others.remove(there)
+                return JoinOutcome(joined, there.url, _reasons(others))
             except PeerUnreachable as exc:
-                reasons[url] = str(exc)
                 # One that ends while it is asked may be back in a moment.
                 nobody = isinstance(exc, NobodyListens) and not listens
-                (definite.add if nobody else definite.discard)(url)
-                delay = FIRST_RETRY
+                (silent.add if nobody else silent.discard)(there.url)
+                there.failed(str(exc), FIRST_RETRY)
             except (PeerError, TokenError, TrustError, DiskHangs) as exc:
-                answered.add(url)
-                told_by = "" if isinstance(exc, (PeerError, DiskHangs)) else f"{url}: "
-                reasons[url] = f"{told_by}{exc}"
-                delay = min(2 * delays.get(url, FIRST_RETRY / 2), LAST_RETRY)
-            delays[url] = delay
-            due[url] = time.monotonic() + delay
-        others = set(masters) - itself
+                answered = True
+                told_by = "" if isinstance(exc, (PeerError, DiskHangs)) else f"{there.url}: "
+                there.failed(f"{told_by}{exc}", min(2 * there.pause or FIRST_RETRY, LAST_RETRY))
         waited = time.monotonic() - began
-        first = bool(masters) and masters[0] in itself
-        silent = not answered and (others <= definite or waited >= min(wait, SILENCE))
+        urls = {there.url for there in others}
+        first = bool(masters) and masters[0] not in urls
+        no_group = not answered and (urls <= silent or waited >= min(wait, SILENCE))
         # A master that has peers belongs to an existing group, even if none answers now.
-        if first and silent and not own.trust.peers():
-            return JoinOutcome(None, "", reasons)
+        if first and no_group and not own.trust.peers():
+            return JoinOutcome(None, "", _reasons(others))
+        reasons = _reasons(others).values()
         if waited >= wait:
             raise HaError(_nobody(own, masters, wait, reasons, answered))
-        for reason in [each for each in reasons.values() if each not in told]:
+        for reason in [each for each in reasons if each not in told]:
             told.add(reason)
             tell(f"{reason}; trying for {wait - waited:.0f} s more")
         await asyncio.sleep(0.2)
+
+
+def _reasons(failed: Iterable[Address]) -> dict[str, str]:
+    return {there.url: there.reason for there in failed if there.reason}
 
 
 def _nobody(
     own: Applicant,
     masters: Sequence[str],
     wait: float,
-    reasons: dict[str, str],
-    answered: set[str],
+    reasons: Iterable[str],
+    answered: bool,
 ) -> str:
-    said = "; ".join(reasons.values()) or "there is no other in it"
+    said = "; ".join(reasons) or "there is no other in it"
     text = f"none of ha: masters let this master in within {wait:g} s: {said}"
     if own.url not in masters:
         text += (
