@@ -27,7 +27,7 @@ from proving.hostile.inputs import ENDLESS, post
 from proving.hostile.scene import Scene
 from saltext_ha.common.errors import HaError
 from saltext_ha.membership.invites import Invites
-from saltext_ha.membership.token import mac_key, plan_mac, request_mac
+from saltext_ha.membership.token import mac_key, request_mac
 from saltext_ha.transport import tls, wire
 
 Flood = Callable[[], Tally]
@@ -423,7 +423,7 @@ def _guessed_tokens(scene: Scene, seconds: float) -> Tally:
         "group": known.group,
         "certificate": joiner.certificate,
     }
-    proof = plan_mac(mac_key(secret), *asked, b"")
+    proof = request_mac(mac_key(secret), *asked, b"")
     plan = post("plan", payloads.packed(request | {"invite": made.id, "mac": proof, "after": b""}))
     there = over_tls(port, tls.joining_context(), ELSEWHERE)
     connect = over_tls(port, tls.joining_context())

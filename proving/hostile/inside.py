@@ -33,7 +33,7 @@ from saltext_ha.common.refusals import Allowance
 from saltext_ha.keystore import minion_key
 from saltext_ha.lint import collect
 from saltext_ha.membership.invites import make_token
-from saltext_ha.membership.token import mac_key, plan_mac
+from saltext_ha.membership.token import mac_key, request_mac
 from saltext_ha.transport import stranger_calls, wire
 from saltext_ha.transport.client import Exchange
 from saltext_ha.transport.connection import Acceptor, Connection
@@ -281,7 +281,7 @@ def strangers(folder: Path) -> Iterator[Door]:
                 if asked.get("mac") == RIGHT:
                     both = own.fingerprint, joiner.fingerprint
                     what: list[Any] = [asked.get(key) for key in ("name", "url", "group", "after")]
-                    mac = plan_mac(mac_key(ticket.secret), *both, *what)
+                    mac = request_mac(mac_key(ticket.secret), *both, *what)
                     return wire.pack(asked | {"mac": mac})
             return body
 

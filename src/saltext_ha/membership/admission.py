@@ -25,7 +25,7 @@ from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
-from saltext_ha.membership.token import plan_mac, plan_reply_mac, reply_mac, request_mac
+from saltext_ha.membership.token import reply_mac, request_mac
 from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import OpenHandler
@@ -139,20 +139,15 @@ class Admission:
         # The joiner takes no calls yet; our answer tells it the members.
         untold = await self._membership.exchange(skip=joiner.name)
         point("invite.reply")
-        reply = wire.pack(
-            {
-                "group": self._membership.group,
-                "members": self._membership.introduced(joiner),
-                "unreached": untold,
-                "unreachable": unreachable,
-                "shared": shared,
-                "nonce": payload.get("nonce") if invite.id == STANDING else b"",
-            }
-        )
-        mac = reply_mac(
-            invite.key, self._membership.identity.fingerprint, joiner.fingerprint, reply
-        )
-        return {"reply": reply, "mac": mac}
+        answer = {
+            "group": self._membership.group,
+            "members": self._membership.introduced(joiner),
+            "unreached": untold,
+            "unreachable": unreachable,
+            "shared": shared,
+            "nonce": payload.get("nonce") if invite.id == STANDING else b"",
+        }
+        return self._proved(answer, joiner, invite)
 
     async def plan(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """
@@ -172,18 +167,21 @@ class Admission:
                 unreachable = await self._try(joiner, payload)
         except TrustError as exc:
             refused = str(exc)
-        reply = wire.pack(
-            {
-                "name": self._membership.name,
-                "refused": refused,
-                "unreachable": unreachable,
-                "members": self._membership.introduced(joiner),
-                "preview": dict(await self._preview(invite, after)) if self._preview else {},
-            }
-        )
-        mac = plan_reply_mac(
-            invite.key, self._membership.identity.fingerprint, joiner.fingerprint, after, reply
-        )
+        answer = {
+            "name": self._membership.name,
+            "refused": refused,
+            "unreachable": unreachable,
+            "members": self._membership.introduced(joiner),
+            "preview": dict(await self._preview(invite, after)) if self._preview else {},
+        }
+        return self._proved(answer, joiner, invite, after)
+
+    def _proved(
+        self, answer: dict[str, Any], joiner: Peer, invite: Invite, after: bytes | None = None
+    ) -> dict[str, Any]:
+        """*answer* as it is sent; *after* is given if the joiner only asked for a plan."""
+        reply, own = wire.pack(answer), self._membership.identity.fingerprint
+        mac = reply_mac(invite.key, own, joiner.fingerprint, reply, after)
         return {"reply": reply, "mac": mac}
 
     async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
@@ -298,10 +296,7 @@ class Admission:
         invite = self._invites.find(payload.get("invite"), joiner.fingerprint)
         mac = payload.get("mac")
         asked = (self._membership.identity.fingerprint, joiner.fingerprint, joiner.name, joiner.url)
-        if after is None:
-            expected = request_mac(invite.key, *asked, group)
-        else:
-            expected = plan_mac(invite.key, *asked, group, after)
+        expected = request_mac(invite.key, *asked, group, after)
         if not isinstance(mac, bytes) or not hmac.compare_digest(mac, expected):
             wrong = self._wrong_proofs[invite.id] = self._wrong_proofs.get(invite.id, 0) + 1
             if wrong >= MAX_WRONG_PROOFS:

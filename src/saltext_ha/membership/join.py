@@ -24,8 +24,6 @@ from saltext_ha.membership.token import (
     JoinToken,
     decode,
     mac_key,
-    plan_mac,
-    plan_reply_mac,
     reply_mac,
     request_mac,
 )
@@ -280,19 +278,14 @@ async def _ask(
         "url": url,
         "group": ticket.group,
         "certificate": identity.certificate,
+        "mac": request_mac(key, *both, name, url, ticket.group, after),
         **wish(reach),
+        **({} if after is None else {"after": after}),
     }
-    if after is None:
-        proof = request_mac(key, *both, name, url, ticket.group)
-        async with answering(reach, identity):
-            asked = {**request, "mac": proof}
-            answer = await _first_answer(identity, ticket, "join", asked, timeout)
-        return proven(answer, lambda reply: reply_mac(key, *both, reply))
-    proof = plan_mac(key, *both, name, url, ticket.group, after)
-    asked = {**request, "mac": proof, "after": after}
+    method = "join" if after is None else "plan"
     async with answering(reach, identity):
-        answer = await _first_answer(identity, ticket, "plan", asked, timeout)
-    return proven(answer, lambda reply: plan_reply_mac(key, *both, after, reply))
+        answer = await _first_answer(identity, ticket, method, request, timeout)
+    return proven(answer, lambda reply: reply_mac(key, *both, reply, after))
 
 
 async def _first_answer(

@@ -96,28 +96,33 @@ def mac_key(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-def request_mac(key: bytes, server: str, joiner: str, name: str, url: str, group: str) -> bytes:
-    """The joiner's proof, bound to both certificates' fingerprints and to all that is asked for."""
-    return mac(key, ["ha join request 1", server, joiner, name, url, group])
-
-
-def reply_mac(key: bytes, server: str, joiner: str, reply: bytes) -> bytes:
-    """The inviter's proof over its *reply*."""
-    return mac(key, ["ha join reply 1", server, joiner, reply])
-
-
-def plan_mac(
-    key: bytes, server: str, joiner: str, name: str, url: str, group: str, after: bytes
+def request_mac(
+    key: bytes,
+    server: str,
+    joiner: str,
+    name: str,
+    url: str,
+    group: str,
+    after: bytes | None = None,
 ) -> bytes:
     """
-    The joiner's proof if it only asks what joining would do, for the part that follows *after*. It
-    is not valid for a join, nor that of a join here.
+    The joiner's proof, bound to both certificates' fingerprints and to all that is asked for.
+
+    :param after: given if it only asks what joining would do, for the part that follows this. Such
+        a proof is not valid for a join, nor that of a join here.
     """
-    return mac(key, ["ha plan request 1", server, joiner, name, url, group, after])
+    asked = [server, joiner, name, url, group]
+    if after is None:
+        return mac(key, ["ha join request 1", *asked])
+    return mac(key, ["ha plan request 1", *asked, after])
 
 
-def plan_reply_mac(key: bytes, server: str, joiner: str, after: bytes, reply: bytes) -> bytes:
-    """The inviter's proof over its *reply* to such a question."""
+def reply_mac(
+    key: bytes, server: str, joiner: str, reply: bytes, after: bytes | None = None
+) -> bytes:
+    """The inviter's proof over its *reply*; *after* as in the request."""
+    if after is None:
+        return mac(key, ["ha join reply 1", server, joiner, reply])
     return mac(key, ["ha plan reply 1", server, joiner, after, reply])
 
 
