@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ JITTER = int(WatchdogSettings.jitter)
 ZEROMQ = "zeromq"
 TRANSPORTS = (ZEROMQ, "tcp", "ws")  # ws: since 3007
 DIGITS = 64
-_WORD = re.compile(r"[a-z]+")
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]+")  # as in install-minion.sh
 
 
@@ -263,7 +262,7 @@ def sls(wish: Wanted) -> str:
 
     state: dict[str, Any] = {
         "masters": [entry(host) for host in wish.masters],
-        "master_names": {name: entry(host) for name, host in wish.names},
+        "master_names": {name: entry(host) for name, host in wish.names} or None,
         "type": wish.kind,
         "publish_port": wish.publish_port,
         "alive": wish.alive if wish.kind == FAILOVER else None,
@@ -272,12 +271,14 @@ def sls(wish: Wanted) -> str:
         "finger": wish.finger or None,
         "signed": wish.signed or None,
         "transport": wish.transport if wish.transport != ZEROMQ else None,
+        "jitter": wish.jitter if wish.jitter != JITTER else None,
     }
-    # publish_port is never left out: null means that each master tells its own, and not 4505.
-    told = [(name, value) for name, value in state.items() if value or name == "publish_port"]
-    if wish.jitter != JITTER:
-        told.append(("jitter", wish.jitter))
-    lines = [f"    - {name}: {json.dumps(value)}" for name, value in told]
+    lines = [
+        f"    - {name}: {json.dumps(value)}"
+        for name, value in state.items()
+        # publish_port is never left out: null means that each master tells its own, and not 4505.
+        if value is not None or name == "publish_port"
+    ]
     return "\n".join(["masters of this minion:", "  ha.multi_master:", *lines, ""])
 
 
@@ -312,30 +313,27 @@ def joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if (bare_ip(host) and ":" in host) else f"{host}:{port}"
 
 
-def _lines(found: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def _lines(
+    found: Mapping[str, Any], indent: str = "", written: Callable[[str], str] = str
+) -> Iterator[str]:
+    """*found* as YAML. :param written: how a key is written."""
     for name, value in found.items():
-        if name == NAMES:
+        begin = f"{indent}{written(name)}:"
+        if isinstance(value, Mapping):
+            yield begin
             # Quoted: a master may be called "1" or "on".
-            yield f"{NAMES}:"
-            yield from (f"  {json.dumps(key)}: {json.dumps(entry)}" for key, entry in value.items())
-        elif isinstance(value, Mapping) and value:
-            yield f"{indent}{name}:"
-            yield from _lines(value, indent + "  ")
+            yield from _lines(value, f"{indent}  ", json.dumps if name == NAMES else str)
         elif isinstance(value, list):
-            yield f"{indent}{name}:"
-            yield from (f"{indent}  - {_scalar(item)}" for item in value)
+            yield begin
+            yield from (f"{indent}  - {_item(item)}" for item in value)
         else:
-            yield f"{indent}{name}: {_scalar(value)}"
+            # Hosts are quoted, whatever they look like.
+            yield f"{begin} {value if name == 'master_type' else json.dumps(value)}"
 
 
-def _scalar(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "; ".join(_pairs(value)) or "{}"
-    if isinstance(value, str) and _WORD.fullmatch(value) and value not in ("true", "false"):
-        # Only type names come unquoted; hosts are quoted, whatever they look like.
-        return value if value in ("failover", "str") else json.dumps(value)
-    return json.dumps(value)
-
-
-def _pairs(value: Mapping[str, Any]) -> Iterable[str]:
-    return (f"{name}: {_scalar(inner)}" for name, inner in value.items())
+def _item(value: str | Mapping[str, Any]) -> str:
+    """An entry of a list: a text, or an engine without settings."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    (name,) = value
+    return f"{name}: {{}}"
