@@ -222,9 +222,11 @@ class Reactions:
             elif self._waiting:
                 self._why = standing.why or f"{standing.leader} leads, and is not known here"
             self._news.clear()
+            if self._why:  # try again a turn after a failure, however many events come meanwhile
+                await asyncio.sleep(TURN)
+                continue
             with contextlib.suppress(asyncio.TimeoutError):
-                # Try again a turn after a failure, however many events come meanwhile.
-                await asyncio.wait_for(self._news.wait() if not self._why else _never(), TURN)
+                await asyncio.wait_for(self._news.wait(), TURN)
 
     def _react(self) -> None:
         """React to events that this master heard before it began to lead."""
@@ -341,7 +343,3 @@ def _unheeded(call: asyncio.Future[Any]) -> None:
     """Take note of how a *call* that was given up ended: otherwise asyncio logs it as an error."""
     if not call.cancelled():
         call.exception()
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()

@@ -168,29 +168,34 @@ class Runs:
             await self._write({name: register})
             self._processes[name, run.start] = process
         await self._tell_all(name)
-        gives_way = runs.yields(self.registers[name], run.start, self.reached())
-        why = f"{gives_way} runs it" if gives_way else ""
-        if not why and not self._leader.standing.leads:
-            why = "this master leads no more"
-        failed: HaError | None = None
         try:
-            why = why or await self._leader.claim(name, within)
-        except HaError as exc:
-            failed = exc
-        if not why and not failed:
-            log.info("ha once: name=%s runs %s by=%s", name, ascii(function), ascii(by))
-            return run, ""
+            why = await self._objection(name, run, within)
+        except HaError:
+            await self._withdraw(name, run, known)
+            raise
+        if why:
+            await self._withdraw(name, run, known)
+            return None, why
+        log.info("ha once: name=%s runs %s by=%s", name, ascii(function), ascii(by))
+        return run, ""
+
+    async def _objection(self, name: str, run: Run, within: float) -> str:
+        """Why *run*, of which all were told, must not go on; empty if it may."""
+        if gives_way := runs.yields(self.registers[name], run.start, self.reached()):
+            return f"{gives_way} runs it"
+        if not self._leader.standing.leads:
+            return "this master leads no more"
+        return await self._leader.claim(name, within)
+
+    async def _withdraw(self, name: str, run: Run, known: RunRegister) -> None:
+        """Take back *run*, which replaced the runs in *known*, and tell all."""
         async with self._writing:
             self._processes.pop((name, run.start), None)
             left = runs.withdraw(self.registers[name], run.start)
-            replaced = () if left.values else known.values
-            for earlier in replaced:
+            for earlier in () if left.values else known.values:
                 left = runs.put_back(left, await self._next_dot(), earlier)
             await self._write({name: left})
         await self._tell_all(name)
-        if failed:
-            raise failed
-        return None, why
 
     async def end(self, name: str, start: Dot, state: str) -> None:
         """
