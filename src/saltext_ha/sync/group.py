@@ -116,29 +116,28 @@ class Group:
 
     async def silent(self) -> dict[str, str]:
         """The peers that do not answer a small question now, and why."""
-        return (await self.ask("digest", self._trifle(), self.timeout))[1]
+        return (await self.ask("digest", self._trifle()))[1]
 
     async def ask(
         self,
         method: str,
-        payload: dict[str, Any],
-        timeout: float,
+        payload: dict[str, Any] | None = None,
+        timeout: float | None = None,
         own: Awaitable[dict[str, Any]] | None = None,
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """
         Ask every peer at once; return the answers, and the reasons why peers did not answer.
 
-        A peer gets a longer *timeout* only if it answers a small question in time, so an
-        unresponsive peer is noticed just as fast.
-
+        :param timeout: seconds that a peer may take; by default :attr:`timeout`. A peer gets longer
+            only if it answers a small question in time, so an unresponsive one is noticed as fast.
         :param own: the answer of this master, if it belongs to them.
         """
         trifle = self._trifle()
 
         async def ask(line: Line) -> dict[str, Any]:
-            if timeout > self.timeout:
+            if timeout and timeout > self.timeout:
                 await line.call("digest", trifle)
-            return await line.call(method, payload, timeout)
+            return await line.call(method, payload or {}, timeout or self.timeout)
 
         async def told(work: Awaitable[dict[str, Any]]) -> dict[str, Any] | str:
             try:
@@ -171,7 +170,7 @@ class Group:
 
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:
         """Each master → its write mode now; and why some do not answer."""
-        answers, errors = await self.ask("summary", {}, self.timeout)
+        answers, errors = await self.ask("summary")
         theirs = {name: str(answer.get("mode")) for name, answer in sorted(answers.items())}
         return {self.name: self._core.mode.name, **theirs}, errors
 

@@ -23,11 +23,11 @@ def leader(
     """
     errors = dict.fromkeys(apart or {}, "refused")
 
-    async def ask(method: str, payload: Any, timeout: float) -> tuple[Any, Any]:
+    async def ask(method: str) -> tuple[Any, Any]:
         return answers, errors
 
     others = sorted({*answers, *errors})
-    group = SimpleNamespace(name="m1", others=others, timeout=1.0, ask=ask)
+    group = SimpleNamespace(name="m1", others=others, ask=ask)
     known = SimpleNamespace(standing=own or Leadership("group", "m1", True, apart=apart or {}))
     runs = SimpleNamespace(table=list)
     return asyncio.run(LeaderCommand(group, known, runs, None).leader({}))  # type: ignore[arg-type]

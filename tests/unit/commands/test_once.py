@@ -17,11 +17,11 @@ from saltext_ha.once.leadership import Leadership
 
 
 def answer(name: str = "", **peers: Leadership) -> dict[str, Any]:
-    async def ask(method: str, payload: Any, timeout: float) -> tuple[Any, Any]:
+    async def ask(method: str) -> tuple[Any, Any]:
         assert method == "leading"
         return {each: known.told() for each, known in peers.items()}, {"m9": "timed out"}
 
-    group: Any = SimpleNamespace(ask=ask, timeout=1.0)
+    group: Any = SimpleNamespace(ask=ask)
     runs: Any = SimpleNamespace(why_not=lambda name, function, within: "")
     asked = {"function": "f.g", "name": name, "within": "60", "pid": os.getpid()}
     return asyncio.run(Once(group, NoLeader(), runs).once(asked))

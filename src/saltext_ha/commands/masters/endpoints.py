@@ -142,7 +142,7 @@ class Endpoints:
 
         :raises HaError: the keys of this master cannot be read.
         """
-        answers, errors = await self._group.ask("endpoint", {}, self._group.timeout)
+        answers, errors = await self._group.ask("endpoint")
         here = await self._own(fitness.HANGS)
         found = [here, *read_each(answers, errors, from_wire).values()]
         for name, peer in self._group.peers.items():

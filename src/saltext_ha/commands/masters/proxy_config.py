@@ -33,7 +33,7 @@ class ProxyConfig:
 
     async def proxy_config(self, payload: dict[str, Any]) -> dict[str, Any]:
         wanted = wishes(**{key: value for key, value in payload.items() if key != "by"})
-        answers, errors = await self._group.ask("salt_api", {}, self._group.timeout)
+        answers, errors = await self._group.ask("salt_api")
         known = [self._own(), *read_each(answers, errors, servers.from_wire).values()]
         like = _usual([master.api for master in known if master.api], wanted.api_port)
         peers = self._group.peers

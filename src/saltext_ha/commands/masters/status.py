@@ -119,7 +119,7 @@ class Status:
         masters no minion is configured with.
         """
         own, (answers, errors) = await asyncio.gather(
-            self._summary.get(), self._group.ask("summary", {}, self._group.timeout)
+            self._summary.get(), self._group.ask("summary")
         )
         answers = read_each(answers, errors, lambda _, answer: checked(answer))
         links = dict(self._group.links)

@@ -124,9 +124,7 @@ class Members:
                 raise
             errors[here] = str(exc)
         if everywhere:
-            answers, unreached = await self._group.ask(
-                "pause", {"pause": not enforce}, self._group.timeout
-            )
+            answers, unreached = await self._group.ask("pause", {"pause": not enforce})
             errors |= unreached
             notes += [f"{name}: {answer.get('note')}" for name, answer in sorted(answers.items())]
             notes += [f"{name}: not done: {why}" for name, why in sorted(errors.items())]

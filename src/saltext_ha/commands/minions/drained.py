@@ -41,7 +41,7 @@ class DrainedMasters:
             if name == self._group.name:
                 self._draining(payload)
             else:
-                await self._group.call(name, "draining", payload, self._group.timeout)
+                await self._group.call(name, "draining", payload)
         except HaError as exc:
             raise HaError(
                 f"nothing was moved: {name} could not be told that it is "
@@ -53,11 +53,11 @@ class DrainedMasters:
         """Tell all masters that they are not drained any more; master → why it was not told."""
         payload = {"name": "", "draining": False}
         self._draining(payload)
-        return (await self._group.ask("draining", payload, self._group.timeout))[1]
+        return (await self._group.ask("draining", payload))[1]
 
     async def healths(self) -> dict[str, Mapping[str, Any]]:
         """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
-        told, _ = await self._group.ask("summary", {}, self._group.timeout)
+        told, _ = await self._group.ask("summary")
         healths = {name: each.get("health") for name, each in told.items()}
         healths[self._group.name] = self._health.told()
         return {name: each for name, each in healths.items() if isinstance(each, Mapping)}

@@ -74,7 +74,7 @@ class FailoverSafe:
             self._group.ask("minion_reports", question, ANSWER_WITHIN, self._mine(glob))
         )
         masters, unreached = await self._endpoints.all()
-        summaries, silent = await self._group.ask("summary", {}, self._group.timeout)
+        summaries, silent = await self._group.ask("summary")
         sections = await self._checking.answer(safety.SECTIONS)
         told, unasked = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}

@@ -36,7 +36,7 @@ class LeaderCommand:
         return {**self._leader.standing.told(), "reactor": reactor}
 
     async def leader(self, payload: dict[str, Any]) -> dict[str, Any]:
-        answers, errors = await self._group.ask("leading", {}, self._group.timeout)
+        answers, errors = await self._group.ask("leading")
         own = self._leader.standing
         apart = own.apart
         rows = [_row(self._group.name, self._told())]

@@ -57,7 +57,7 @@ class Once:
         if own.store:
             return own
         if time.monotonic() - self._at > LATELY:
-            answers, _ = await self._group.ask("leading", {}, self._group.timeout)
+            answers, _ = await self._group.ask("leading")
             leading = [name for name, told in answers.items() if told.get("leads") is True]
             why = "" if leading else f"{own.why}, and no other one leads"
             self._told = replace(own, leader=min(leading, default=""), why=why)
