@@ -6,11 +6,48 @@ import sqlite3
 from collections.abc import Iterable
 
 
+class _Flag:
+    """A value of the table that is true or false; false if it was never set."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, meta: Meta, owner: type) -> bool:
+        return meta.get(self._name) == "1"
+
+    def __set__(self, meta: Meta, value: bool) -> None:
+        meta.set(self._name, "1" if value else "0")
+
+
+class _Words:
+    """A value of the table that is a list of words; empty if it was never set."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, meta: Meta, owner: type) -> list[str]:
+        return meta.get(self._name).split()
+
+    def __set__(self, meta: Meta, words: Iterable[str]) -> None:
+        meta.set(self._name, " ".join(words))
+
+
 class Meta:
     """
     The table ``meta`` of *db*, an open replica.db; methods that write are called inside a
     transaction.
     """
+
+    revocation_due = _Flag()
+    """Whether keys were revoked and the AES key has not been rotated since."""
+    blank = _Flag()
+    """Whether the replica is new or out of date, and not all is pulled from the peers yet."""
+    adopted = _Flag()
+    """Whether the key store was adopted, though the replica is :attr:`blank`."""
+    signatures = _Words()
+    """[master that signed the key store, token, …]; see :class:`.Provenance`."""
+    shared_with = _Words()
+    """The masters that share this master's key store (``sync/shared_store.py``)."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -23,51 +60,6 @@ class Meta:
     def set(self, name: str, value: str) -> None:
         """Write a value."""
         self._db.execute("REPLACE INTO meta VALUES (?, ?)", (name, value))
-
-    @property
-    def revocation_due(self) -> bool:
-        """Whether keys were revoked and the AES key has not been rotated since."""
-        return self.get("revocation_due") == "1"
-
-    @revocation_due.setter
-    def revocation_due(self, due: bool) -> None:
-        self.set("revocation_due", "1" if due else "0")
-
-    @property
-    def signatures(self) -> list[str]:
-        """[master that signed the key store, token, …]; see :class:`.Provenance`."""
-        return self.get("signatures").split()
-
-    @signatures.setter
-    def signatures(self, tokens: Iterable[str]) -> None:
-        self.set("signatures", " ".join(tokens))
-
-    @property
-    def shared_with(self) -> list[str]:
-        """The masters that share this master's key store (``sync/shared_store.py``)."""
-        return self.get("shared_with").split()
-
-    @shared_with.setter
-    def shared_with(self, names: Iterable[str]) -> None:
-        self.set("shared_with", " ".join(names))
-
-    @property
-    def blank(self) -> bool:
-        """Whether the replica is new or out of date, and not all is pulled from the peers yet."""
-        return self.get("blank") == "1"
-
-    @blank.setter
-    def blank(self, blank: bool) -> None:
-        self.set("blank", "1" if blank else "0")
-
-    @property
-    def adopted(self) -> bool:
-        """Whether the key store was adopted, though the replica is :attr:`blank`."""
-        return self.get("adopted") == "1"
-
-    @adopted.setter
-    def adopted(self, adopted: bool) -> None:
-        self.set("adopted", "1" if adopted else "0")
 
     @property
     def paused(self) -> bool:
