@@ -32,6 +32,7 @@ from saltext_ha.common.master_key import MASTER, ROLES, SIGN
 PRIVATE_MODE = 0o400
 PUBLIC_MODE = 0o644
 _FORM = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+SAME, FREE, OTHER = "same", "free", "other"
 TRY_AGAIN = "salt-ha join with the same token and force=True"
 
 
@@ -129,13 +130,11 @@ def _todo(
         if not isinstance(private, str) or not isinstance(public, str):
             raise TrustError(f"only half of the {role} key pair was handed over")
         _check_pair(private, public, master_key.passphrase(opts, role))
-        there = _there(opts, role)
-        if there == (_der(public), _der(public)):
-            continue
-        other = _is_other(there, public)
-        if other and not force:
+        standing = _standing(opts, role, public)
+        if standing == OTHER and not force:
             raise TrustError(_in_the_way(opts, role, again))
-        todo.append(_Pair(role, private, public, other))
+        if standing != SAME:
+            todo.append(_Pair(role, private, public, backup=standing == OTHER))
     return todo
 
 
@@ -185,15 +184,15 @@ def foretell(
             public = shown.get(f"{role}.pub")
             if not isinstance(public, str):
                 continue
-            there, path = _there(opts, role), _where(opts, role)
-            if there == (_der(public), _der(public)):
+            standing, path = _standing(opts, role, public), _where(opts, role)
+            if standing == SAME:
                 continue
             if role not in roles:
                 notes.append(
                     f"{role} key: this master's differs from the group's, and stays; minions know "
                     "both by the signing pair"
                 )
-            elif not _is_other(there, public):
+            elif standing == FREE:
                 group = master_key.fingerprint(public.encode()) or ""
                 notes.append(
                     f"{role} key: the group's ({group[:14]}:…) would be put in place: {path}"
@@ -271,12 +270,15 @@ def _there(opts: Mapping[str, Any], role: str) -> tuple[bytes | None, bytes | No
     return from_private, from_public
 
 
-def _is_other(there: tuple[bytes | None, bytes | None], public: str) -> bool:
+def _standing(opts: Mapping[str, Any], role: str, public: str) -> str:
     """
-    Whether the files *there* belong to another pair than *public*. A single half of the same pair
-    was left by a crash: the pair is completed, not replaced.
+    What is here in the place of the pair *public*: that pair, nothing, or another one. A half of
+    that pair alone was left by a crash, and counts as nothing: it is completed, not replaced.
     """
-    return any(half not in (None, _der(public)) for half in there)
+    there, wanted = {*_there(opts, role)}, _der(public)
+    if there == {wanted}:
+        return SAME
+    return FREE if there <= {wanted, None} else OTHER
 
 
 def _write_files(opts: Mapping[str, Any], pair: _Pair) -> None:

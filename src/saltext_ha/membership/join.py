@@ -201,12 +201,12 @@ def _pin_all(trust: Trust, members: list[Peer]) -> None:
 
 
 def one_way(unreachable: str) -> list[str]:
-    """The message for operators about :attr:`Joined.unreachable`."""
+    """The message for operators about :attr:`Joined.unreachable`, if there is one."""
+    if not unreachable:
+        return []
     return [
-        f"the inviting master cannot reach this one: {reason}. Decisions made there come here only "
-        "when this master asks for them, and ha.status there shows this master as unknown"
-        for reason in [unreachable]
-        if reason
+        f"the inviting master cannot reach this one: {unreachable}. Decisions made there come here "
+        "only when this master asks for them, and ha.status there shows this master as unknown"
     ]
 
 
