@@ -45,11 +45,13 @@ Run = Callable[..., Awaitable[Any]]
 @dataclass
 class Exchanged:
     """
-    The result of one round: records received and sent (zero if in sync), how many were news, and
-    how many more were refused. ``left``: more differ, but are being repaired with others, or
-    pushed.
+    One round, and its result: records received and sent (zero if in sync), how many were news, and
+    how many more were refused. ``shared``: branches that are being repaired with another peer are
+    left out, and what the peer refuses is only noted. ``left``: more differ, but are being repaired
+    with others, or pushed.
     """
 
+    shared: bool = False
     received: int = 0
     sent: int = 0
     learned: int = 0
@@ -84,10 +86,10 @@ async def differing_below(
     """
     The buckets below *branches* in which *tree* differs; raises as :func:`differing_branches`.
 
-    :param done: if given, the peer may leave out branches that it is repairing with others;
-        ``done.left`` says so.
+    :param done: if the round is shared, the peer may leave out branches that it is repairing with
+        others; ``done.left`` says so.
     """
-    shared = done is not None
+    shared = done is not None and done.shared
     answer = await peer.call("branches", {"tree": name, "branches": branches, SHARED: shared})
     try:
         children = dict(zip(branches, answer["children"], strict=True))

@@ -58,15 +58,15 @@ class Rounds:
         """
         Make one round.
 
-        :param shared: leave out branches that are being repaired with another peer, and note what
-            the peer refuses.
+        :param shared: as in :class:`.Exchanged`.
         :raises PeerError: the peer cannot be asked; or, unless *shared*, refuses a part.
         :raises InvalidRecord: it answers nonsense.
         """
         client = self._line.client
         sent, received = client.bytes_sent, client.bytes_received
+        done = Exchanged(shared)
         try:
-            done = await self._compare(shared)
+            await self._compare(done)
         finally:
             self._counters.exchanged(
                 self._name, client.bytes_sent - sent, client.bytes_received - received
@@ -74,20 +74,17 @@ class Rounds:
         self._sender.end_round()
         return done
 
-    async def _compare(self, shared: bool) -> Exchanged:
-        done = Exchanged()
+    async def _compare(self, done: Exchanged) -> None:
         self._sender.put_again()
         tree = self._core.replica.records
         theirs = await antientropy.differing_branches(tree, RECORDS, self._line)
-        if shared and theirs and self._is_on_its_way():
+        if done.shared and theirs and self._is_on_its_way():
             done.left = True
-            return done
+            return
         self._put_off_until = time.monotonic() + PUT_OFF
-        if not theirs:
-            return done
-        if not shared:
-            await self._repair(list(theirs), shared, done)
-            return done
+        if theirs and not done.shared:
+            await self._repair(list(theirs), done)
+            return
         # A master that lacks much asks all its peers at once, and they all ask it: with a random
         # order they do not begin with the same branches.
         order = list(theirs)
@@ -98,13 +95,12 @@ class Rounds:
             done.left |= len(claimed) < len(differing)
             try:
                 if claimed:
-                    await self._repair(claimed, shared, done)
+                    await self._repair(claimed, done)
             except PeerRefused as exc:
                 # The peer refused these branches, and is up: go on with the rest.
                 self._sender.note_refusal(str(exc))
             finally:
                 self._leases.free(claimed, self._name)
-        return done
 
     def _is_on_its_way(self) -> bool:
         """Whether pushes, from here or to here, bring many of the differing records."""
@@ -112,44 +108,44 @@ class Rounds:
         pushed = len(self._sender.outbox) >= MANY or self._leases.expects_more(now)
         return pushed and now < self._put_off_until
 
-    async def _repair(self, branches: list[int], shared: bool, done: Exchanged) -> None:
+    async def _repair(self, branches: list[int], done: Exchanged) -> None:
         core, line = self._core, self._line
         buckets = await antientropy.differing_below(
-            core.replica.records, RECORDS, branches, line, done if shared else None
+            core.replica.records, RECORDS, branches, line, done
         )
         groups = await core.run(antientropy.portions, buckets, core.replica)
         random.shuffle(groups)
         in_parts = line.info.get("parts") is True
         comparison = Comparison(
-            core.replica, core.run, line, in_parts=in_parts, more={SHARED: shared}
+            core.replica, core.run, line, in_parts=in_parts, more={SHARED: done.shared}
         )
         # While we record one answer, and write its key files, the peer makes the next one.
-        coming = ahead(self._answers(comparison, groups, shared))
+        coming = ahead(self._answers(comparison, groups, done))
         async with contextlib.aclosing(coming) as answers:
             async for answer in answers:
                 try:
                     await self._take(answer, done)
                 except PeerRefused as exc:
-                    self._refused(exc, shared)
+                    self._refused(exc, done)
 
     async def _answers(
-        self, comparison: Comparison, groups: Iterable[list[int]], shared: bool
+        self, comparison: Comparison, groups: Iterable[list[int]], done: Exchanged
     ) -> AsyncGenerator[Answer, None]:
         """
-        The peer's answers about *groups* of buckets; in a *shared* round, without refused groups.
+        The peer's answers about *groups* of buckets; in a shared round, without refused groups.
 
-        :raises PeerRefused: the peer refuses a group, unless *shared*.
+        :raises PeerRefused: the peer refuses a group, and the round is not shared.
         """
         for group in groups:
             try:
                 async for answer in comparison.answers(group):
                     yield antientropy.read_answer(answer)
             except PeerRefused as exc:
-                self._refused(exc, shared)
+                self._refused(exc, done)
 
-    def _refused(self, exc: PeerRefused, shared: bool) -> None:
+    def _refused(self, exc: PeerRefused, done: Exchanged) -> None:
         """The peer refused a part of a round; the caller of a whole round must be told."""
-        if not shared:
+        if not done.shared:
             raise exc
         self._sender.note_refusal(str(exc))
 
