@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltext_ha.common.disk_work import DiskWork
@@ -43,13 +43,13 @@ MAX_REMOVED = 4096
 MAX_HEARSAY = MAX_REMOVED // 2
 
 
-@dataclass(frozen=True)
+@dataclass
 class Absorbed:
     """The result of a peer's offer: pinned and removed names, and why others were not taken."""
 
-    adopted: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    adopted: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     removed_ourselves: bool = False
 
 
@@ -77,7 +77,7 @@ class Membership:
         self._url = url
         self.group = group
         self._timeout = timeout
-        self._problems: dict[str, tuple[str, ...]] = {}
+        self._problems: dict[str, list[str]] = {}
         self._introduced: dict[str, deque[float]] = {}
         self._threads: dict[str, DiskWork] = {}
         """For what each peer tells: what one of them tells may be much."""
@@ -151,19 +151,16 @@ class Membership:
         members, removed = payload.get("members", []), payload.get("removed", [])
         _check_list("members", members, MAX_TOLD)
         _check_list("removed", removed, MAX_REMOVED)
-        problems: list[str] = []
-        out, ours = self._keep_out(removed, problems)
-        problems += self._move(peer, payload.get("self"))
-        adopted = self._adopt(peer, members, problems)
-        learnt = Absorbed(tuple(adopted), tuple(out), tuple(problems), ours)
+        learnt = Absorbed()
+        self._keep_out(removed, learnt)
+        learnt.problems += self._move(peer, payload.get("self"))
+        self._adopt(peer, members, learnt)
         self._report(peer, learnt)
         return learnt
 
-    def _keep_out(
-        self, removed: list[dict[str, Any]], problems: list[str]
-    ) -> tuple[list[str], bool]:
-        """Keep *removed* masters out; returns their names, and whether this one is among them."""
-        out, ours, barred = list[str](), False, self._barred()
+    def _keep_out(self, removed: list[dict[str, Any]], learnt: Absorbed) -> None:
+        """Keep *removed* masters out."""
+        barred = self._barred()
         for entry in removed:
             note = Removed(
                 _text(entry.get("fingerprint"), 100),
@@ -171,7 +168,7 @@ class Membership:
                 _text(entry.get("removed"), 40),
             )
             if note.fingerprint in self.identity.fingerprints:
-                ours = True
+                learnt.removed_ourselves = True
                 continue
             pinned = self._trust.by_fingerprint(note.fingerprint)
             if len(barred) >= MAX_HEARSAY and pinned is None:
@@ -179,17 +176,16 @@ class Membership:
             try:
                 if self._trust.bar(note):
                     barred.add(note.fingerprint)
-                    out.append(note.name)
+                    learnt.removed.append(note.name)
             except TrustError as exc:
-                problems.append(str(exc))
-        return out, ours
+                learnt.problems.append(str(exc))
 
     def _barred(self) -> set[str]:
         return {note.fingerprint for note in self._trust.removals.notes()}
 
-    def _adopt(self, peer: Peer, members: list[Any], problems: list[str]) -> list[str]:
-        """Pin the *members* that *peer* introduces; returns their names."""
-        adopted, not_these = list[str](), self.identity.fingerprints | self._barred()
+    def _adopt(self, peer: Peer, members: list[Any], learnt: Absorbed) -> None:
+        """Pin the *members* that *peer* introduces."""
+        not_these = self.identity.fingerprints | self._barred()
         for entry in members:
             try:
                 member = read_peer(entry)
@@ -204,10 +200,9 @@ class Membership:
                 if self._trust.by_fingerprint(member.fingerprint) is None:
                     self._may_introduce(peer, member)
                     self._trust.pin(replace(member, introducer=peer.name))
-                    adopted.append(member.name)
+                    learnt.adopted.append(member.name)
             except TrustError as exc:
-                problems.append(str(exc))
-        return adopted
+                learnt.problems.append(str(exc))
 
     def _may_introduce(self, peer: Peer, member: Peer) -> None:
         """
@@ -377,10 +372,9 @@ class Membership:
                 ",".join(learnt.adopted[:10]) or "-",
                 ",".join(learnt.removed[:10]) or "-",
             )
-        problems = learnt.problems
-        if learnt.removed_ourselves:
-            problems = (REMOVED, *problems)
-        if problems != self._problems.get(peer.name, ()):
+        problems = [REMOVED] if learnt.removed_ourselves else []
+        problems += learnt.problems
+        if problems != self._problems.get(peer.name, []):
             self._problems[peer.name] = problems
             for problem in problems[:10]:
                 if not self._lines.take():

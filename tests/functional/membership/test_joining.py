@@ -518,7 +518,7 @@ async def test_a_removed_master_stays_out(m1: Master, m2: Master, m3: Master) ->
         assert set(m2.trust.peers()) == {"m1"}
         # Neither gossip of one who has not heard nor a token brings that certificate back.
         stale = {"members": [m3.membership.offer()["self"] | {"certificate": m3.peer.certificate}]}
-        assert m2.membership.absorb(m1.peer, stale).adopted == ()
+        assert m2.membership.absorb(m1.peer, stale).adopted == []
         with pytest.raises(PeerRefused, match="was removed from this group"):
             await let_join(m3, token_of(m1))
         # Under a new one it is welcome, by the same name.
@@ -619,7 +619,7 @@ def test_one_bad_entry_does_not_hide_the_others(m1: Master, m2: Master, m3: Mast
         "removed": [{"fingerprint": "../../identity"}],
     }
     learnt = m1.membership.absorb(m2.peer, offer)
-    assert learnt.adopted == ("m3",)
+    assert learnt.adopted == ["m3"]
     assert len(learnt.problems) == 4
     assert not list(m1.state_dir.glob("**/*identity.json"))
 

@@ -212,14 +212,14 @@ def test_members_tell_each_other(m1: Master, m2: Master, m3: Master) -> None:
     old = m2.membership.offer()
     renewed = renew(m2)
     m1.trust.renew("m2", renewed.chain)
-    assert m3.membership.absorb(m1.peer, m1.membership.offer()).problems == ()
+    assert m3.membership.absorb(m1.peer, m1.membership.offer()).problems == []
     assert m3.trust.peers()["m2"].certificate == renewed.certificate
     # Nor does who has not heard take it back, or complain.
     stale = {"members": [{**old["self"], "certificate": renewed.former[0]}]}
     learnt = m1.membership.absorb(m3.peer, stale)
-    assert (learnt.problems, learnt.adopted) == ((), ())
+    assert (learnt.problems, learnt.adopted) == ([], [])
     assert m1.trust.peers()["m2"].certificate == renewed.certificate
-    assert m2.membership.absorb(m1.peer, m1.membership.offer()).problems == ()
+    assert m2.membership.absorb(m1.peer, m1.membership.offer()).problems == []
     assert set(m2.trust.peers()) == {"m1", "m3"}
 
 
@@ -255,7 +255,7 @@ def test_removal_bars_all_certificates(
                 }
             ]
         }
-        assert master.membership.absorb(m2.peer, offer).adopted == ()
+        assert master.membership.absorb(m2.peer, offer).adopted == []
 
 
 def test_hearing_of_the_removal_of_a_former_certificate_of_ours(m1: Master, m2: Master) -> None:
