@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,22 +33,23 @@ DIGITS = 64
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]+")  # as in install-minion.sh
 
 
+Master = tuple[str, int]
+"""Host and request port."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """
     The wanted content of the file.
 
-    ``masters`` are hosts, or ``host:port`` for a hot minion whose masters have different request
-    ports; then ``request_port`` is None. ``publish_port`` is None if each master tells its own.
-    ``alive``, and ``jitter`` of the watchdog, are in seconds. The minion recognises its masters by
-    ``finger``, or if ``signed`` by its ``master_sign.pub``, or by nothing. ``transport`` and
-    ``jitter`` are not written if they are the default of Salt or the watchdog. ``names`` are pairs:
-    a master's name in the group, and its entry in ``masters``.
+    ``publish_port`` is None if each master tells its own. ``alive``, and ``jitter`` of the
+    watchdog, are in seconds. The minion recognises its masters by ``finger``, or if ``signed`` by
+    its ``master_sign.pub``, or by nothing. ``transport`` and ``jitter`` are not written if they are
+    the default of Salt or the watchdog. ``names`` are those of masters in the group.
     """
 
-    masters: tuple[str, ...]
+    masters: tuple[Master, ...]
     kind: str = FAILOVER
-    request_port: int | None = DEFAULT_REQUEST_PORT
     publish_port: int | None = DEFAULT_PUBLISH_PORT
     alive: int = ALIVE
     failback: bool = False
@@ -57,7 +58,17 @@ class Wanted:
     signed: bool = False
     transport: str = ZEROMQ
     jitter: int = JITTER
-    names: tuple[tuple[str, str], ...] = ()
+    names: tuple[tuple[str, Master], ...] = ()
+
+    @property
+    def request_port(self) -> int | None:
+        """That of all masters; None if they have different ones."""
+        ports = {port for _, port in self.masters}
+        return ports.pop() if len(ports) == 1 else None
+
+    def listed(self, master: Master) -> str:
+        """A master as the minion lists it: with its port only if they have different ones."""
+        return master[0] if self.request_port else joined(*master)
 
 
 def wanted(
@@ -105,14 +116,11 @@ def wanted(
         raise HaError("jitter is the watchdog's: it needs watchdog, too")
     if failback and type == HOT:
         raise HaError("failback is for type failover: a hot minion is with all its masters")
-    entries = _entries(masters, type, publish_port)
-    ports = {port for _, port in entries}
-    same = len(ports) == 1
+    known = _known(masters, type, publish_port)
     return Wanted(
-        tuple(entries.values()),
+        tuple(known),
         kind=str(type),
-        request_port=ports.pop() if same else None,
-        publish_port=publish_port if same else None,
+        publish_port=publish_port if len({port for _, port in known}) == 1 else None,
         alive=alive,
         failback=failback,
         watchdog=watchdog,
@@ -120,17 +128,17 @@ def wanted(
         signed=signed,
         transport=str(transport),
         jitter=jitter,
-        names=tuple(_names(master_names or {}, entries)),
+        names=tuple(_names(master_names or {}, known)),
     )
 
 
-def _entries(masters: Any, kind: str, publish_port: int | None) -> dict[tuple[str, int], str]:
-    """Host and request port of each of *masters* → how it is written for such a minion."""
+def _known(masters: Any, kind: str, publish_port: int | None) -> list[Master]:
+    """*masters* of such a minion, checked."""
     if isinstance(masters, str):
         masters = [part.strip() for part in masters.split(",")]
     if not isinstance(masters, (list, tuple)) or not masters:
         raise HaError(f"masters: {masters!r}: takes a list of hosts")
-    known: list[tuple[str, int]] = []
+    known: list[Master] = []
     for entry in masters:
         if not isinstance(entry, str):
             raise HaError(f"masters: {entry!r}: takes a host or host:port, as text")
@@ -162,27 +170,27 @@ def _entries(masters: Any, kind: str, publish_port: int | None) -> dict[tuple[st
             "written as host:port in a failover minion's list again. Give each an address of its "
             "own and all the same ports"
         )
-    return {pair: pair[0] if len(ports) == 1 else joined(*pair) for pair in known}
+    return known
 
 
-def _names(names: Any, entries: Mapping[tuple[str, int], str]) -> Iterator[tuple[str, str]]:
-    """Names with their entries, in the order of the entries."""
+def _names(names: Any, masters: Collection[Master]) -> Iterator[tuple[str, Master]]:
+    """Names with their masters, in the order of *masters*."""
     if not isinstance(names, Mapping):
         raise HaError(f"master_names: {names!r}: takes a mapping of names to masters")
-    called: dict[tuple[str, int], str] = {}
+    called: dict[Master, str] = {}
     for name, entry in names.items():
         if not isinstance(name, str) or not MASTER_NAME.fullmatch(name):
             raise HaError(f"master_names: {name!r}: is no name of a master (ha: name)")
         try:
-            pair = split_entry(str(entry), DEFAULT_REQUEST_PORT)
+            master = split_entry(str(entry), DEFAULT_REQUEST_PORT)
         except ValueError as exc:
             raise HaError(f"master_names: {name}: {exc}") from None
-        if pair not in entries:
+        if master not in masters:
             raise HaError(f"master_names: {name}: {entry} is none of masters")
-        if pair in called:
-            raise HaError(f"master_names: {entry} is called {called[pair]} and {name}")
-        called[pair] = name
-    yield from ((called[pair], entry) for pair, entry in entries.items() if pair in called)
+        if master in called:
+            raise HaError(f"master_names: {entry} is called {called[master]} and {name}")
+        called[master] = name
+    yield from ((called[master], master) for master in masters if master in called)
 
 
 def fingerprint(text: Any) -> str:
@@ -203,11 +211,11 @@ def options(wish: Wanted) -> dict[str, Any]:
     """The options in the order in which they are written."""
     failover = wish.kind == FAILOVER
     made: dict[str, Any] = {
-        "master": list(wish.masters),
+        "master": [wish.listed(master) for master in wish.masters],
         "master_type": "failover" if failover else "str",
     }
     if wish.names:
-        made[NAMES] = dict(wish.names)
+        made[NAMES] = {name: wish.listed(master) for name, master in wish.names}
     if wish.request_port:
         made["master_port"] = wish.request_port
     if wish.publish_port:
@@ -254,15 +262,14 @@ def text(found: Mapping[str, Any]) -> str:
 
 def sls(wish: Wanted) -> str:
     """A state that manages that file."""
-    port = wish.request_port
-    plain = not port or port == DEFAULT_REQUEST_PORT
+    plain = wish.request_port == DEFAULT_REQUEST_PORT
 
-    def entry(written: str) -> str:
-        return written if plain else joined(written, port or 0)
+    def entry(master: Master) -> str:
+        return master[0] if plain else joined(*master)
 
     state: dict[str, Any] = {
-        "masters": [entry(host) for host in wish.masters],
-        "master_names": {name: entry(host) for name, host in wish.names} or None,
+        "masters": [entry(master) for master in wish.masters],
+        "master_names": {name: entry(master) for name, master in wish.names} or None,
         "type": wish.kind,
         "publish_port": wish.publish_port,
         "alive": wish.alive if wish.kind == FAILOVER else None,

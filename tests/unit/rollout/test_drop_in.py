@@ -107,7 +107,7 @@ def test_names_that_mean_no_master(names: Any, said: str) -> None:
     with pytest.raises(HaError, match=f"master_names: {re.escape(said)}"):
         drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, master_names=names)
     some = drop_in.wanted(["10.0.0.1", "10.0.0.2"], finger=FINGER, master_names={"m2": "10.0.0.2"})
-    assert some.names == (("m2", "10.0.0.2"),)
+    assert drop_in.options(some)["ha_masters"] == {"m2": "10.0.0.2"}
 
 
 def test_lint_is_really_asked() -> None:
@@ -268,7 +268,7 @@ def test_what_the_page_has_people_write_by_hand_is_the_same() -> None:
     page = (ROOT / "docs" / "minions.md").read_text(encoding="utf-8")
     (block,) = [text for text in page.split("```") if text.startswith("yaml\n") and MASTER in text]
     by_hand = yaml.safe_load(block.removeprefix("yaml\n"))
-    assert by_hand == drop_in.options(drop_in.Wanted(("10.0.0.1", "10.0.0.2"), watchdog=True))
+    assert by_hand == drop_in.options(drop_in.wanted(["10.0.0.1", "10.0.0.2"], watchdog=True))
 
 
 MASTER = "\nmaster_type: failover\n"
