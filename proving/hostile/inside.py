@@ -35,7 +35,7 @@ from saltext_ha.lint import collect
 from saltext_ha.membership.invites import make_token
 from saltext_ha.membership.token import mac_key, request_mac
 from saltext_ha.transport import stranger_calls, wire
-from saltext_ha.transport.client import Exchange
+from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.connection import Acceptor, Connection
 from saltext_ha.transport.listener import OPEN
 
@@ -144,7 +144,7 @@ class Inside:
                 service.control._commands[name] = _trial(command)  # type: ignore[index]
 
     async def answer(self, method: str, body: bytes) -> tuple[int, bytes]:
-        """In place of :meth:`Exchange._post`: the answer in :attr:`told`, for every peer."""
+        """In place of :meth:`PeerClient._post`: the answer in :attr:`told`, for every peer."""
         self.asked.add(method)
         answer = self.told.get(method)
         if isinstance(answer, dict):
@@ -235,7 +235,7 @@ def _inside(folder: Path) -> Iterator[Inside]:
     """Start an engine; from the first moment on, its messages to peers stay here."""
     engine = Inside(folder)
     with (
-        patch.object(Exchange, "_post", engine.answer),
+        patch.object(PeerClient, "_post", engine.answer),
         patch.object(
             stranger_calls,
             "_ask",

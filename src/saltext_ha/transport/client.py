@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -52,9 +50,11 @@ class PeerClient:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._timeout = timeout
-        self._exchange = Exchange(
-            peer.url, tls.client_context(identity, peer.certificate), peer.fingerprint
-        )
+        self._context = tls.client_context(identity, peer.certificate)
+        self._expected = aiohttp.Fingerprint(fingerprints.digest(peer.fingerprint))
+        """Compared before anything is sent."""
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def call(
         self,
@@ -71,64 +71,22 @@ class PeerClient:
             :exc:`MessageTooLarge` if the peer may take a smaller message, and
             :exc:`UnknownMethod` if its release has no *method*.
         """
+        seconds = self._timeout if timeout is None else timeout
         try:
-            return await asyncio.wait_for(
-                self._exchange.call(method, payload or {}),
-                self._timeout if timeout is None else timeout,
-            )
+            return await asyncio.wait_for(self._call(method, wire.pack(payload or {})), seconds)
         except asyncio.TimeoutError:
             raise PeerUnreachable(f"{self.peer.address} timed out") from None
-        finally:
-            self.bytes_sent = self._exchange.bytes_sent
-            self.bytes_received = self._exchange.bytes_received
 
     async def close(self) -> None:
         """Close the kept connections; calls in progress and later calls fail."""
-        await self._exchange.close()
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
 
-
-async def call_once(
-    identity: Identity,
-    peer: Peer,
-    method: str,
-    payload: Mapping[str, Any] | None = None,
-    timeout: float = 5.0,
-) -> dict[str, Any]:
-    """Like :meth:`PeerClient.call`, for a single call."""
-    client = PeerClient(identity, peer, timeout)
-    try:
-        return await client.call(method, payload)
-    finally:
-        await client.close()
-
-
-class Exchange:
-    """
-    Requests to *url*, whose server must show the certificate with the fingerprint *expected*.
-
-    :param context: the TLS context.
-    :param expected: compared before anything is sent.
-    """
-
-    def __init__(self, url: str, context: ssl.SSLContext, expected: str) -> None:
-        self.bytes_sent = 0
-        self.bytes_received = 0
-        self._url = url
-        self._address = urlsplit(url).netloc
-        self._context = context
-        self._expected = aiohttp.Fingerprint(fingerprints.digest(expected))
-        self._session: aiohttp.ClientSession | None = None
-        self._closed = False
-
-    async def call(self, method: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """
-        Make one request, again if a kept connection turns out to be closed; without a deadline.
-        Raises as :meth:`PeerClient.call`.
-        """
-        body = wire.pack(payload)
+    async def _call(self, method: str, body: bytes) -> dict[str, Any]:
         if len(body) > wire.MAX_BODY:
             raise MessageTooLarge(
-                f"{self._address} does not take a message of {len(body)} bytes ({method})"
+                f"{self.peer.address} does not take a message of {len(body)} bytes ({method})"
             )
         taken = False
         try:
@@ -141,21 +99,16 @@ class Exchange:
                 status, answer = await self._post(method, body)
         except (aiohttp.ClientError, OSError) as exc:
             drop_tracebacks(exc)  # asyncio keeps it
-            said = f"{self._address} {_reason(exc)}"
+            said = f"{self.peer.address} {_reason(exc)}"
             if _is_changed(exc) or _hung_up(exc):
                 raise PeerMistrust(said, taken or _hung_up(exc)) from None
             kind = NobodyListens if _nobody_listens(exc) else PeerUnreachable
             raise kind(said) from None
-        return content_of(self._address, method, status, answer)
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        return content_of(self.peer.address, method, status, answer)
 
     async def _post(self, method: str, body: bytes) -> tuple[int, bytes]:
         request = self._open().post(
-            f"{self._url}/v1/{method}", data=body, ssl=self._context, allow_redirects=False
+            f"{self.peer.url}/v1/{method}", data=body, ssl=self._context, allow_redirects=False
         )
         async with request as response:
             parts: list[bytes] = []
@@ -175,7 +128,7 @@ class Exchange:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise PeerUnreachable(f"{self._address} is not called any more")
+            raise PeerUnreachable(f"{self.peer.address} is not called any more")
         if self._session is None:
             # The connector compares the fingerprint right after the handshake, before the request
             # is written; TLS uses the context of each request.
@@ -198,6 +151,21 @@ class Exchange:
                 auto_decompress=False,
             )
         return self._session
+
+
+async def call_once(
+    identity: Identity,
+    peer: Peer,
+    method: str,
+    payload: Mapping[str, Any] | None = None,
+    timeout: float = 5.0,
+) -> dict[str, Any]:
+    """Like :meth:`PeerClient.call`, for a single call."""
+    client = PeerClient(identity, peer, timeout)
+    try:
+        return await client.call(method, payload)
+    finally:
+        await client.close()
 
 
 def content_of(address: str, method: str, status: int, answer: bytes) -> dict[str, Any]:
