@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.common.printable import harmless
+
 # The returns of a highstate on thousands of minions are some dozen megabytes.
 MAX_BODY = 256 * 1024 * 1024
 # An empty list takes two bytes of JSON, and sixty in memory.
@@ -106,6 +108,5 @@ def shown(value: Any) -> str:
         text = str(value)
     except (ValueError, RecursionError, MemoryError):  # a number of thousands of digits
         text = type(value).__name__
-    text = " ".join(text[: 2 * LONGEST].split())
-    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    text = harmless(" ".join(text[: 2 * LONGEST].split()))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"

@@ -28,3 +28,8 @@ def is_printable(text: str) -> bool:
     if text.isascii():  # alike on every Python, and much faster
         return text.isprintable()
     return _UNPRINTABLE.search(text) is None
+
+
+def harmless(text: str) -> str:
+    """What somebody else said, for logs and terminals: what would control them becomes ``?``."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

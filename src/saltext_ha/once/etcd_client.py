@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from saltext_ha.common.errors import EtcdError, LeaseGone, reason_of
+from saltext_ha.common.printable import harmless
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.transport.client import NO_LISTENER
 
@@ -222,8 +223,7 @@ class EtcdClient:
         text = _message(status, answer)
         for secret in (self._settings.password, self._token):
             text = text.replace(secret, "***") if secret else text
-        text = text[:LONGEST]
-        return "".join(sign if sign.isprintable() else "?" for sign in text)
+        return harmless(text[:LONGEST])
 
     def _advised(self, why: str) -> str:
         """A reason, and what to do about it where that is known."""

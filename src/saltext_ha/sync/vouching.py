@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.common.files import read_plain
+from saltext_ha.common.printable import harmless
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
@@ -185,7 +186,7 @@ class Vouching:
     def refused(self, peer: str, reasons: Any) -> None:
         """Note why *peer* refused something that this master sent."""
         if isinstance(reasons, list):
-            self._note(f"not taken by {peer}", peer, [_printable(reason) for reason in reasons])
+            self._note(f"not taken by {peer}", peer, [_said(reason) for reason in reasons])
 
     def _note(self, what: str, peer: str, reasons: Sequence[str]) -> None:
         if not reasons:
@@ -237,7 +238,5 @@ def _proves(key: ec.EllipticCurvePublicKey, vouch: Vouch) -> bool:
     return True
 
 
-def _printable(reason: Any) -> str:
-    """A peer's reason, made safe for logs and terminals."""
-    text = reason[:300] if isinstance(reason, str) else "without a reason"
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+def _said(reason: Any) -> str:
+    return harmless(reason[:300]) if isinstance(reason, str) else "without a reason"

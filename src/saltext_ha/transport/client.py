@@ -18,6 +18,7 @@ from saltext_ha.common.errors import (
     drop_tracebacks,
     reason_of,
 )
+from saltext_ha.common.printable import harmless
 from saltext_ha.transport import fingerprints, tls, wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
@@ -181,16 +182,11 @@ def content_of(address: str, method: str, status: int, answer: bytes) -> dict[st
             f"{address} answered HTTP {status} and no msgpack; is that an ha listener?"
         ) from None
     if status != 200:
-        reason = _printable(content.get("message"), status)
+        said = content.get("message")
+        reason = harmless(said[:MAX_REASON]) if isinstance(said, str) and said else f"HTTP {status}"
         kind = _REFUSALS.get(status, PeerRefused)
         raise kind(f"{address} refused {method}: {reason}", reason)
     return content
-
-
-def _printable(message: object, status: int) -> str:
-    """A peer's reason, made safe for logs and terminals."""
-    text = message[:MAX_REASON] if isinstance(message, str) and message else f"HTTP {status}"
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _on_the_wire(size: int) -> int:
