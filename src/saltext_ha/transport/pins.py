@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -37,6 +37,26 @@ unpins counts at once.
 """
 
 
+@dataclass(frozen=True)
+class Folder:
+    """
+    What the folder says. It is exchanged as a whole, for readers in other threads.
+
+    :ivar found: the peers in it, by name; also those that are barred, and still have their files.
+    :ivar pinned: those of them that are pinned. :ivar reachable: the same, with the URL to call.
+    :ivar by_fingerprint: the same, by the fingerprint of their certificate.
+    :ivar problems: file → what is wrong with it.
+    :ivar misnamed: files among these that are called after another name → the peer in each.
+    """
+
+    found: Mapping[str, Peer] = field(default_factory=dict)
+    pinned: Mapping[str, Peer] = field(default_factory=dict)
+    reachable: Mapping[str, Peer] = field(default_factory=dict)
+    by_fingerprint: Mapping[str, Peer] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    misnamed: Mapping[str, str] = field(default_factory=dict)
+
+
 class Pins:
     """
     The pinned peers below *state_dir*.
@@ -56,14 +76,7 @@ class Pins:
         """Files as they were last read → the peer in each."""
         self._seen: tuple[tuple[Entry, ...], frozenset[str]] | None = None
         """The files of peers, and those of removals, as they were last read."""
-        self._pinned: dict[str, Peer] = {}
-        self._reachable: dict[str, Peer] = {}
-        self._by_fingerprint: dict[str, Peer] = {}
-        self._in_folder: dict[str, Peer] = {}
-        """The pinned peers, and those that are barred and whose files are there still."""
-        self._problems: dict[str, str] = {}
-        self._misnamed: dict[str, str] = {}
-        """Files among these that are called after another name → the peer in each."""
+        self._folder = Folder()
         self._unread = ""
         """Why the folder cannot be read at present."""
         self._generation, self._changed, self._looked = 0, 0.0, float("-inf")
@@ -73,12 +86,12 @@ class Pins:
     def peers(self) -> Mapping[str, Peer]:
         """Name → peer, with the URL to call (overrides applied)."""
         self._refresh()
-        return MappingProxyType(self._reachable)
+        return MappingProxyType(self._folder.reachable)
 
     def pinned(self) -> Mapping[str, Peer]:
         """Name → peer as in the folder, to tell others."""
         self._refresh()
-        return MappingProxyType(self._pinned)
+        return MappingProxyType(self._folder.pinned)
 
     def url_of(self, peer: Peer) -> str:
         """The URL at which to call *peer*, pinned or not (overrides applied)."""
@@ -91,9 +104,9 @@ class Pins:
         :param within: as for :meth:`generation`. For a certificate that was not there, the folder
             is looked at now.
         """
-        if not self._looked_within(within) or fingerprint not in self._by_fingerprint:
+        if not self._looked_within(within) or fingerprint not in self._folder.by_fingerprint:
             self._refresh()
-        return self._by_fingerprint.get(fingerprint)
+        return self._folder.by_fingerprint.get(fingerprint)
 
     def is_former(self, fingerprint: str | None) -> bool:
         """Whether a pinned peer had this certificate before it renewed it."""
@@ -107,7 +120,7 @@ class Pins:
         """
         self._refresh()
         unread = {str(self._peers_dir): self._unread} if self._unread else {}
-        return MappingProxyType({**self._problems, **unread})
+        return MappingProxyType({**self._folder.problems, **unread})
 
     def damaged(self) -> dict[str, str]:
         """
@@ -115,12 +128,13 @@ class Pins:
         of a pinned peer's file under another name is no master's.
         """
         self._refresh()
+        folder = self._folder
         # Not the folder: who was pinned before it could not be read still counts.
         return {
             name: why
-            for path, why in self._problems.items()
+            for path, why in folder.problems.items()
             if NAME.fullmatch(name := Path(path).stem)
-            and self._misnamed.get(path) not in self._pinned
+            and folder.misnamed.get(path) not in folder.pinned
         }
 
     def generation(self, within: float = 0.0) -> int:
@@ -171,14 +185,12 @@ class Pins:
     def _read(self, entries: tuple[Entry, ...]) -> None:
         found, problems, misnamed = self._read_all(entries)
         for file, problem in problems.items():
-            if self._problems.get(file) != problem:
+            if self._folder.problems.get(file) != problem:
                 log.error("peer file ignored: %s", problem)
         pinned = {name: peer for name, peer in found.items() if not self._removals.barred(peer)}
         reachable = {name: replace(peer, url=self.url_of(peer)) for name, peer in pinned.items()}
-        # One assignment each: a concurrent reader gets all of the old or all of the new content.
-        self._problems, self._misnamed, self._in_folder = problems, misnamed, found
-        self._by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
-        self._pinned, self._reachable = pinned, reachable
+        by_fingerprint = {peer.fingerprint: peer for peer in reachable.values()}
+        self._folder = Folder(found, pinned, reachable, by_fingerprint, problems, misnamed)
         self._generation, self._changed = self._generation + 1, time.monotonic()
 
     def _read_all(

@@ -119,7 +119,7 @@ class Trust(Pins):
                     "join)"
                 )
             same = self.by_fingerprint(peer.fingerprint)
-            pinning.check_certificate(peer, same, self._pinned.get(peer.name))
+            pinning.check_certificate(peer, same, self._folder.pinned.get(peer.name))
         pinning.check_room(peers, self.pinned(), self._most)
 
     def renew(self, name: str, chain: Sequence[str]) -> bool:
@@ -167,7 +167,7 @@ class Trust(Pins):
         """
         peer = self.pinned().get(peer_files.checked_name(name))
         if peer is None:
-            known = ", ".join(sorted(self._pinned)) or "none"
+            known = ", ".join(sorted(self._folder.pinned)) or "none"
             raise TrustError(f"{name}: no such peer; pinned are: {known}")
         removed = Removed(peer.fingerprint, peer.name, _now())
         self.bar(removed)
@@ -183,7 +183,7 @@ class Trust(Pins):
         # Write the note first: after a crash in between, the note still unpins the peer.
         self._refresh()
         news = self.removals.note(removed)
-        for peer in list(self._in_folder.values()):
+        for peer in list(self._folder.found.values()):
             if removed.fingerprint in peer.fingerprints:
                 # Others may know the removed master by another of its certificates: bar all.
                 for other in peer.fingerprints:
