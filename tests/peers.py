@@ -88,7 +88,7 @@ class Master:
         listener = PeerListener(
             self.identity,
             self.trust,
-            {**membership.handlers(), **(handlers or {})},
+            {**membership.for_peers(), **(handlers or {})},
             "127.0.0.1",
             self.port,
             strangers=self.admission(membership).handlers(),

@@ -86,7 +86,7 @@ class Parts:
         self.notes: dict[str, str] = {}
         """Notes for operators, by subject."""
         self.noted: list[Callable[[], Iterable[str]]] = []
-        """Further sources of notes for operators."""
+        """Those that parts have which are made later (:mod:`.wiring`)."""
         self.counters = Counters()
         self.looks = Looks()
         """Looks at the state folder."""
@@ -193,7 +193,6 @@ class Parts:
             patience=config.scan_interval,
         )
         self.rebuilding = Rebuilding(core, trust, self.links, self.retention.pull)
-        self.noted.append(self.rebuilding.notes)
         self.group = Group(config.name, core, trust, self.links, config.peer_timeout)
         self.admission = self._admission()
 
@@ -297,7 +296,6 @@ class Parts:
             hears=lambda minion_id: bool(self.presence.sights([minion_id])),
         )
         reactor.heard = reactions.heard
-        self.noted.append(reactions.notes)
         return reactions
 
     # -- notes for operators
@@ -328,5 +326,8 @@ class Parts:
         yield from self.trees.notes()
         yield from self.leader.notes()
         yield from self.runs.notes()
+        yield from self.rebuilding.notes()
+        if self.reactions:
+            yield from self.reactions.notes()
         for notes in self.noted:
             yield from notes()

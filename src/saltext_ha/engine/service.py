@@ -18,7 +18,6 @@ from saltext_ha.config.mapping import HaConfig
 from saltext_ha.engine import startup, wiring
 from saltext_ha.engine.parts import Parts
 from saltext_ha.engine.upkeep import follow_members
-from saltext_ha.engine.wiring import Answering
 from saltext_ha.keystore import rotation
 from saltext_ha.membership.auto_join import AutoJoin
 from saltext_ha.reconciler.scanner import Scanner
@@ -105,7 +104,7 @@ class Service:
 
     async def _serve(self) -> None:
         parts, config = self.parts, self._config
-        made = self.made = wiring.make(parts)
+        made = self.made = wiring.Answering(parts)
         self.listener = PeerListener(
             parts.identity,
             parts.trust,
@@ -147,7 +146,7 @@ class Service:
             if parts.core.damage:
                 self._move_aside(parts.core.damage)
 
-    def _start_tasks(self, made: Answering) -> None:
+    def _start_tasks(self, made: wiring.Answering) -> None:
         parts, config = self.parts, self._config
         Scanner(parts.core, parts.hints, config.scan_interval).start(self._tasks)
         following = follow_members(

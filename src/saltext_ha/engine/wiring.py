@@ -69,7 +69,7 @@ class AnswersPeers(Protocol):
 
 class Answering:
     """
-    The parts that answer for one engine, each made after those that it uses.
+    The parts that answer for one engine, each made after those that it uses; in the event loop.
 
     :param parts: those that these use, some of which answer, too.
     :ivar commands: on the control socket.
@@ -81,7 +81,7 @@ class Answering:
         self._parts = parts
         self.commands: dict[str, Command] = {}
         self.peer_handlers: dict[str, Handler] = {}
-        merge(self.peer_handlers, parts.membership.handlers())
+        self._add(parts.membership)
         self._add(parts.group)
         self._exchange()
         self._minions()
@@ -247,11 +247,6 @@ class Answering:
                 lambda: parts.refusals.counts,
             ),
         )
-
-
-def make(parts: Parts) -> Answering:
-    """Make the parts that answer for the engine of *parts*; in the event loop."""
-    return Answering(parts)
 
 
 def merge(found: dict[str, T], more: Mapping[str, T]) -> None:

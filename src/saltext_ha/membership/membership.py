@@ -88,7 +88,7 @@ class Membership:
         """Show *identity* to the others from now on."""
         self.identity = identity
 
-    def handlers(self) -> dict[str, Handler]:
+    def for_peers(self) -> dict[str, Handler]:
         """The listener's handlers for pinned peers."""
         return {"members": self.members}
 

@@ -148,7 +148,7 @@ async def test_masters_that_do_not_take_part_are_named(
         *places(tmp_path, "b", ha={"leader": False}),
         *places(tmp_path, "c"),
     )
-    made = wiring.make
+    made = wiring.Answering
 
     def older(parts: Any) -> Any:
         """A release that knows nothing of leaders."""
@@ -158,7 +158,7 @@ async def test_masters_that_do_not_take_part_are_named(
                 del answering.peer_handlers[method]
         return answering
 
-    monkeypatch.setattr(wiring, "make", older)
+    monkeypatch.setattr(wiring, "Answering", older)
     async with met(old, off, new) as engines:
         third = engines[2]
         await until(lambda: third.parts.leader.standing.leads, "c leads")
