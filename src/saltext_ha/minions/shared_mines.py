@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +60,7 @@ ANSWERING = 5.0  # seconds for a peer to say what changed
 FETCHING = 30.0  # seconds for a peer to read what is fetched
 HANGING = 20.0  # seconds without a step after which work on the cache is given up
 AGAIN = 60.0
-"""Seconds after which a peer that refused is asked again: it may take part now."""
+"""Seconds after which a peer that refused, or sent nothing in time, is asked again."""
 TURN = 30.0
 """Seconds after which a peer that has more is asked for that in the next step, after the others."""
 BETWEEN = 0.5  # seconds between two answers with contents
@@ -115,6 +116,8 @@ class SharedMines:
         """Copies that are too large → their marks."""
         self._unaccepted: set[str] = set()
         self._unaccepted_with: object = None
+        self._checked = ""
+        """The last id about whose key was asked."""
         self._problem = ""
         self._due = float("-inf")
         """When this master's own cache is looked at next."""
@@ -299,8 +302,11 @@ class SharedMines:
         if self._told.get(peer) != why:
             self._told[peer] = why
             log.info("ha mines: not shared with %s: %s", peer, why)
-        self._refused[peer] = (self._clock(), why)
         self._peers.pop(peer, None)
+        self._pause(peer, why)
+
+    def _pause(self, peer: str, why: str) -> None:
+        self._refused[peer] = (self._clock(), why)
 
     async def _newest(self, peers: Iterable[str]) -> dict[Name, str]:
         """What is newer elsewhere, and of minions that are accepted here → who has the newest."""
@@ -315,7 +321,11 @@ class SharedMines:
         # Most of these have been deleted: ask about them again when a key has changed.
         if (keys := self._keys()) != self._unaccepted_with:
             self._unaccepted, self._unaccepted_with = set(), keys
-        ids = sorted({minion_id for _, minion_id in best} - self._unaccepted)[:CHECKED]
+        ids = sorted({minion_id for _, minion_id in best} - self._unaccepted)
+        # Each gets its turn, whatever becomes of those before it.
+        first = bisect_right(ids, self._checked)
+        ids = (ids[first:] + ids[:first])[:CHECKED]
+        self._checked = ids[-1] if ids else ""
         accepted: set[str] = set()
         for batch in batches(ids):
             accepted.update(await self._accepted(batch))
@@ -349,8 +359,9 @@ class SharedMines:
                     for each in read_copies(answer, wanted[:done], now)
                 ]
                 contents = await self._disk(_contents, sent)
-            except PeerUnreachable:
-                return  # ask it next time
+            except PeerUnreachable as exc:
+                self._pause(peer, str(exc))  # another may have a copy that is older, but newer here
+                return
             except (PeerRefused, InvalidRecord) as exc:
                 self._refuses(peer, exc)
                 return

@@ -46,6 +46,7 @@ class Master:
         self.up: bool | None = True
         self.old = self.unreachable = False
         self.says: dict[str, dict[str, Any]] = {}
+        self.hangs: set[str] = set()
         self.answers: list[tuple[str, dict[str, Any]]] = []
         self.written = 0
         self.keys = 0
@@ -134,7 +135,7 @@ class Master:
     async def call(
         self, method: str, payload: Mapping[str, Any] | None, timeout: float | None
     ) -> dict[str, Any]:
-        if self.unreachable:
+        if self.unreachable or method in self.hangs:
             raise PeerUnreachable(f"{self.name} timed out")
         if self.old:
             raise UnknownMethod(f"{self.name} refused {method}: there is no '/v1/{method}' here")
@@ -397,6 +398,40 @@ async def test_only_minions_that_are_accepted_here(
     await site.later()
     await site.later()
     assert (site.m2.mine("a"), site.m2.mine("web1")) == ({}, {"n": 1})
+
+
+@in_a_loop
+async def test_each_id_gets_its_turn_while_keys_change_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_mines, "CHECKED", 1)
+    site = Site(tmp_path)
+    for minion_id in ("a", "b", "web1"):  # no master has a key of a or b
+        site.m1.sends(MINE, minion_id, {"n": 1})
+    for _ in range(3):
+        site.m2.keys += 1
+        await site.later()
+    assert site.m2.mine("web1") == {"n": 1}
+
+
+@in_a_loop
+async def test_a_peer_that_tells_of_copies_and_sends_none_keeps_nobody_from_those_of_another(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path)
+    site.m2.sends(MINE, "web1", {"n": 2}, ago=20)
+    site.m3.sends(MINE, "web1", {"n": 3})
+    site.m3.hangs.add(COPIES)
+    for master in (site.m2, site.m3):
+        await master.shared._look()
+    await site.m1.shared.step()
+    assert site.m1.notes() == ["mines are not shared with m3: m3 timed out"]
+    await site.m1.shared.step()
+    assert site.m1.mine("web1") == {"n": 2}
+    site.m3.hangs.clear()
+    site.now += AGAIN + 1
+    await site.m1.shared.step()
+    assert (site.m1.mine("web1"), site.m1.notes()) == ({"n": 3}, [])
 
 
 @pytest.mark.parametrize("release", [3006, 3008])
