@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.newcomers import Newcomers
 from saltext_ha.reconciler.write_mode import OBSERVE, WriteMode
 from saltext_ha.replica import state_owner
+from saltext_ha.replica.meta import Meta
 from saltext_ha.replica.opening import files_of
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.replication.guard import RevocationGuard
@@ -126,24 +128,44 @@ def _write_mode(
 
 
 def _open_replica(path: Path, notes: MutableMapping[str, str]) -> Replica:
-    """Open the replica; a damaged file is moved aside, and a new one is begun."""
+    """
+    Open the replica; a damaged file is moved aside, and a new one is begun. A pause is kept if the
+    damaged file still tells of it.
+    """
     for file in files_of(path):
         refuse_link(file)
     aside = sorted(path.parent.glob(f"{path.name}.damaged-*[0-9]"))
-    if aside and not path.exists():  # the engine moved it aside when it ended
-        notes["damaged"] = DAMAGED.format(aside[-1].name)
-    try:
-        return Replica(path)
-    except ReplicaDamaged as exc:
-        notes["damaged"] = DAMAGED.format(move_aside(path, str(exc)))
-        return Replica(path)
+    # If there is no file, the engine moved it aside when it ended.
+    damaged = aside[-1] if aside and not path.exists() else None
+    if not damaged:
+        try:
+            return Replica(path)
+        except ReplicaDamaged as exc:
+            damaged = move_aside(path, str(exc))
+    notes["damaged"] = DAMAGED.format(damaged.name)
+    replica = Replica(path)
+    if since := _paused_by(damaged):
+        with replica.transaction():
+            replica.meta.paused = True
+            replica.meta.paused_by = since
+    return replica
 
 
-def move_aside(path: Path, damage: str) -> str:
-    """Move the replica *path*, which is closed, aside for its *damage*; returns its new name."""
+def _paused_by(damaged: Path) -> str:
+    """Since when and by whom a master was paused; empty if it was not, or cannot be read."""
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"{damaged.as_uri()}?mode=ro", uri=True)) as db,
+    ):
+        return Meta(db).paused_by
+    return ""
+
+
+def move_aside(path: Path, damage: str) -> Path:
+    """Move the replica *path*, which is closed, aside for its *damage*; returns where it is."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
     for file, to in zip(files_of(path), files_of(aside), strict=True):
         with contextlib.suppress(FileNotFoundError):
             file.rename(to)
     log.error("ha replica: %s; moved aside to %s", damage, aside)
-    return aside.name
+    return aside

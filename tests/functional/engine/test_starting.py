@@ -184,6 +184,31 @@ async def test_damage_that_a_start_finds_after_opening_is_over_at_the_next(
         assert "was damaged" in again.parts.notes["damaged"]
 
 
+@pytest.mark.parametrize("found", ["as it opens the file", "later"])
+@in_a_loop
+async def test_a_pause_outlives_damage_that_a_start_finds(tmp_path: Path, found: str) -> None:
+    place = Place(tmp_path, "m1")
+    async with Engine(place):
+        await run(place, "pause")
+    with closing(sqlite3.connect(place.replica_file)) as db, db:
+        db.execute("INSERT INTO run VALUES ('nightly', x'c1')")
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'run'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    if found == "later":
+        with pytest.raises(ReplicaDamaged):
+            await Service(place.opts, place.config).run()
+    else:
+        with place.replica_file.open("r+b") as file:
+            file.seek((page - 1) * size)
+            file.write(b"x" * size)
+    async with Engine(place) as again:
+        assert "was damaged" in again.parts.notes["damaged"]
+        assert "; since " in again.parts.core.mode.paused
+        await run(place, "resume")
+    async with Engine(place) as again:
+        assert not again.parts.core.mode.paused
+
+
 @in_a_loop
 async def test_the_first_pass_over_many_keys_ends_with_all_indexes(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
