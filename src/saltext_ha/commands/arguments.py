@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from saltext_ha.commands.runner_arguments import shown
+from saltext_ha.commands.runner_arguments import shown, text
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.validators import is_number
 from saltext_ha.minions.job_specs import LONGEST, check_glob
@@ -98,7 +98,7 @@ def left_out(without: Any, own: str, masters: Collection[str]) -> set[str]:
     :param own: this master's name. :param masters: all of the group.
     :raises HaError: a name is none of *masters*, or this master's.
     """
-    names = without if isinstance(without, list) else str(without or "").split(",")
+    names = without if isinstance(without, list) else text(without).split(",")
     found = {str(name).strip() for name in names} - {""}
     if strangers := found.difference(masters):
         raise no_master(strangers, masters)

@@ -34,6 +34,11 @@ def checked(payload: dict[str, Any]) -> dict[str, Any]:
     return found | ({"since": _since(payload["since"])} if "since" in payload else {})
 
 
+def text(value: Any) -> str:
+    """A text as it was typed, or what Salt has made of it; empty: not given."""
+    return "" if value is None else str(value)
+
+
 def check_text(value: Any, what: str = "a minion id") -> None:
     """
     Refuse *value* if it is not what was typed: Salt reads 0123, 1.10 or 52:54:00:12:34:56 as

@@ -196,7 +196,7 @@ def failover_safe(master: str = "", minions: str = "*") -> Answer:
         salt-run ha.failover_safe m1 minions='web*'
     """
     # Slow minions are waited for as long as reports keep coming.
-    return _ask("failover_safe", 40, master=str(master), glob=minions)
+    return _ask("failover_safe", 40, master=runner_arguments.text(master), glob=minions)
 
 
 def keys_(match: str = "*") -> Answer:
@@ -209,8 +209,8 @@ def keys_(match: str = "*") -> Answer:
     Returns a dict: ``keys``, a list of rows with id, full fingerprint and the state on each
     master (None: not there), ``same`` and ``conflict``; ``unknown``: masters that could not be
     asked, and why. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
-    Exit code 2 if a master could not be asked, 1 if keys are not the same on all masters, or an id
-    is in conflict, else 0.
+    Exit code 2 if a master could not be asked, 1 if keys are not the same on all masters, an id is
+    in conflict, or nothing matches ``match``, else 0.
 
     CLI Example:
 
@@ -416,7 +416,7 @@ def history(match: str = "*", limit: int = 100, since: str = "", by: str = "") -
         salt-run ha.history web07
         salt-run ha.history since=2h by=alice
     """
-    return _ask("history", glob=match, limit=limit, since=since, by_whom=str(by or ""))
+    return _ask("history", glob=match, limit=limit, since=since, by_whom=runner_arguments.text(by))
 
 
 def pause(all: bool = False) -> Answer:
@@ -615,7 +615,7 @@ def withdraw(invitation: str = "", test: bool = False) -> Answer:
 
     return _answer(
         lambda settings: command.withdraw(
-            settings, str(invitation or ""), runner_arguments.switch("test", test)
+            settings, runner_arguments.text(invitation), runner_arguments.switch("test", test)
         )
     )
 
@@ -854,7 +854,7 @@ def jobs(search: str = "", limit: int = 50) -> Answer:
         salt-run ha.jobs
         salt-run ha.jobs state.apply limit=10
     """
-    return _ask("jobs", 80, search=str(search), limit=limit)
+    return _ask("jobs", 80, search=runner_arguments.text(search), limit=limit)
 
 
 def lookup_jid(jid: str) -> Answer:
@@ -1111,7 +1111,7 @@ def rollback(
         salt-run ha.rollback test=True
         salt-run ha.rollback 7 tree=states
     """
-    names = tree if isinstance(tree, list) else str(tree or "").split(",")
+    names = tree if isinstance(tree, list) else runner_arguments.text(tree).split(",")
     trees = [name.strip() for name in map(str, names) if name.strip()]
     payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
     payload |= {"adopt": adopt, "by": _caller()}

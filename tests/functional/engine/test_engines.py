@@ -511,6 +511,8 @@ async def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> N
             return keys["retcode"], status["tolerates"]
 
         await becomes(told, (0, 1))
+        nobody = await run(one, "keys_", "zz*")
+        assert (nobody["retcode"], nobody["keys"]) == (1, [])
 
 
 @in_a_loop

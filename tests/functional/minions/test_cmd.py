@@ -399,11 +399,11 @@ async def test_who_is_slow_to_say_that_it_runs_it_has_the_time_that_salt_gives(
         assert ran["running"] == {"slow": ran["jobs"][0]["m2"]}
 
 
-@pytest.mark.parametrize("batch", [0, 1, "50%"])
+@pytest.mark.parametrize("batch", [None, 1, "50%"])
 @pytest.mark.parametrize("listed", [["fo1", "fo2", "typo"], "fo1,fo2,typo,"], ids=["list", "text"])
 @in_a_loop
 async def test_a_listed_id_without_a_key_is_told(
-    tmp_path: Path, listed: list[str] | str, batch: int | str
+    tmp_path: Path, listed: list[str] | str, batch: int | str | None
 ) -> None:
     async with world(tmp_path, fo1=failover("m1"), fo2=failover("m2")) as there:
         asked = {"tgt_type": "list", "timeout": SECONDS, "batch": batch}

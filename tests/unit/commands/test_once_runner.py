@@ -69,3 +69,20 @@ def test_a_wait_that_makes_no_sense_is_refused(wait: Any) -> None:
     functions = once_runner.Functions({}, {"test.arg": lambda: None}, {})
     with pytest.raises(HaError, match="wait: takes seconds"):
         once_runner.run(lambda *_: {}, functions, "test.arg", (), {}, wait=wait)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [({}, "60.0"), ({"within": ""}, "60.0"), ({"within": None}, "60.0"), ({"within": 0}, "0")],
+)
+def test_a_period_that_is_left_empty_is_the_usual_one(given: Mapping[str, Any], sent: str) -> None:
+    """With none at all it would run again. The name 0 is one, too."""
+    asked: list[Mapping[str, Any]] = []
+
+    def ask(command: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        asked.append(payload)
+        return {"do": "skip", "why": "it ran", "leader": "m1", "fence": None}
+
+    functions = once_runner.Functions({}, {"test.arg": lambda: None}, {})
+    once_runner.run(ask, functions, "test.arg", (), {}, name=0, **given)
+    assert (asked[0]["name"], asked[0]["within"]) == ("0", sent)

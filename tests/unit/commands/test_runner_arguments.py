@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from salt.utils.args import yamlify_arg
 
 from saltext_ha.commands import engine_client, runner_arguments
+from saltext_ha.commands.arguments import left_out
+from saltext_ha.commands.trees import deploy_runner
 from saltext_ha.common.errors import HaError
 from saltext_ha.runners import ha
 
@@ -130,6 +133,39 @@ def test_a_timeout_that_an_application_leaves_empty(monkeypatch: pytest.MonkeyPa
 def test_trees_to_roll_back_are_a_text_or_a_list() -> None:
     for trees in ("states, pillar", ["states", "pillar"], [5], 5):
         assert "is not running" in ha.rollback(tree=trees)["error"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("typed", ["0", "no"])
+def test_what_salt_makes_nothing_of_is_not_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str
+) -> None:
+    """All trees would be rolled back, all invitations withdrawn, and everybody's writes shown."""
+    sent: list[dict[str, Any]] = []
+
+    def engine(settings: Any, command: str, payload: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        sent.append(payload)
+        raise HaError("that will do")
+
+    monkeypatch.setattr(engine_client, "engine", engine)
+    monkeypatch.setattr(deploy_runner, "engine", engine)
+    wrong = yamlify_arg(typed)
+    assert not wrong
+    ha.rollback(tree=wrong)
+    ha.history(by=wrong)
+    ha.failover_safe(wrong)
+    assert [sent[0]["trees"], sent[1]["by_whom"], sent[2]["master"]] == [
+        [str(wrong)], str(wrong), str(wrong)
+    ]  # fmt: skip
+    monkeypatch.setitem(ha.__opts__, "pki_dir", str(tmp_path))
+    assert str(wrong) in ha.withdraw(wrong)["notes"][0]
+    with pytest.raises(HaError, match=f"no master '{wrong}' in this group"):
+        left_out(wrong, "m1", ["m1", "m2"])
+
+
+@pytest.mark.parametrize("batch", [0, False, ""])
+def test_a_batch_of_nobody_is_not_all_at_once(batch: Any) -> None:
+    answer = ha.cmd("*", "test.ping", batch=batch)
+    assert answer["error"] == f"batch={batch!r}: takes a number from 1, or a share such as 10%"
 
 
 def test_how_far_back_may_be_left_out() -> None:

@@ -43,7 +43,7 @@ def run(
     kwarg: Answer,
     tgt_type: str = "glob",
     timeout: float = TIMEOUT,
-    batch: int | str = 0,
+    batch: int | str | None = None,
     progress: bool = False,
     test: bool = False,
 ) -> Answer:
@@ -59,7 +59,7 @@ def run(
     test, progress = switch("test", test), switch("progress", progress)
     job: Answer = {"fun": fun, "arg": arg, "kwarg": kwarg, "timeout": timeout, "test": test}
     targets, others = [(tgt, tgt_type)], dict[str, Any]()
-    if batch not in (0, None):  # an empty text is no number: not all at once
+    if batch is not None:  # neither 0 nor an empty text means all at once
         job["batch"] = True
         targets, others = _divided(ask, job, tgt, tgt_type, batch)
     try:

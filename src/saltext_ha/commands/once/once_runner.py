@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, Ask
+from saltext_ha.commands.runner_arguments import text
 from saltext_ha.common.errors import (
     EngineBrokeOff,
     EngineBusy,
@@ -57,15 +58,15 @@ def run(
     :param options: some of :data:`OPTIONS`.
     :raises HaError: the engine cannot be asked, or there is no such function.
     """
-    name = str(options.get("name") or "")
+    name, within = text(options.get("name")), text(options.get("within"))
     call = functions.call(str(function), args, kwargs)
     wait = _seconds(options.get("wait", WAIT))
-    if options.get("within") is not None and not name:
+    if within and not name:
         raise HaError("within: takes a name as well: name=nightly within=1h")
     payload = {
         "function": str(function),
         "name": name,
-        "within": str(WITHIN if options.get("within") is None else options["within"]),
+        "within": within or str(WITHIN),
         "pid": os.getpid(),
     }
     end = time.monotonic() + wait
