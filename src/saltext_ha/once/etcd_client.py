@@ -183,12 +183,11 @@ class EtcdClient:
                 self._endpoints.append(endpoint)
                 if "[SSL" in why or isinstance(exc, aiohttp.ServerDisconnectedError):
                     self._tls = None  # read the files anew: a certificate may have been renewed
-            except _Unusable as exc:
-                problems.setdefault(str(exc), []).append(endpoint)
         told = [f"{', '.join(each)}: {self._advised(why)}" for why, each in problems.items()]
         raise EtcdError(CANNOT + "; ".join(told))
 
     async def _ask(self, endpoint: str, path: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """:raises ValueError: the answer is of no use; says why. :raises LeaseGone: it is gone."""
         if self._settings.username and not self._token:
             await self._log_in(endpoint)
         status, answer = await self._post(endpoint, path, payload)
@@ -200,13 +199,13 @@ class EtcdClient:
             return answer
         if _code(answer) == NOT_FOUND and path.startswith("lease/"):
             raise LeaseGone("the lease has ended")
-        raise _Unusable(self._said(status, answer))
+        raise ValueError(self._said(status, answer))
 
     async def _log_in(self, endpoint: str) -> None:
         settings = self._settings
         self._token = ""  # nosec B105
         if time.monotonic() - self._refused < REFUSED_PAUSE:
-            raise _Unusable(self._refusal)
+            raise ValueError(self._refusal)
         who = {"name": settings.username, "password": settings.password}
         status, answer = await self._post(endpoint, "auth/authenticate", who)
         token = answer.get("token")
@@ -215,7 +214,7 @@ class EtcdClient:
             refusal = f"refuses the login of {settings.username}: {said}"
             if WRONG_PASSWORD in said:
                 self._refusal, self._refused = refusal, time.monotonic()
-            raise _Unusable(refusal)
+            raise ValueError(refusal)
         self._token = token
 
     def _said(self, status: int, answer: Mapping[str, Any]) -> str:
@@ -270,10 +269,6 @@ class EtcdClient:
         return self._tls
 
 
-class _Unusable(Exception):
-    """The answer of an endpoint is of no use; says why."""
-
-
 def _read_files(settings: LeaderSettings) -> ssl.SSLContext:
     """:raises EtcdError: a file cannot be used; names it."""
     files = f"ca: {settings.ca}"
@@ -296,11 +291,11 @@ def _no_password() -> str:
 
 
 def _made_out(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any]) -> T:
-    """What *read* makes of *answer*. :raises _Unusable: etcd does not answer so."""
+    """What *read* makes of *answer*. :raises ValueError: etcd does not answer so."""
     try:
         return read(answer)
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
-        raise _Unusable(NONSENSE) from None
+        raise ValueError(NONSENSE) from None
 
 
 def _granted(answer: Mapping[str, Any]) -> tuple[str, int]:
