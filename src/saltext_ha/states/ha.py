@@ -272,6 +272,8 @@ def function(
         return value is not False and bool(not fail_function or __salt__[fail_function](value))
 
     try:
+        if fail_function and fail_function not in __salt__:
+            raise HaError(f"fail_function: there is no function {fail_function} on this master")
         may_fail = orchestrated.ids(fail_minions)
         expected = orchestrated.Expected(good, expect_minions, expect_masters, may_fail)
         given = orchestrated.arguments(arg, kwarg)

@@ -152,6 +152,27 @@ def test_a_wrong_step_runs_nothing_and_says_why(
     assert found["comment"].startswith(why)
 
 
+def test_a_judge_that_does_not_exist_is_missed_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def run(tgt: Any, fun: str, *rest: Any, **options: Any) -> dict[str, Any]:
+        asked.append(fun)
+        return {**NOTHING, "returned": {"w1": 7, "w2": 8}}
+
+    monkeypatch.setattr(state, "__opts__", {}, raising=False)
+    monkeypatch.setattr(state, "__salt__", {"judge.odd": lambda value: value % 2}, raising=False)
+    monkeypatch.setattr(state, "_cmd", run)
+    found = state.function("cmd.run", "*", fail_function="judge.od")
+    why = "fail_function: there is no function judge.od on this master"
+    assert (found["result"], found["comment"], asked) == (False, why, [])
+    found = state.function("cmd.run", "*", fail_function="judge.odd")
+    assert (found["result"], asked) == (False, ["cmd.run"])
+    assert "w2" in found["comment"]
+    assert "w1" not in found["comment"]
+
+
 @pytest.mark.parametrize(
     ("orchestration", "step_says", "told"),
     [
