@@ -53,6 +53,21 @@ def lines(master: Master, glob: str) -> list[dict[str, Any]]:
     return found
 
 
+def explained(master: Master, glob: str, count: int) -> list[dict[str, Any]]:
+    """
+    The lines that name decisions, when there are so many: a store may show the end before its
+    master has heard of all decisions.
+    """
+    return wait_for(
+        lambda: (
+            len(found := [line for line in lines(master, glob) if line["decisions"]]) >= count
+            and found
+        ),
+        SOON,
+        f"{master.name} explains {glob}",
+    )
+
+
 def decided(master: Master, glob: str) -> list[tuple[str, str, str]]:
     """What was done, by whom and where, newest first."""
     return [(line["what"], line["by"], line["on"]) for line in lines(master, glob)]
@@ -143,10 +158,9 @@ def test_both_masters_say_why_a_rejection_holds(lab: Lab) -> None:
         " rejected holds"
     )
     for master in (m1, m2):
-        explained = [line for line in lines(master, "torn7") if line["decisions"]]
-        assert [line["why"] for line in explained] == [expected]
-        assert [line["on"] for line in explained] == [master.name]
-        assert {(d["state"], d["by"], d["on"]) for d in explained[0]["decisions"]} == {
+        (line,) = explained(master, "torn7", 1)
+        assert (line["why"], line["on"]) == (expected, master.name)
+        assert {(d["state"], d["by"], d["on"]) for d in line["decisions"]} == {
             ("rejected", "operator", "m2"),
             ("accepted", "alice", "m1"),
         }
@@ -175,7 +189,7 @@ def test_a_conflict_tells_its_beginning_and_who_ended_it(lab: Lab) -> None:
     call(salt.runner.RunnerClient, m1, "alice", "ha.resolve", arg=["both7", keep], kwarg={})
     shown("both7", {"minions": second}, m1, m2)
     for master in (m1, m2):
-        over, began = (line for line in lines(master, "both7") if line["decisions"])
+        over, began = explained(master, "both7", 2)
         assert (began["what"], over["what"]) == ("conflict", "conflict over")
         assert began["why"].endswith("neither knowing of the other: end it with ha.resolve")
         assert "deleted on m1 by alice via ha.resolve" in over["why"]
