@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lab import Lab, wait_for
 from lab.detached import detach, load
+from lab.node import START_TIMEOUT
 
 ROOT = Path(".lab")
 
@@ -81,7 +82,9 @@ def _build(lab: Lab, masters: int, minions: int) -> bool:
         kind = "failover" if number == minions and number > 1 else "hot"
         lab.add_minion(f"web{number}", masters=group, type=kind).start()
     first = group[0]
-    wait_for(lambda: lab.minions.keys() <= first.keys()["minions_pre"].keys(), 60, "all knock")
+    wait_for(
+        lambda: lab.minions.keys() <= first.keys()["minions_pre"].keys(), START_TIMEOUT, "all knock"
+    )
     return engine
 
 

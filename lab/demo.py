@@ -86,7 +86,7 @@ def timed_salt_key(master: Master, other: Master, state: str, *args: str) -> flo
 
     def watch(where: Master) -> None:
         look = moment(where)
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while time.monotonic() < give_up:
             found = look()
             if found is not None:
@@ -139,7 +139,7 @@ def play(stage: Stage, lab: Lab) -> None:
         m2.join(token).check()
         again = m2.join(token + "x")
         check(again.returncode != 0, "an altered token was taken")
-        wait_for(lambda: m1.control("status")["state"] == "ok", 60, "both masters see each other")
+        wait_for(lambda: m1.control("status")["state"] == "ok", 120, "both masters see each other")
         stage.command("salt-run ha.status")
         stage.show(m1.salt_run_text("ha.status"))
         stage.done("joined; a token that was altered is refused")
@@ -151,7 +151,7 @@ def play(stage: Stage, lab: Lab) -> None:
         for master in (m1, m2):
             folder = Path(master.pki_dir) / "minions_pre"
             wait_for(
-                functools.partial(holds, folder, 3), 60, f"three pending keys on {master.name}"
+                functools.partial(holds, folder, 3), 120, f"three pending keys on {master.name}"
             )
         stage.done("db1 knocked at m1 only, and yet all three are pending on both masters")
 
@@ -163,7 +163,7 @@ def play(stage: Stage, lab: Lab) -> None:
         for minion in minions:
             minion.wait_ready()
         for master in (m1, m2):
-            reached = wait_for(functools.partial(pings, master), 60, f"answers to {master.name}")
+            reached = wait_for(functools.partial(pings, master), 120, f"answers to {master.name}")
             check(reached == {"web1": True, "web2": True}, f"{master.name} reaches {reached}")
         stage.done("both masters reach both hot-hot minions")
 
@@ -171,7 +171,7 @@ def play(stage: Stage, lab: Lab) -> None:
         strangers = {name: lab.key_pair()[1] for name in ("stranger", "retired", "late")}
         for name in ("stranger", "retired"):
             m1.plant("minions_pre", name, strangers[name])
-            wait_for((Path(m2.pki_dir) / "minions_pre" / name).exists, 20, f"{name} pending on m2")
+            wait_for((Path(m2.pki_dir) / "minions_pre" / name).exists, 60, f"{name} pending on m2")
         stage.command("salt-key -r stranger -y   # on m2")
         took = timed_salt_key(m2, m1, "minions_rejected", "-r", "stranger")
         stage.done(f"rejected on m1 {took:.0f} ms later")
@@ -191,11 +191,11 @@ def play(stage: Stage, lab: Lab) -> None:
         begun = time.monotonic()
         wait_for(
             lambda: "late" in m2.keys()["minions"] and "retired" not in m2.keys()["minions"],
-            30,
+            120,
             "m2 caught up",
         )
         caught_up = time.monotonic() - begun
-        wait_for(lambda: m1.control("status")["state"] == "ok", 60, "both masters in sync")
+        wait_for(lambda: m1.control("status")["state"] == "ok", 120, "both masters in sync")
         check("retired" not in m1.keys()["minions"], "the deleted key came back on m1")
         stage.done(f"m2 caught up {caught_up:.1f} s after its start; nothing deleted came back")
 
@@ -235,7 +235,7 @@ def play(stage: Stage, lab: Lab) -> None:
         begun = time.monotonic()
         stage.say("   m1 is killed …")
         after = wait_for(
-            lambda: found if "db1" in (found := bindings(m2)) else {}, 60, "db1 answers on m2"
+            lambda: found if "db1" in (found := bindings(m2)) else {}, 120, "db1 answers on m2"
         )
         stage.command(f"{' '.join(asked)}   # on m2")
         stage.show(m2.cli(*asked, out=None))
@@ -270,7 +270,7 @@ def restart(first: Master, other: Master) -> None:
         masters = first.control("status")["masters"]
         return all(each["health"]["ready"] and each["behind"] == 0 for each in masters)
 
-    wait_for(whole, 60, "both masters in sync")
+    wait_for(whole, 120, "both masters in sync")
 
 
 def bindings(master: Master) -> dict[str, str]:

@@ -12,7 +12,7 @@ from lab import Lab, Master, Minion, wait_for
 from lab.cli import Result
 from saltext_ha.common.version import ours
 from tests.integration.conftest import MakeLab
-from tests.integration.group import PATIENT, SOON
+from tests.integration.group import LONG, PATIENT, SOON
 
 
 @dataclass
@@ -63,7 +63,7 @@ def ask(master: Master, minion: Minion, function: str, *args: Any, **kwargs: Any
         return data and data.get(minion.name)
 
     # Connected is a little earlier than subscribed: the first job may pass a minion by.
-    return wait_for(answer, SOON, f"{minion.name} answers {master.name}")
+    return wait_for(answer, LONG, f"{minion.name} answers {master.name}")
 
 
 def connected(rows: list[dict[str, Any]]) -> dict[tuple[str, int], bool | None]:

@@ -124,7 +124,7 @@ def test_a_second_key_that_knocks_is_denied_everywhere_and_replaces_nothing(pair
         lambda: (
             not files_of(m1, "twice").get("minions") and not files_of(m2, "twice").get("minions")
         ),
-        20,
+        SOON,
         "the accepted key is gone on both",
     )
 

@@ -46,7 +46,7 @@ def test_a_minion_whose_key_is_deleted_on_the_other_master_is_cut_off(lab: Lab) 
     )
     assert log_lines(other, "Executing command test.ping")
     # What it cannot read makes it authenticate anew, and nobody has accepted it.
-    shown("web", {"minions_pre": web.pub}, m1, m2, timeout=60)
+    shown("web", {"minions_pre": web.pub}, m1, m2)
     assert not log_lines(web, "Executing command test.echo")
 
     m2.salt_key("-a", "web", "-y").check()

@@ -78,7 +78,7 @@ def test_one_state_folder_is_not_for_two(masters: Three) -> None:
     # Exit code 2 until its first round of questions about itself has ended.
     there = wait_for(
         lambda: (asked := m1.salt_run("ha.status")).returncode == 1 and asked,
-        30,
+        SOON,
         "m1 knows that it serves",
     )
     assert f"m2 ({url(m2)}) has the same state folder" in there.data["masters"][0]["note"]

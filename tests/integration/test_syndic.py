@@ -12,6 +12,7 @@ from lab import Master, Minion, wait_for
 from lab.process import Daemon
 from saltext_ha.common import version
 from tests.integration.conftest import MakeLab
+from tests.integration.group import LONG
 
 pytestmark = pytest.mark.core
 
@@ -67,7 +68,7 @@ def ask(master: Master, target: str, wanted: set[str], **kwargs: Any) -> dict[st
         data = master.salt(target, "ha.current_master", "timeout=15", **kwargs).data
         return data if isinstance(data, dict) and wanted <= data.keys() else None
 
-    found: dict[str, Any] = wait_for(answers, 90, f"{wanted} answer {master.name}")
+    found: dict[str, Any] = wait_for(answers, LONG, f"{wanted} answer {master.name}")
     return found
 
 
@@ -103,4 +104,4 @@ def test_a_job_for_a_minion_that_the_upper_master_does_not_know(site: Site) -> N
     def returned() -> bool:
         return bool(site.top.salt_run("ha.lookup_jid", jid).data["returned"] == {"web1": True})
 
-    wait_for(returned, 90, "web1 has run it")
+    wait_for(returned, LONG, "web1 has run it")

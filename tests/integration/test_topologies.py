@@ -14,6 +14,7 @@ from lab import Lab, Master, Minion, wait_for
 from lab.forwarder import Address, Forwarder
 from tests.integration.conftest import MakeLab
 from tests.integration.group import PATIENT, SOON
+from tests.integration.watching import serving
 
 pytestmark = pytest.mark.core
 
@@ -91,7 +92,11 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
             env["PYTHONPATH"] = path
         for minion in lab.minions.values():
             minion.plant_key()
-        lab.start_all([node for node in lab.nodes if node is not site.mapped])
+        masters = list(lab.masters.values())
+        lab.start_all(masters)
+        # A failover minion passes a master by whose workers do not answer yet.
+        serving(*masters)
+        lab.start_all([minion for minion in lab.minions.values() if minion is not site.mapped])
         yield site
 
 

@@ -101,4 +101,4 @@ def test_a_minion_that_reaches_no_master_ends_with_its_watchdog(make_lab: MakeLa
         wait_for(
             lambda: log.exists() and "ha_watchdog: " in log.read_text(), SOON, "the engine runs"
         )
-        assert web1.stop()
+        assert web1.stop(80)
