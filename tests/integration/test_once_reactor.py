@@ -226,10 +226,18 @@ def test_each_event_once_on_the_leader(site: Site) -> None:
 
 
 def test_what_a_minion_says_twice_counts_twice(site: Site) -> None:
-    site.m1.salt("hot", "burst.same", "again-0", "3", PATIENT).check()
-    wait_for(lambda: site.reactions("again")["again-0"] >= 3, SOON, "there are three reactions")
-    site.settled()
-    assert site.reactions("again") == {"again-0": 3}
+    for number in range(1, BURSTS + 1):  # as in each_once
+        late, name = site.reactor(site.m1)["twice"], f"again{number}"
+        site.m1.salt("hot", "burst.same", f"{name}-0", "3", PATIENT).check()
+        wait_for(
+            lambda name=name: site.reactions(name)[f"{name}-0"] >= 3,  # type: ignore[misc]
+            SOON,
+            "there are three reactions",
+        )
+        site.settled()
+        if site.reactor(site.m1)["twice"] == late:
+            break
+    assert site.reactions(name) == {f"{name}-0": 3}
 
 
 def test_the_leader_dies_and_comes_back(site: Site) -> None:
@@ -249,5 +257,5 @@ def test_the_leader_dies_and_comes_back(site: Site) -> None:
     switched(site, leads=m2, follows=m1)
     site.hot.wait_ready()
     each_once(site, m2, site.hot, "both", 20, on=m2)
-    burst(m2, site.other, "back", 10)
+    burst(home(site), site.other, "back", 10)
     site.once("back", 10, on=m2)
