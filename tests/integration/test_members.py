@@ -164,8 +164,9 @@ def test_renewed_certificates_and_a_new_address_lock_nobody_out(pair: Lab) -> No
     plant(pair, "minions", "renewed2", m2, m1)
     (peer,) = m1.control("peers")["peers"]
     assert peer["url"].endswith(f":{pair.ports.api}")
-    text = m1.salt_run_text("ha.renew").check().stdout
-    assert "m2 knows it" in text
+    wait_for(  # a busy m2 hears of it a little later, and the command does not wait for long
+        lambda: "m2 knows it" in m1.salt_run_text("ha.renew").check().stdout, SOON, "m2 knows it"
+    )
     wait_for(lambda: level(m1) and level(m2), SOON, "and again")
 
 
