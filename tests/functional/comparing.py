@@ -11,7 +11,7 @@ from typing import Any
 from lab.engines import Place
 from tests.engines import met, run
 
-QUICK = {"sync_interval": 0.2, "peer_timeout": 3, "consistency": {"interval": 0}}
+QUICK = {"sync_interval": 0.2, "peer_timeout": 20, "consistency": {"interval": 0}}
 SECRET = "hunter2-do-not-print"
 SAID = ("root_dir", "pki_dir", "sock_dir", "cachedir", "id", "user", "interface", "ha")
 Answer = dict[str, Any]
