@@ -39,7 +39,7 @@ def agreed(engines: dict[str, ForkedEngine], name: str, *but: str) -> float:
     """Wait until all know that *name* leads; the seconds it took."""
     began = time.monotonic()
     asked = [engine for each, engine in engines.items() if each not in but]
-    wait_for(lambda: {each.leader() for each in asked} == {name}, 60, f"{name} leads")
+    wait_for(lambda: {each.leader() for each in asked} == {name}, 120, f"{name} leads")
     return time.monotonic() - began
 
 
