@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, Record
 from tests.functional.keepers import Master
-from tests.loop import in_a_loop, until
+from tests.loop import becomes, in_a_loop, until
 
 MANY = [f"web{number:04}" for number in range(2 * BATCH + 20)]
 
@@ -379,7 +380,7 @@ async def test_an_id_that_cannot_be_read_holds_up_no_other(
     assert "structure needs cleaning" in here.problem
     assert [m1.state(name) for name in ("web1", "web2", "web3")] == [PENDING, DELETED, DELETED]
     monkeypatch.setattr(m1.store, "read", read)
-    await until(lambda: m1.state("web1") == DELETED, "it was tried again")
+    await becomes(partial(here.run, m1.state, "web1"), DELETED)  # it was tried again
     here.close()
 
 
