@@ -14,6 +14,7 @@ import pytest
 from lab.cli import Result, run
 from lab.fork_server import server_of
 from lab.keys import new_pair
+from lab.node import LIMIT
 from lab.process import Daemon, status
 from lab.wait import wait_for
 
@@ -82,7 +83,7 @@ def both(tmp_path: Path) -> Any:
                 command,
                 env=environment,
                 cwd=tmp_path,
-                timeout=60,
+                timeout=LIMIT,
                 parse=False,
                 stdin=stdin,
                 server=server,
@@ -117,8 +118,11 @@ def test_how_it_ends(both: Any, tmp_path: Path, end: str) -> None:
     (tmp_path / "module.py").write_text(
         "import atexit, sys, threading, time\n"
         "atexit.register(print, 'last')\n"
-        "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()\n"
-        "print('first', end=' ')\n" + (f"sys.exit({end})\n" if end else "")
+        "begun = threading.Event()\n"
+        "late = lambda: (begun.wait(), time.sleep(0.1), print('thread'))\n"
+        "threading.Thread(target=late).start()\n"
+        "print('first', end=' ')\n"
+        "begun.set()\n" + (f"sys.exit({end})\n" if end else "")
     )
     started, forked = both(str(PYTHON), "-m", "module")
     assert started == forked
@@ -161,7 +165,7 @@ def test_each_has_random_numbers_of_its_own(tmp_path: Path, program: Path) -> No
             [str(program), "random"],
             env=os.environ,
             cwd=tmp_path,
-            timeout=60,
+            timeout=LIMIT,
             parse=False,
             server=server_of(PYTHON),
         ).stdout
