@@ -201,7 +201,7 @@ async def test_a_silent_minion_does_not_hold_up_the_next_batch(tmp_path: Path) -
                 there.start("m2", "web03")
 
         there.moving = moving
-        done = await there.run("drain", "m1", batch=10, timeout=3)
+        done = await there.run("drain", "m1", batch=10, timeout=20)
         assert "web03" in batches[0]
         assert all(row["moved"] for row in done["moves"]), done["moves"]
 

@@ -341,7 +341,7 @@ async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
         return store.tree.live == m2.live
 
     async with met(m1, m2) as engines:
-        impatient(engines[1])
+        impatient(engines[1], lane="deploying")
         told = told_by(monkeypatch, engines[1])
         with blocked(monkeypatch, TreeStore, "switch", of_m2):
             answer = await m1.run("deploy")
