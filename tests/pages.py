@@ -21,7 +21,7 @@ from tests.functional import comparing
 
 UP = Health(True, True, 0, 0.0, "")
 DOWN = Health(False, True, 0, 0.0, "request port: timed out")
-SOON = 60.0
+SOON = 120.0
 TOKEN = "0123456789" * 4
 API = {"rest_cherrypy": {"port": 8000, "disable_ssl": True}}
 

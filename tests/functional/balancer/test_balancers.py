@@ -32,7 +32,7 @@ from tests.certificates import self_signed
 from tests.loop import in_a_loop
 
 KINDS = ["haproxy", "nginx"]
-SOON = 60.0
+SOON = 120.0
 TIMEOUT = 3  # seconds that one call may take; event streams may take longer
 PASSWORDS = ("/run", "/token", "/keys")  # beside /login; here they are all wrong
 NOTHING = b"[]"  # a call that asks for nothing; it must be JSON and take JSON, as salt-api has it

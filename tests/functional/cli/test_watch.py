@@ -80,7 +80,7 @@ async def shown(terminal: Terminal, *words: str) -> None:
         return all(re.search(word, screen) for word in words)
 
     try:
-        await asyncio.to_thread(wait_for, there, 60, f"the screen has {words}", poll=0.1)
+        await asyncio.to_thread(wait_for, there, 120, f"the screen has {words}", poll=0.1)
     except TimeoutError as exc:
         raise TimeoutError(f"{exc}: {terminal.screen()!r}") from None
 
@@ -105,7 +105,7 @@ async def test_the_table_follows_the_group_until_ctrl_c(tmp_path: Path) -> None:
 def test_who_ends_it_by_kill_has_the_terminal_back(tmp_path: Path) -> None:
     (place,) = places(tmp_path, "m1")
     terminal = Terminal(sys.executable, "-m", "saltext_ha.cli", "-c", configured(place), "watch")
-    wait_for(lambda: "is not running" in terminal.screen(), 60, "it is drawn", poll=0.1)
+    wait_for(lambda: "is not running" in terminal.screen(), 120, "it is drawn", poll=0.1)
     status, left = terminal.end(signal.SIGTERM)
     assert status == 2
     assert "is not running" in left

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.core
 
 ENTRYPOINT = Path(__file__).parents[3] / "deploy" / "entrypoint"
 SHELLS = [["sh"], ["bash", "--posix"]]
-SOON = 60.0
+SOON = 120.0
 SECRET = "not to be seen by anybody at all"
 # What ends by itself, and what goes on until it is told to end.
 STUB = """#!/bin/sh

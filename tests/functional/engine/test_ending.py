@@ -27,7 +27,7 @@ end_within(0.2)
 
 def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", HANGS], timeout=60, capture_output=True, text=True, check=False
+        [sys.executable, "-c", HANGS], timeout=200, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 1
     assert "ended after 0.2 s, though a thread had not; does a file system hang?" in ended.stderr
@@ -53,7 +53,7 @@ def test_an_engine_that_ends_because_a_part_failed_says_so(tmp_path: Path) -> No
     """Its log by a traceback, and its process by its exit status."""
     ended = subprocess.run(
         [sys.executable, "-c", FAILS, json.dumps(Place(tmp_path, "m1").data())],
-        timeout=60,
+        timeout=200,
         capture_output=True,
         text=True,
         check=False,

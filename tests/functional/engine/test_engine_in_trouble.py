@@ -33,7 +33,7 @@ from tests.forked import ForkedEngine
 from tests.pages import page
 from tests.processes import Master
 
-SOON = 60.0
+SOON = 120.0
 WATCHED = 6.0  # seconds for which lines of a log are counted
 
 

@@ -118,9 +118,9 @@ async def surfaces(engine: Engine, page: Page, state: str, retcode: int, said: s
         each: float(each == state) for each in STATES
     }
     assert metrics["saltext_ha_tolerates",] == command["tolerates"]
-    await page.until(f"document.body.dataset.state === '{state}'", 30)
+    await page.until(f"document.body.dataset.state === '{state}'")
     shown = PAGE.get(said, said)
-    await page.until(f"document.body.innerText.includes({shown!r})", 30)
+    await page.until(f"document.body.innerText.includes({shown!r})")
 
 
 @in_a_loop

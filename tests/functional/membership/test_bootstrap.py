@@ -23,7 +23,7 @@ from tests.bootstrapper import Starter
 
 SECRET = "0123456789abcdef0123456789abcdef"
 NAMES = ("m1", "m2", "m3")
-SOON = 60.0
+SOON = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def token_of(master: Master, expires_in: int = 600, share: bool = False) -> str:
 
 async def let_join(master: Master, token: str, **changes: Any) -> Joined:
     own = {"name": master.name, "url": master.url, "group": master.group, **changes}
-    return await join(master.identity, master.trust, token, **own, timeout=5)
+    return await join(master.identity, master.trust, token, **own, timeout=60)
 
 
 @in_a_loop

@@ -50,7 +50,7 @@ m1, m2, m3 = named(make, "m1", "m2", "m3")
 
 
 async def let_in(joiner: Master, through: Master, place: Any = None) -> Joined:
-    return await apply(joiner.applicant, through.url, await shown(through.url), place, timeout=5)
+    return await apply(joiner.applicant, through.url, await shown(through.url), place, timeout=60)
 
 
 def nobody_is_pinned(*masters: Master) -> bool:

@@ -66,8 +66,8 @@ def test_it_ends_with_its_minion(master: str, tmp_path: Path) -> None:
     )
     try:
         begun = "watching masters" if master else "nothing to watch"
-        wait_for(lambda: begun in log.read_text(), 60, "it has begun")
-        process.communicate(b"\n", timeout=30)
+        wait_for(lambda: begun in log.read_text(), 120, "it has begun")
+        process.communicate(b"\n", timeout=120)
         assert process.returncode == 0
     finally:
         with suppress(ProcessLookupError):

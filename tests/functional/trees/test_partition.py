@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 NAMES = ("m1", "m2", "m3")
-SOON = 60.0
+SOON = 120.0
 
 
 class Sites:

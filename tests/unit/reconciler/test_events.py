@@ -122,7 +122,7 @@ async def test_hints_wait_until_they_are_asked_for() -> None:
     thread = threading.Thread(target=bus.tell, args=(DELETED["tag"], DELETED["data"]))
     thread.start()
     thread.join()
-    assert await asyncio.wait_for(asked, 5) == [Hint("web1", "alice", True)]
+    assert await asyncio.wait_for(asked, 60) == [Hint("web1", "alice", True)]
     for minion_id in ("db1", "db2"):
         bus.tell("salt/auth", {"id": minion_id, "act": "pend"})
     assert [hint.minion_id for hint in await hints.next()] == ["db1", "db2"]
