@@ -15,7 +15,7 @@ from lab.node import START_TIMEOUT
 CLUSTER_ID = "lab"
 ANSWERED = 40.0  # seconds within which a member that asks is taken in, even under load
 RESTARTS = 4  # of members that wait in vain
-HANDED = 5.0  # seconds after which no process makes its own key any more
+HANDED = 15.0  # seconds after which no process makes its own key any more
 POLL = 0.2
 
 
