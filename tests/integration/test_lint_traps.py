@@ -22,6 +22,8 @@ FAILOVER: dict[str, Any] = {
     "tcp_keepalive_intvl": 5,
     "tcp_keepalive_cnt": 3,
 }
+# A master that is only slow is not to be given up for the next one.
+PATIENTLY: dict[str, Any] = {**FAILOVER, "auth_timeout": 60}
 MOVES = ("Trying to tune in to next master from master-list",)
 
 
@@ -80,7 +82,7 @@ def test_ports_with_failback_move_a_minion_that_is_where_it_should_be(lab: Lab, 
 def test_bare_hosts_with_failback_stay(lab: Lab, m1: Master) -> None:
     """What the rule tells to write instead: the same minion, and it stays."""
     masters = [m1.address, nobody(lab)]
-    with trapped(lab, "bare", "HA218", master=masters, master_failback=True, **FAILOVER) as minion:
+    with trapped(lab, "bare", "HA218", master=masters, master_failback=True, **PATIENTLY) as minion:
         minion.wait_ready()
         logged(minion, "Running scheduled job: __master_alive", times=4)
         assert log_lines(minion, *MOVES) == []
@@ -104,7 +106,7 @@ def test_without_an_interval_nobody_looks_for_a_lost_master(
     lab: Lab, m1: Master, interval: int, codes: set[str]
 ) -> None:
     masters = [m1.address, nobody(lab)]
-    config = {**FAILOVER, "master": masters, "master_alive_interval": interval}
+    config = {**PATIENTLY, "master": masters, "master_alive_interval": interval}
     with trapped(lab, f"blind{interval}", "HA218", *codes, **config) as minion:
         logged(minion, "Minion is ready to receive requests!")
         answers(m1, minion)
@@ -113,7 +115,7 @@ def test_without_an_interval_nobody_looks_for_a_lost_master(
 
 def test_a_master_that_hangs_is_never_left(lab: Lab, m1: Master) -> None:
     masters = [m1.address, nobody(lab)]
-    with trapped(lab, "loyal", "HA218", master=masters, **FAILOVER) as minion:
+    with trapped(lab, "loyal", "HA218", master=masters, **PATIENTLY) as minion:
         minion.wait_ready()
         m1.suspend()
         try:
@@ -205,8 +207,7 @@ def test_who_does_not_verify_takes_no_master_that_signs(lab: Lab) -> None:
 def test_rejected_and_retrying_it_never_tries_the_next_master(lab: Lab, m1: Master) -> None:
     signing = lab.masters["signing"]
     masters = [m1.address, signing.address]
-    # A master that is only slow is not to be given up for the next one.
-    config = {"master": masters, "rejected_retry": True, "auth_timeout": 60, **FAILOVER}
+    config = {"master": masters, "rejected_retry": True, **PATIENTLY}
     with trapped(lab, "rejected", "HA206", "HA218", **config) as minion:
         (m1.pki_dir / "minions" / "rejected").unlink()
         m1.plant("minions_rejected", "rejected", minion.pub)

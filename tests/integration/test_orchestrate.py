@@ -52,9 +52,9 @@ tolerant:
 """,
     "orch/outage": """
 all:
-  ha.function: [{name: test.ping}, {tgt: 'w*'}, {timeout: 5}]
+  ha.function: [{name: test.ping}, {tgt: 'w*'}, {timeout: 30}]
 those there:
-  ha.function: [{name: test.ping}, {tgt: 'w*'}, {timeout: 5}, {expect_minions: false}]
+  ha.function: [{name: test.ping}, {tgt: 'w*'}, {timeout: 30}, {expect_minions: false}]
 one:
   ha.function: [{name: test.ping}, {tgt: w1}]
 by grain:
