@@ -16,13 +16,13 @@ from lab import Lab, Master, Minion, wait_for
 from lab.keys import read_entry
 from tests.integration.conftest import MakeLab
 
-# Shorter than the default, so that what is done at intervals is done while a test waits. Not so
-# peer_timeout: a master on a busy machine answers late, and is not to be unknown for that.
-QUICK = {"sync_interval": 1}
+# What is done at intervals is to be done while a test waits. But a master that answers late, on a
+# busy machine, is not to be unknown for that.
+QUICK = {"sync_interval": 1, "peer_timeout": 10}
 # Far more than anything here takes; what is never to happen costs this much only when it does not.
-SOON = 120.0
+SOON = 180.0
 # Where minions knock, or all masters have to be compared: two processors do all of it.
-LONG = 180.0
+LONG = 240.0
 
 # An option of `salt`, where an answer is read once.
 PATIENT = "--timeout=60"

@@ -26,7 +26,7 @@ from tests.integration.group import QUICK, SOON, frozen, parts
 
 KINDS = ["haproxy", "nginx"]
 # A login that hangs is given up after 15 s, and tried on the other master.
-LONG = 180.0
+LONG = 240.0
 CALL = 5  # seconds that one call may take, where that is short
 CREDENTIALS = {"username": USER, "password": PASSWORD, "eauth": "file"}
 TRAINEE = {**CREDENTIALS, "username": "trainee"}  # may run some runners only

@@ -16,7 +16,7 @@ from tests.integration.group import QUICK, meet
 
 pytestmark = pytest.mark.core
 
-LONG = 180.0
+LONG = 240.0
 
 
 @dataclass

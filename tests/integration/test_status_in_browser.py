@@ -29,7 +29,7 @@ from tests.integration.group import (
 )
 
 # A peer that comes back is asked within half a minute, and started before that.
-LONG = 120.0
+LONG = 180.0
 KEYS = 12
 HA = {
     "hold_minimum": 10,

@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent.parent
 
 
-def torture(*arguments: str, limit: float = 580.0) -> subprocess.CompletedProcess[str]:
+def torture(*arguments: str, limit: float = 880.0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "proving.torture", *arguments],
         cwd=ROOT,
@@ -22,10 +20,9 @@ def torture(*arguments: str, limit: float = 580.0) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.timeout(900)
 def test_short_histories_are_green_and_things_really_happened() -> None:
     # To make a failed history shorter takes longer than anybody waits for a test.
-    done = torture("--histories", "6", "--seed", "77", "--no-shrink", limit=880.0)
+    done = torture("--histories", "6", "--seed", "77", "--no-shrink")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 histories, 6 green, 0 failed" in done.stdout
     assert done.stdout.startswith("Salt ")

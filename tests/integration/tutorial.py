@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "tutorials"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROMPT = re.compile(r"^(\w+)# (.*?)(?:\s+\[exit (\d)\])?$")
 TOKEN = re.compile(r"ha1\.[\w-]+")
-SETTLING = 120.0
+SETTLING = 180.0
 
 
 class Tutorial:

@@ -18,7 +18,7 @@ from saltext_ha.minion.watchdog.journal import Journal, RecordedMove
 # Two masters and their minions share a processor or two with whatever else runs here, and each step
 # of a failover (two looks, a sign-in, Salt's own) takes longer then. How fast it is where nothing
 # else runs is for the benchmarks, which hold every minion against a budget of 15 s.
-SOON = 120.0
+SOON = 180.0
 
 
 def watched(interval: float = 5, **more: Any) -> dict[str, Any]:

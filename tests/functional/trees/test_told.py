@@ -116,7 +116,7 @@ def test_an_engine_that_reads_a_large_source_stops_at_once(m1: TreePlace) -> Non
         )
         began = time.monotonic()
         engine.stop()
-        assert time.monotonic() - began < 50
+        assert time.monotonic() - began < 59
 
 
 def test_a_check_ends_with_the_engine(tmp_path: Path) -> None:
