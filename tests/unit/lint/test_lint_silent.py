@@ -304,3 +304,12 @@ def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
     ]
     facts = HostFacts(MINION, NEWEST, {"master": [HERE]}, settings=settings)
     assert "HA004" not in {f["code"] for f in check.inspect("x", facts)}
+
+
+@pytest.mark.parametrize(
+    ("live", "more"),
+    [("master.d", ""), ("shared", "include: shared/*.conf\n"), ("x", "include: [y.conf, x/*]\n")],
+)
+def test_a_tree_of_configuration_is_read(live: str, more: str, tmp_path: Path) -> None:
+    tree = f"ha: {{name: m1, trees: {{conf: {{live: {tmp_path}/{live}}}}}}}\n"
+    assert hits(master(tmp_path, f"{tree}{more}"), "HA801") == []

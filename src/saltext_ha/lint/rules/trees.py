@@ -13,6 +13,8 @@ from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostF
 
 BOOK = RuleBook(MASTER)
 SERVED = "tests/integration/test_trees.py"
+# Their paths begin at the folder of the main configuration file.
+INCLUDING = ("default_include", "include")
 
 
 @BOOK.rule(
@@ -21,12 +23,15 @@ SERVED = "tests/integration/test_trees.py"
     "a tree that Salt does not read",
     why="It is deployed, and no minion sees anything of it: neither file_roots nor pillar_roots, "
     "nor anything else in the configuration names its live folder.",
-    fix="name the live folder:  file_roots: {base: [/srv/salt]}; restart salt-master",
+    fix="name the live folder:  file_roots: {base: [/srv/salt]}, or of configuration  include: "
+    "[shared/*.conf]; restart salt-master",
     sources=(SERVED,),
 )
 def unread(facts: HostFacts) -> Hits:
     others = {option: value for option, value in facts.options.items() if option != "ha"}
     named = [path for path in map(PurePath, _texts(others)) if path.is_absolute()]
+    folder = PurePath(str(facts.get("conf_file", ""))).parent
+    named += [folder / text for key in INCLUDING for text in _texts(facts.get(key, []))]
     for name, tree in _trees(facts):
         live = PurePath(str(tree["live"]))
         above = (path for kind in ("file_roots", "pillar_roots") for path in _folders(facts, kind))
