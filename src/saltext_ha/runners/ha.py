@@ -1053,7 +1053,7 @@ def deploy(*trees: str, **options: Any) -> Answer:
     engine carries it out, and goes on also if this function is interrupted.
 
     trees
-        Names of ``ha: trees:``; without, all of them.
+        Names of ``ha: trees:``, or ``tree=states,pillar``; without, all of them.
     test
         Only show what would change.
     without
@@ -1111,10 +1111,8 @@ def rollback(
         salt-run ha.rollback test=True
         salt-run ha.rollback 7 tree=states
     """
-    names = tree if isinstance(tree, list) else runner_arguments.text(tree).split(",")
-    trees = [name.strip() for name in map(str, names) if name.strip()]
-    payload = {"to": to, "trees": trees, "test": test, "without": without, "message": message}
-    payload |= {"adopt": adopt, "by": _caller()}
+    payload = {"to": to, "trees": deploy_runner.named(tree), "test": test, "without": without}
+    payload |= {"message": message, "adopt": adopt, "by": _caller()}
     return _answer(
         lambda settings: deploy_runner.run(settings, "rollback", runner_arguments.checked(payload))
     )

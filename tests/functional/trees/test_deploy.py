@@ -531,7 +531,7 @@ async def test_a_message_of_several_lines_is_taken(m1: TreePlace) -> None:
         await m1.deploy(*given)
         assert (await m1.shown())["deployments"][0]["message"] == message
         refused = await m1.refused("deploy", "massage=a\nb")
-        assert "massage: takes test, without, message, adopt" in refused
+        assert "massage: takes tree, test, without, message, adopt" in refused
 
 
 @in_a_loop
@@ -541,6 +541,16 @@ async def test_a_message_that_is_no_text_is_refused(m1: TreePlace) -> None:
         assert refused == "message: takes text in UTF-8; nothing was changed"
         assert not m1.live.exists()
         await m1.deploy(message="caf\u00e9")
+
+
+@in_a_loop
+async def test_a_tree_is_named_as_for_a_rollback(tmp_path: Path) -> None:
+    place = several_trees(tmp_path, "m1", "states", "pillar", "more")
+    async with running(place):
+        answer = await place.deploy("states", tree="pillar, more")
+        assert [row["tree"] for row in answer["trees"]] == ["states", "pillar", "more"]
+        answer = await place.deploy(tree=["pillar"], test=True)
+        assert [row["tree"] for row in answer["trees"]] == ["pillar"]
 
 
 @in_a_loop
