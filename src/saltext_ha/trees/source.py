@@ -8,7 +8,7 @@ import pwd
 import re
 import stat
 import subprocess  # nosec B404
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ def take(
         if node.kind == LINK and not _leads_inside(path, node, manifest):
             wrong.append(f"{path}: a link that leads out of the tree")
     # After all that was read: so the files are of one moment, and of the commit that is named.
-    words = " ".join(filter(None, (str(folder), commit(top))))
+    words = " ".join(filter(None, (str(folder), commit(top, manifest))))
     gone = files.keys() - found - missed.keys()
     if changed := gone | _changed(there, _listed(top, folder, ignore, stop)):
         first = as_text(f"{top}/{min(changed)}")
@@ -191,8 +191,12 @@ def _leads_inside(path: str, node: Node, manifest: dict[str, Node]) -> bool:
         return False
 
 
-def commit(folder: Path) -> str:
-    """Commit and branch of the git checkout that *folder* is, or lies in; empty when it is none."""
+def commit(folder: Path, taken: Collection[str]) -> str:
+    """
+    Commit and branch of the git checkout that *folder* is, or lies in; empty when it is none.
+
+    :param taken: the paths below it that are deployed: git may ignore some of them.
+    """
     head = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not head:
         return ""
@@ -202,6 +206,9 @@ def commit(folder: Path) -> str:
     filters = _filters(folder)
     changed = None if filters is None else _git(folder, *looked, options=filters)
     more = ", uncommitted changes" if changed or changed is None else ""
+    ignored = _git(folder, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+    if ignored is None or any(path in taken for path in ignored.split("\0")):
+        more += ", files that git ignores"
     return f"(git {head} {branch}{more})"
 
 

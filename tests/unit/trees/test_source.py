@@ -95,7 +95,7 @@ def test_no_program_that_a_checkout_names_is_run(tmp_path: Path, name: str, key:
     with open(checkout / ".git" / "config", "a", errors="surrogateescape") as config:
         config.write(f'[filter "{name}"]\n\t{key} = "{program}"\n\trequired\n')
     put(checkout, {"top.sls": "changed\n"})
-    assert "production, uncommitted changes" in commit(checkout)
+    assert "production, uncommitted changes" in commit(checkout, ())
     assert not ran.exists()
 
 
@@ -107,11 +107,24 @@ def test_filters_of_the_user_are_used(tmp_path: Path, monkeypatch: pytest.Monkey
     put(checkout, {"top.sls": "a\n", ".gitattributes": "*.sls filter=x\n"})
     put_under_git(checkout)
     os.utime(checkout / "top.sls", (1, 1))  # git looks into it
-    assert commit(checkout).endswith(" production)")
+    assert commit(checkout, ()).endswith(" production)")
     with open(checkout / ".git" / "config", "a") as config:
         config.write(f'[filter "x"]\n\tclean = "touch {tmp_path}/ran; tr a b"\n')
-    assert "uncommitted changes" in commit(checkout)
+    assert "uncommitted changes" in commit(checkout, ())
     assert not (tmp_path / "ran").exists()
+
+
+def test_files_that_git_ignores_are_told(source: Path) -> None:
+    """They are deployed, and in no commit."""
+    put(source, {"d/top.sls": "base: {}\n", "d/.gitignore": "*.local\n*.swp\n"})
+    put_under_git(source)
+    put(source, {"d/sub/x.swp": "", "other.local": "", "d/__pycache__/a.local": ""})
+    deployed = source / "d"
+    assert taken(deployed, ignore=["*.swp"]).words.endswith(" production)")
+    put(source, {"d/sub/ä ö.local": ""})
+    found = taken(deployed, ignore=["*.swp"])
+    assert found.words.endswith(" production, files that git ignores)")
+    assert "sub/ä ö.local" in found.manifest
 
 
 def test_the_configuration_of_the_user_is_read_without_home(
@@ -126,10 +139,10 @@ def test_the_configuration_of_the_user_is_read_without_home(
     for name, value in told.items():
         monkeypatch.setenv(f"GIT_{name}", value)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert commit(checkout) == ""
+    assert commit(checkout, ()) == ""
     monkeypatch.delenv("HOME")
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(home)))
-    assert commit(checkout).endswith(" production)")
+    assert commit(checkout, ()).endswith(" production)")
 
 
 def test_no_program_that_a_submodule_names_is_run(tmp_path: Path) -> None:
@@ -142,7 +155,7 @@ def test_no_program_that_a_submodule_names_is_run(tmp_path: Path) -> None:
     with open(inner / ".git" / "config", "a") as config:
         config.write(f'[filter "x"]\n\tclean = "touch {ran}; cat"\n')
     put(inner, {"a.sls": "b\n"})
-    assert commit(checkout).endswith(" production)")
+    assert commit(checkout, ()).endswith(" production)")
     assert not ran.exists()
 
 
