@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from saltext_ha.common.errors import FolderChanged, HaError
+from saltext_ha.common.errors import FolderChanged, HaError, reason_of
 from saltext_ha.common.files import as_text
 from saltext_ha.consistency.digests import Digests
 from saltext_ha.consistency.tree import COMPILED, Seen
@@ -69,7 +69,7 @@ def take(
         out of it, a device, a name that is no UTF-8.
     :raises FolderChanged: somebody wrote into it meanwhile.
     """
-    if not folder.is_dir():
+    if not _is_folder(folder):
         raise HaError(f"{folder}: there is no such folder")
     top = folder.resolve()
     there = _listed(top, folder, ignore, stop)
@@ -109,6 +109,16 @@ def take(
         )
     owners = {status.st_uid for status in there.values()} - {os.geteuid()}
     return Source(top, manifest, words, sorted(map(_user, owners)))
+
+
+def _is_folder(path: Path) -> bool:
+    """Since Python 3.14, ``Path.is_dir`` says no of a folder that may not be looked at."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as exc:
+        raise HaError(f"{path}: {reason_of(exc)}") from None
 
 
 def _listed(top: Path, folder: Path, ignore: Sequence[str], stop: Callable[[], None]) -> Entries:

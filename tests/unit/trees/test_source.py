@@ -195,6 +195,9 @@ def refused(source: Path) -> str:
 def test_all_that_is_wrong_with_a_source_is_named(source: Path) -> None:
     source.rmdir()
     assert refused(source) == f"{source}: there is no such folder"
+    source.symlink_to(source)
+    assert refused(source) == f"{source}: Too many levels of symbolic links"
+    source.unlink()
     source.mkdir()
     (source / ("x" * 255)).touch()
     (source / "\u00fc").touch()
