@@ -47,6 +47,8 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
     name, counts = clean(tree.get("tree")), tree.get("counts") or {}
     size = f"{count(tree.get('files') or 0, 'file')}, {_bytes(tree.get('size') or 0)}"
     yield f"tree {name} from {clean(tree.get('source'))}: {size}"
+    if tree.get("replaces"):
+        yield f"  replaces {clean(tree['replaces'])}"
     if tree.get("conflict"):
         yield f"  {screen.paint('conflict')}: {clean(tree['conflict'])}"
     for kind, sign in _SIGNS:

@@ -87,6 +87,29 @@ async def test_what_is_deployed_on_one_is_served_by_all(m1: TreePlace, m2: TreeP
 
 
 @in_a_loop
+async def test_what_another_master_has_deployed_is_named_where_it_is_replaced(
+    m1: TreePlace, m2: TreePlace
+) -> None:
+    """The source here may be older."""
+
+    async def replaced() -> str:
+        return str((await m1.deploy(test=True))["trees"][0]["replaces"])
+
+    async with met(m1, m2):
+        await m1.deploy()
+        m1.put({"more.sls": "{}\n"})
+        assert await replaced() == ""  # its own
+        await m1.deploy()
+        back = await m2.rollback(message="more.sls is wrong")
+        assert back["trees"][0]["replaces"] == ""
+        by = (await m1.shown())["deployments"][0]["by"]
+        from_there = f"from deployment 1, {m1.source}: more.sls is wrong"
+        assert await replaced() == f"deployment 3, made on m2 by {by} {from_there}"
+        (m1.source / "more.sls").unlink()
+        assert await replaced() == ""  # the same files
+
+
+@in_a_loop
 async def test_what_did_not_change_is_not_sent_nor_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

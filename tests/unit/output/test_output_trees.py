@@ -73,6 +73,13 @@ def test_what_was_live_before(test: bool, said: str) -> None:
     assert f"\ntree states: {said}" in text
 
 
+def test_what_is_replaced_of_another_master() -> None:
+    text = ha.output(
+        deploy(tree(replaces="deployment 7, made on m2 by root from /srv/git"), test=True)
+    )
+    assert "3.4 MB\n  replaces deployment 7, made on m2 by root from /srv/git\n  + new/\n" in text
+
+
 def test_a_plan_that_is_long_says_how_much_more_there_is() -> None:
     many = [row(f"{number:04}.sls", 1) for number in range(1000)]
     text = ha.output(

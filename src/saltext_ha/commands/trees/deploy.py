@@ -286,7 +286,8 @@ class Deploy:
         read = [one.source.folder for one in (each, there) if one and one.source]
         where = either(*read, each.tree.folder)
         async with explained(each.tree):
-            return await lane(plan_row, each, there, disk.store, register, states, where=where)
+            work = (plan_row, each, there, disk.store, register, states, self._group.name)
+            return await lane(*work, where=where)
 
     async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
         """

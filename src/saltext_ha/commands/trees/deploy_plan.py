@@ -36,13 +36,19 @@ class Planned(NamedTuple):
 
 
 def plan_row(
-    each: Planned, there: Planned | None, store: TreeStore, register: Register, states: States
+    each: Planned,
+    there: Planned | None,
+    store: TreeStore,
+    register: Register,
+    states: States,
+    own: str,
 ) -> dict[str, Any]:
     """
     What *each* would change on this master.
 
     :param there: the live folder, if no deployment made it.
     :param store: the tree's. :param register: says which version of the tree is current.
+    :param own: the name of this master.
     """
     name = each.tree.name
     _, served = store.live()
@@ -71,9 +77,25 @@ def plan_row(
             for kind, paths in found._asdict().items()
         },
         "diff": [] if each.tree.secret else _diff(found, before, each.manifest, old, new),
+        "replaces": _replaced(each, register, own),
         "conflict": conflict(name, register),
         "edits": edits(states, name),
     }
+
+
+def _replaced(each: Planned, register: Register, own: str) -> str:
+    """
+    The current deployment in words, if it was made on another master and this source replaces it:
+    the source here may be older. Otherwise empty.
+    """
+    current = register.current
+    if not each.source or current is None or current.version == each.version:
+        return ""
+    entry = current.entry
+    if entry.on == own:
+        return ""
+    said = ": ".join(filter(None, (entry.source, entry.message)))
+    return f"deployment {entry.number}, made on {entry.on} by {entry.by} from {said}"
 
 
 def entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:
