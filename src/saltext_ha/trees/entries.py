@@ -50,7 +50,11 @@ def mark_of(status: os.stat_result) -> Mark:
 def is_as_put(node: Node, status: os.stat_result, mark: Mark | None, top: Path, path: str) -> bool:
     """Whether the entry at *path* below *top*, with this *status*, is the *node* put there."""
     if node.kind == FILE:
-        return status.st_mode == stat.S_IFREG | node.mode and mark_of(status) == mark
+        if status.st_mode != stat.S_IFREG | node.mode or mark_of(status) != mark:
+            return False
+        # Of a file that was given to another user (chown), only the mark may be as it was.
+        ours = status.st_uid == os.geteuid()
+        return ours or os.access(top / path, os.R_OK, effective_ids=True)
     if node.kind == FOLDER:
         return stat.S_ISDIR(status.st_mode)
     return stat.S_ISLNK(status.st_mode) and os.fsencode(os.readlink(top / path)) == node.what

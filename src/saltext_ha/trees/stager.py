@@ -25,7 +25,7 @@ from saltext_ha.trees.manifest import Manifest
 from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.staging import Staging
-from saltext_ha.trees.store import TreeStore
+from saltext_ha.trees.store import TreeStore, explanation
 from saltext_ha.trees.tree_disk import TreeDisk, either
 
 LISTED = 20
@@ -298,12 +298,11 @@ class Stager:
 
 @contextlib.asynccontextmanager
 async def explained(tree: Tree) -> AsyncIterator[None]:
-    """Turn an OSError into a HaError; for a secret tree without the path, which names a version."""
+    """Turn an OSError into a HaError."""
     try:
         yield
     except OSError as exc:
-        where = tree.folder if tree.secret else exc.filename or tree.folder
-        raise HaError(f"{as_text(str(where))}: {reason_of(exc)}") from None
+        raise HaError(explanation(tree, exc)) from None
 
 
 def _state_of(store: TreeStore) -> dict[str, Any]:

@@ -32,9 +32,9 @@ from pathlib import Path
 
 import msgpack
 
-from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.files import sync_dir, write_whole
+from saltext_ha.common.files import as_text, sync_dir, write_whole
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
@@ -296,25 +296,32 @@ class TreeStore:
             raise HaError(f"a version of tree {self.tree.name} is gone from {self._versions}")
         return self.place.switch(version, adopt)
 
-    def keep(self, versions: set[bytes]) -> None:
+    def keep(self, versions: set[bytes]) -> str:
         """
         Remove all versions except *versions*, the served one, and those that hold something edited
         by hand which is nowhere else.
+
+        :return: what could not be removed, as it belongs to another user, and why; empty: nothing.
         """
         live = self.live()[1]
         self.clear_staging()
-        self._remove_left_over(live)
+        failed = self._remove_left_over(live)
         rest = self._staging / NEXT
         before: tuple[Manifest, Marks] = {}, {}
         for version in set(self.versions()) - versions - {live}:
-            if self._holds_edits(version):
-                continue
-            _remove(rest)
-            before = self.manifest(version) or {}, self._marks(version)
-            self._set_aside(version)
+            try:
+                if self._holds_edits(version):
+                    continue
+                _remove(rest)
+                was = self.manifest(version) or {}, self._marks(version)
+                self._set_aside(version)
+                before = was
+            except PermissionError as exc:
+                failed = failed or exc
         if live:
             self._prepare(rest, *before, live)
         _remove(rest)
+        return explanation(self.tree, failed) if failed else ""
 
     def _holds_edits(self, version: bytes) -> bool:
         """
@@ -383,11 +390,14 @@ class TreeStore:
             spare.make_durable(0o700)
             folder.rename(self._spare(live))
 
-    def _remove_left_over(self, live: bytes | None) -> None:
+    def _remove_left_over(self, live: bytes | None) -> OSError | None:
         """
         Remove leftovers of versions whose making or removal was cut off. The one that is served,
         *live*, is none, even if somebody, or a disk, has lost its manifest.
+
+        :return: why one of them could not be removed, if so.
         """
+        failed: OSError | None = None
         for path in _in(self._versions):
             name, end = path.name[:64], path.name[64:]
             if not _HEX.fullmatch(name) or (live and name == live.hex()):
@@ -395,7 +405,11 @@ class TreeStore:
             whole = (self._versions / name).is_dir()
             manifest = (self._versions / f"{name}{ENDS[0]}").exists()
             if (end in ENDS and not whole) or (not end and not manifest):
-                _remove(path)
+                try:
+                    _remove(path)
+                except PermissionError as exc:  # it names what lies in it, by its name alone
+                    failed = failed or PermissionError(exc.errno, exc.strerror, str(path))
+        return failed
 
     def close(self) -> None:
         """Close the folders to other users if the tree is secret, else open them, if they exist."""
@@ -432,6 +446,12 @@ class TreeStore:
             return False
         mark = self._marks(version).get(path)
         return node is not None and entries.is_as_put(node, status, mark, top, path)
+
+
+def explanation(tree: Tree, exc: OSError) -> str:
+    """What failed where, for people; of a secret tree without the path, which names a version."""
+    where = tree.folder if tree.secret else exc.filename or tree.folder
+    return f"{as_text(str(where))}: {reason_of(exc)}"
 
 
 def _packed(marks: Marks) -> bytes:

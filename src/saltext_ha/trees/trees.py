@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # A fileserver that listed the old files just before the switch writes that list just after it.
 SETTLED = 2.0
+# Seconds until tidying that failed is tried again, unless a deployment does that.
+AGAIN = 300.0
 # Seconds between two steps of copying; each takes a fifth of a second, or as long as one file.
 BREATH = 1.0
 
@@ -66,7 +70,7 @@ class Trees:
         self._closed: set[str] = set()
         """Trees whose folders were given their access rights since the start."""
         self._untidy: dict[str, str] = {}
-        """Tree → why its versions are not tidied or copied."""
+        """Tree → why its versions are not removed or copied; empty: they are."""
         self._following: dict[str, asyncio.Task[None]] = {}
         """Tree → the task that serves its current version."""
         self._lacking: dict[str, list[bytes]] = {}
@@ -105,6 +109,9 @@ class Trees:
     def notes(self) -> Iterator[str]:
         """Notes for operators; some are empty."""
         yield from (self.unserved(name) for name in self._disks)
+        for name, why in self._untidy.items():
+            if why:
+                yield f"tree {name}: old versions are not removed or copied: {why}"
         yield from self._registers.notes()
 
     async def _switch(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -119,16 +126,18 @@ class Trees:
 
     async def run(self) -> None:
         """Catch up again and again while the engine runs."""
-        tidied = False
+        again = -math.inf
         try:
             while self._disks:
                 self._registers.changed.clear()
                 await self.catch_up()
-                if not tidied and not self.behind():  # before, versions here may still be needed
-                    tidied = True
+                # Before it has caught up, versions here may still be needed.
+                if time.monotonic() >= again and not self.behind():
                     for name in self._disks:
-                        if not self._is_lost(name):
+                        is_due = again < 0 or self._untidy.get(name)
+                        if is_due and not self._is_lost(name):
                             self._core.start(self._tidy(name))
+                    again = time.monotonic() + AGAIN
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._registers.changed.wait(), self._interval)
         finally:
@@ -231,22 +240,21 @@ class Trees:
     async def _tidy(self, name: str) -> None:
         """Remove versions that no rollback can go back to any more, and copy contents of others."""
         disk, store = self._disks[name], self._disks[name].store
-        try:  # what fails is tried again after the next deployment
+        try:
             async with disk.lock:  # by then, staging under way has verified its version
-                await disk.deploying(store.keep, self._kept(name))
+                why = await disk.deploying(store.keep, self._kept(name))
                 lacking = await disk.deploying(store.lacking, self._kept(name))
             under_way = name in self._lacking
             self._lacking[name] = lacking
             if not under_way:
                 await self._preserve(name)
-            self._untidy.pop(name, None)
         except (OSError, DiskHangs) as exc:
             why = reason_of(exc)
-            if self._untidy.get(name) != why:
-                log.warning("ha trees: %s: old versions are not tidied or copied: %s", name, why)
-            self._untidy[name] = why
         except HaError:  # the engine stops
-            pass
+            return
+        if why and self._untidy.get(name) != why:
+            log.warning("ha trees: %s: old versions are not removed or copied: %s", name, why)
+        self._untidy[name] = why
 
     async def _preserve(self, name: str) -> None:
         """Copy contents until none is lacking; later deployments exchange the list."""

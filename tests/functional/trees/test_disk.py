@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.trees.staging import Parts
+from saltext_ha.trees.store import TreeStore
 from tests.disk_steps import free_space, put
 from tests.engines import met, running
 from tests.functional.trees.tree_place import (
@@ -252,22 +253,28 @@ async def test_of_each_tree_contents_are_copied_by_one_loop(
 
 
 @in_a_loop
-async def test_why_nothing_is_copied_is_logged_once(
+async def test_why_nothing_is_copied_is_told_and_logged_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    m1 = tree_place(tmp_path, "m1", files={})
-    tried = 0
+    m1 = tree_place(tmp_path, "m1")
+    copy, tried, mended = TreeStore.preserve, 0, False
 
-    def fails(*_: Any) -> None:
+    def fails(store: TreeStore, lacking: list[bytes]) -> None:
         nonlocal tried
         tried += 1
-        raise OSError(errno.EIO, "Input/output error", "/versions/secret")
+        if mended:
+            copy(store, lacking)
+        else:
+            raise OSError(errno.EIO, "Input/output error", "/versions/secret")
 
-    monkeypatch.setattr("saltext_ha.trees.store.TreeStore.preserve", fails)
-    async with running(m1):
-        for number in (1, 2):
-            m1.put({"n.sls": f"{number}"})
-            await m1.deploy()
-            await until(lambda n=number: tried == n, "it is tried")  # type: ignore[misc]
-    said = [record.getMessage() for record in caplog.records if "tidied" in record.getMessage()]
-    assert said == ["ha trees: states: old versions are not tidied or copied: Input/output error"]
+    monkeypatch.setattr(TreeStore, "preserve", fails)
+    monkeypatch.setattr("saltext_ha.trees.trees.AGAIN", 0.5)
+    async with running(m1) as (engine,):
+        await m1.deploy()
+        await until(lambda: tried > 1, "it is tried again")
+        note = "tree states: old versions are not removed or copied: Input/output error"
+        assert note in [*engine.parts.trees.notes()]
+        mended = True
+        await until(lambda: note not in [*engine.parts.trees.notes()], "it is mended")
+    said = [record.getMessage() for record in caplog.records if "copied:" in record.getMessage()]
+    assert said == ["ha trees: states: old versions are not removed or copied: Input/output error"]

@@ -585,3 +585,77 @@ def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> N
             assert store.edits(versions[-1]).added == ["__pycache__", "__pycache__/who.pyc"]
         finally:
             os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_version_that_was_given_to_another_user_keeps_nothing_else(secret: bool) -> None:
+    """``user: salt``, and somebody runs ``chown -R root: /srv/salt/``."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "source").mkdir()
+        (root / "srv").mkdir()
+        os.chown(root / "srv", 65534, 65534)
+        store = TreeStore(Tree("states", root / "srv" / "live", secret=secret))
+        versions: list[bytes] = []
+        for number in range(4):
+            (root / "source" / "a.sls").write_text(f"{number}")
+            os.seteuid(65534)
+            try:
+                found = take(root / "source", (), secret, root / "srv" / "digests")
+                versions.append(manifests.version_of(found.manifest))
+                staging = store.begin(versions[-1], found.manifest)
+                copy_all(staging, found)
+                store.finish(versions[-1], staging)
+                store.switch(versions[-1])
+                left = store.keep({versions[-1]}) if number != 1 else ""
+            finally:
+                os.seteuid(0)
+            if number == 0:
+                os.chown(store.path_of(versions[0]), 0, 0)
+        there = {path.name for path in store.path_of(versions[0]).parent.glob("?" * 64)}
+        assert there == {versions[0].hex(), versions[-1].hex()}
+        assert (store.tree.folder / "staging" / f"{versions[-1].hex()}.spare").is_dir()
+        where = store.tree.folder if secret else store.path_of(versions[0])
+        assert left.startswith(f"{where}")
+        assert left.endswith(": Permission denied")
+        assert secret is (versions[0].hex() not in left)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_file_that_the_master_may_not_read_any_more_is_edited() -> None:
+    """As after  chown -R root: /srv/salt/ : no minion gets it, and a link to it is no better."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        (root / "source").mkdir()
+        (root / "srv").mkdir()
+        os.chown(root / "srv", 65534, 65534)
+        store = TreeStore(Tree("states", root / "srv" / "live"))
+        for name, mode in (("open", 0o644), ("closed", 0o640)):
+            (root / "source" / name).write_text(name)
+            (root / "source" / name).chmod(mode)
+            os.chown(root / "source" / name, 65534, 65534)
+        for number in range(2):
+            os.seteuid(65534)
+            try:
+                found = take(root / "source", (), False, root / "srv" / "digests")
+                version = manifests.version_of(found.manifest)
+                staging = store.begin(version, found.manifest)
+                missing = {path for paths in staging.missing.values() for path in paths}
+                copy_all(staging, found)
+                store.finish(version, staging)
+                store.switch(version)
+                assert not any(store.edits(version))
+            finally:
+                os.seteuid(0)
+            (root / "source" / f"{number}").touch()
+            for name in ("open", "closed"):
+                os.chown(root / "srv" / "live" / name, 0, 65533)
+            os.seteuid(65534)
+            try:
+                assert store.edits(version).changed == ["closed"]
+            finally:
+                os.seteuid(0)
+        assert missing >= {"closed", "0"}
