@@ -313,3 +313,23 @@ def test_a_list_of_masters_in_one_included_file_is_no_merged_one() -> None:
 def test_a_tree_of_configuration_is_read(live: str, more: str, tmp_path: Path) -> None:
     tree = f"ha: {{name: m1, trees: {{conf: {{live: {tmp_path}/{live}}}}}}}\n"
     assert hits(master(tmp_path, f"{tree}{more}"), "HA801") == []
+
+
+@pytest.mark.parametrize(
+    ("ignore", "found"),
+    [
+        ("[]", 1),
+        ("[/pillar/]", 1),  # only at the top
+        ("[/all/pillar]", 0),
+        ("[pillar/]", 0),
+        ("[all]", 0),
+        ("[p*]", 0),
+    ],
+)
+def test_what_is_secret_is_in_no_other_tree_if_that_ignores_it(
+    ignore: str, found: int, tmp_path: Path
+) -> None:
+    open_tree = f"{{source: /git, live: /srv/a, ignore: {ignore}}}"
+    secret = "{source: /git/all/pillar, live: /srv/b, secret: true}"
+    text = f"ha: {{name: m1, trees: {{s: {open_tree}, p: {secret}, c: {{live: /srv/c}}}}}}\n"
+    assert len(hits(master(tmp_path, text), "HA805")) == found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Any
 
@@ -107,6 +108,39 @@ def read_versions(facts: HostFacts) -> Hits:
             for folder in _folders(facts, kind):
                 if _is_in(live.parent, folder) and not left_out:
                     yield Hit(kind, f"{folder}, and tree {name}: {live}")
+
+
+@BOOK.rule(
+    "HA805",
+    ERROR,
+    "the source of a secret tree in that of another tree",
+    why="What is secret is deployed with the other tree, too: where that is in file_roots, every "
+    "minion may read all of it, and ha.deploy shows it.",
+    fix="leave the folder out of the other tree:  ignore: [/pillar/]  in  ha: trees:  ; or let "
+    "source: of that name a folder beside it; restart salt-master",
+    sources=("saltext_ha/trees/source.py",),
+)
+def secret_inside(facts: HostFacts) -> Hits:
+    trees = [(name, tree) for name, tree in _trees(facts) if tree.get("source")]
+    sources = [(name, tree, PurePath(str(tree["source"]))) for name, tree in trees]
+    for name, tree, source in sources:
+        for other, secret, inner in sources:
+            inside = inner != source and inner.is_relative_to(source)
+            if inside and secret.get("secret") and not tree.get("secret"):
+                below = inner.relative_to(source)
+                if not _is_ignored(below, _texts(tree.get("ignore"))):
+                    yield Hit("ha", f"tree {other}: {inner} lies in tree {name}: {source}")
+
+
+def _is_ignored(below: PurePath, globs: Iterable[str]) -> bool:
+    """Whether *globs* of ``ignore:`` leave out the folder *below*, or one that it lies in."""
+    folders = [folder for folder in (below, *below.parents) if folder.name]
+    return any(
+        fnmatchcase(str(folder), glob.strip("/"))
+        or (not glob.startswith("/") and fnmatchcase(folder.name, glob.strip("/")))
+        for glob in globs
+        for folder in folders
+    )
 
 
 def trees_of(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
