@@ -265,7 +265,7 @@ def test_nobody_is_moved_to_a_master_that_does_not_let_it_in() -> None:
     run = Run(closed={"m2"})
     run.until(1100, {"m2", "m3"})
     assert run.moves == []
-    assert run.note == "m2 answers, and does not let this minion in"
+    assert run.note == "m2 answers, and the minion cannot go there"
     gaps = [late - early for early, late in zip(run.tried, run.tried[1:], strict=False)]
     assert gaps == [10, 20, 40]
     run.look(set(MASTERS))
@@ -285,7 +285,7 @@ def test_past_one_that_does_not_let_it_in_it_gets_to_the_first_one_only() -> Non
     # Nor to a first one that does not let it in either, or that does not answer.
     run = Run(Setup(SETTINGS, MASTERS, first="m1"), current="m2", closed={"m1", "m3"})
     run.until(1100, {"m1", "m3"})
-    assert (run.moves, run.note) == ([], "m3 answers, and does not let this minion in")
+    assert (run.moves, run.note) == ([], "m3 answers, and the minion cannot go there")
     run = Run(Setup(SETTINGS, MASTERS, first="m1"), current="m2", closed={"m3"})
     run.until(1100, {"m3"})
     assert run.moves == []

@@ -218,14 +218,39 @@ def test_an_operator_is_told_who_would_keep_it_on_the_way(salt: Salt, final: boo
     assert request.plan(salt.site, M1) == request.MovePlan(M2, M1)
 
 
-def test_who_only_connects_anew_signs_in_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("closed", [True, False])
+def test_who_only_connects_anew_signs_in_there_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
 ) -> None:
+    """A hot-hot minion that a master has rejected since would end, and leave all its masters."""
     salt = Salt(monkeypatch, master=[M1], master_type="str")
+    salt.closed = {M1: AuthRefusal("it has rejected the key", final=True)} if closed else {}
     watch = salt.watch(tmp_path)
     watch._do(run.MinionMove(M1, M1, "not subscribed for 15 s"))
+    assert salt.asked == [M1]
+    assert (DISCONNECTED in salt.tags()) is not closed
+
+
+@pytest.mark.parametrize("found", ["", M3])
+def test_masters_whose_names_cannot_be_looked_up_now_are_no_way(
+    salt: Salt, watch: Watch, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    """Salt looks them up when it has left its master; it ends if it finds none, or skips some."""
+    watch.turn()
+    salt.up = {M2, M3}
+
+    def resolve(host: str) -> frozenset[str]:
+        if host != found:
+            raise OSError("no answer from the name service")
+        return frozenset({host})
+
+    monkeypatch.setattr(binding, "resolve", resolve)
+    turns(watch)
+    assert (DISCONNECTED in salt.tags()) is bool(found)
     assert salt.asked == []
-    assert salt.tags()[0] == DISCONNECTED
+    if not found:
+        with pytest.raises(HaError, match=f"{M2} .*: its name cannot be looked up now"):
+            request.plan(salt.site, M2)
 
 
 @pytest.mark.parametrize("final", [True, False])

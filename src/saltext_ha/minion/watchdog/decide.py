@@ -223,7 +223,7 @@ def _in_trouble(
     straight = False
     if _barred(setup, state, look, target):
         # Salt would try it before any other, and stay there, unless it goes to the first one.
-        note = f"{target} answers, and does not let this minion in"
+        note = f"{target} answers, and the minion cannot go there"
         target, straight = setup.first or current, True
         if target == current or not look.answers.get(target) or _barred(setup, state, look, target):
             return stay(settings.interval, note)

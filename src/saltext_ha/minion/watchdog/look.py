@@ -180,6 +180,12 @@ class Looker:
     def refusal(self, entry: str) -> AuthRefusal | None:
         """Why the master written as *entry* would not accept the minion; None: it would."""
         master = next(each for each in self.book.masters if each.configured == entry)
+        if master.host and not binding.resolved(master.host):
+            # Salt looks up all names when it has left its master, and ends if it finds none.
+            hosts = [each.host for each in self.book.masters if each.host]
+            return AuthRefusal(
+                "its name cannot be looked up now", final=not any(map(binding.resolved, hosts))
+            )
         return admission.refusal(self.opts, master, self.timeout)
 
     def _ask(self, masters: list[SeenMaster]) -> dict[str, bool]:

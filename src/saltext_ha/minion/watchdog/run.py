@@ -254,8 +254,6 @@ class Watch:
 
     def _refused(self, move: MinionMove) -> bool:
         """Whether *move* would lead to a master where the minion gets stuck."""
-        if move.target == move.source:
-            return False
         refusal = self.place.looker.refusal(move.target)
         if refusal is None or not (refusal.final or move.failback):
             return False
