@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -41,5 +43,12 @@ def ping_all(
     channel_opts: Mapping[str, Any], known: list[SeenMaster], timeout: float
 ) -> list[dict[str, Any]]:
     """:func:`ping` all masters at the same time, within *timeout* for all together."""
+
+    def one(master: SeenMaster) -> dict[str, Any]:
+        # Salt 3007 makes a loop for a thread that has none, and never closes it.
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            asyncio.set_event_loop(loop)
+            return ping(channel_opts, master, timeout)
+
     with ThreadPoolExecutor(max_workers=max(1, len(known))) as pool:
-        return list(pool.map(lambda each: ping(channel_opts, each, timeout), known))
+        return list(pool.map(one, known))
