@@ -53,9 +53,8 @@ def apply(opts: Mapping[str, Any], wish: Wanted, timeout: Any, again: Any) -> Ap
     if made.changes:
         changes["diff"] = made.diff
     if minion is not None and (made.changes or made.stale) and not made.trying:
-        # They fail now, while it can still be reported.
+        # It fails now, while that can still be reported.
         way = restart.way(minion, opts)
-        restart.check_outlived(minion)
         changes["restart"] = "the minion, when this job has returned"
     remarks = "".join(f"\n{remark}" for remark in made.remarks)
     if opts.get("test"):

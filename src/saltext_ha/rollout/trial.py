@@ -64,7 +64,7 @@ def launch(order: Order) -> None:
     :raises HaError: it cannot be started; the old file, if it is known, was put back.
     """
     try:
-        helper = detached.start(__name__, asdict(order))
+        helper = detached.start(__name__, asdict(order), restart.outside(order.minion))
     except HaError:
         if order.revert:
             _put_back(order)

@@ -13,9 +13,11 @@ import pytest
 
 from lab import wait_for
 from saltext_ha.common.errors import HaError
-from saltext_ha.minion.restarting import detached, processes, restart
+from saltext_ha.minion import options
+from saltext_ha.minion.restarting import after_job, detached, processes, restart
 from saltext_ha.minion.watchdog import rescue
 from saltext_ha.minion.watchdog.journal import Journal
+from tests.tools import script
 
 pytestmark = pytest.mark.core
 
@@ -49,6 +51,17 @@ def test_it_is_no_child_of_who_starts_it(tmp_path: Path, module: str) -> None:
         assert process not in psutil.Process().children(recursive=True)
     finally:
         process.kill()
+
+
+def test_it_may_be_started_in_a_unit_of_its_own(tmp_path: Path, module: str) -> None:
+    file, run = tmp_path / "file", tmp_path / "systemd-run"
+    script(run, f'echo "$1" > {tmp_path}/said; shift; exec "$@"')
+    known = detached.start(module, {"file": str(file), "text": "done"}, (str(run), "--scope"))
+    wait_for(lambda: file.exists() and file.read_text() == "done", 60, "it does what it is told")
+    process = processes.living(known)
+    assert process is not None
+    process.kill()
+    assert (tmp_path / "said").read_text() == "--scope\n"
 
 
 def test_one_that_is_over_at_once_was_started(
@@ -103,3 +116,26 @@ def test_who_hangs_at_its_start_is_not_waited_for(
     with pytest.raises(HaError, match=r"hanging cannot be started: .*timed out"):
         detached.start("hanging", {})
     assert {*psutil.Process().children()} <= before
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_it_is_outside_of_the_unit_where_it_ends_the_minion_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """Otherwise systemd restarts the minion, also when it has ended who asked for it."""
+    known = processes.know(psutil.Process())
+    way = restart.Way(("restart", "it"), (known,) if ends else ())
+    before: list[tuple[str, ...]] = []
+
+    def start(module: str, order: Any, words: Any = ()) -> processes.KnownProcess:
+        before.append(tuple(words))
+        return known
+
+    monkeypatch.setattr(detached, "start", start)
+    monkeypatch.setattr(restart, "way", lambda *args, **more: way)
+    monkeypatch.setattr(restart, "outside", lambda minion: restart.SCOPE)
+    monkeypatch.setattr(options, "pid", lambda opts: known.pid)
+    (tmp_path / "minion").write_text("id: web1\n")
+    rescue.begin(known.pid, {}, Journal(tmp_path), "m1")
+    after_job.ask({"conf_file": str(tmp_path / "minion")})
+    assert before == [restart.SCOPE if ends else ()] * 2

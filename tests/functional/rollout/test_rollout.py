@@ -22,7 +22,7 @@ from salt.state import STATE_INTERNAL_KEYWORDS
 from saltext_ha.common.errors import HaError
 from saltext_ha.lint import check
 from saltext_ha.minion import options, tcp_links
-from saltext_ha.minion.restarting import processes, restart
+from saltext_ha.minion.restarting import detached, processes, restart
 from saltext_ha.rollout import drop_in, plan, record, trial
 from saltext_ha.rollout.record import FAILED, KEPT, PUT_BACK, TRYING, RolloutRecord
 from saltext_ha.states import ha as state
@@ -347,7 +347,7 @@ def test_where_nobody_can_try_it_the_old_file_stays(
 
 
 @pytest.mark.parametrize("mode", ["control-group", "mixed", "process", "none", ""])
-def test_a_service_that_ends_as_a_whole_puts_nothing_back(
+def test_where_a_service_ends_as_a_whole_the_trial_is_outside(
     minion: Sleeper,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -355,16 +355,22 @@ def test_a_service_that_ends_as_a_whole_puts_nothing_back(
     opts: dict[str, Any],
     file: Path,
 ) -> None:
+    """The packages of Salt 3006.29, 3007.16 and 3008.4 have mixed."""
     Path(opts["pidfile"]).write_text(str(minion.process.pid))
     script(tmp_path / "systemctl", f"[ $2 = --property=KillMode ] && echo '{mode}'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(restart, "_unit", lambda pid: "salt-minion.service")
-    opts["test"] = True
-    if mode in ("control-group", "mixed"):
-        refused(opts, f"salt-minion.service has KillMode={mode}: systemd would also")
-    else:
-        assert run(opts)["result"] is None
-    assert not file.exists()
+    before: list[tuple[str, ...]] = []
+
+    def start(module: str, order: Any, words: Any = ()) -> processes.KnownProcess:
+        before.append(tuple(words))
+        return processes.KnownProcess(0, 0.0)
+
+    monkeypatch.setattr(detached, "start", start)
+    assert run(opts)["result"] is True
+    assert file.read_text() == TEXT
+    whole = mode in ("control-group", "mixed")
+    assert before == [("systemd-run", "--scope") if whole else ()]
 
 
 @pytest.mark.parametrize("dies", [False, True])

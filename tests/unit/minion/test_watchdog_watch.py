@@ -443,7 +443,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     orders: list[dict[str, Any]] = []
     way = restart.Way(("salt-minion",))
     monkeypatch.setattr(restart, "way", lambda minion, opts, **_: way)
-    monkeypatch.setattr(detached, "start", lambda module, order: orders.append(order))
+    monkeypatch.setattr(detached, "start", lambda module, order, before: orders.append(order))
     return orders
 
 

@@ -60,7 +60,7 @@ def ask(order: dict[str, str]) -> processes.KnownProcess | None:
         "way": asdict(way),
     }
     known = processes.find(minion)
-    detached.start(MODULE, plan)
+    detached.start(MODULE, plan, restart.beside(way, minion))
     return known
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import subprocess  # nosec B404
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import psutil
@@ -23,15 +23,16 @@ from saltext_ha.minion.restarting.processes import KnownProcess, know
 BEGINS = 60.0  # seconds; usually a fraction of one
 
 
-def start(module: str, order: Mapping[str, Any]) -> KnownProcess:
+def start(module: str, order: Mapping[str, Any], before: Iterable[str] = ()) -> KnownProcess:
     """
     Run *module* detached; it begins with :func:`take`, which returns *order* there.
 
+    :param before: words before its command, as :func:`.restart.outside` has them.
     :raises HaError: it cannot be started.
     """
     try:
         done = subprocess.run(  # nosec B603
-            [sys.executable, "-m", module],
+            [*before, sys.executable, "-m", module],
             input=json.dumps(order).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -27,7 +27,9 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.minion.restarting.processes import KnownProcess, know, living
 
 UNIT = "salt-minion.service"
-KILLS_ALL = ("control-group", "mixed")  # KillMode=: all processes end with the main one
+# KillMode=: all processes end with the main one. Salt's packages have had mixed since 2026.
+KILLS_ALL = ("control-group", "mixed")
+SCOPE = ("systemd-run", "--scope")
 ENDS = 20.0  # seconds for a minion to end by itself
 SUPERVISED = 10.0  # seconds in which a supervisor may start it again
 FIRST = 1
@@ -103,22 +105,26 @@ def _way(minion: int, opts: Mapping[str, Any], outlived: bool) -> Way:
     return Way(tuple(words), ends, SUPERVISED, top.cwd())
 
 
-def check_outlived(minion: int) -> None:
+def outside(minion: int) -> tuple[str, ...]:
     """
-    Check that a process which the *minion* starts outlives a restart of the minion.
+    The words before a command that is to outlive a restart of the *minion*: systemd may end all
+    processes of a unit with its main one, so the command gets a unit of its own.
 
-    :raises HaError: it ends with the minion, and could put nothing back.
+    :raises HaError: the minion cannot be looked at.
     """
     try:
         unit = _service(_top(psutil.Process(minion)).pid)
     except psutil.Error as exc:
         raise HaError(f"the minion cannot be looked at: {exc}; run this again") from None
-    mode = _property(unit, "KillMode") if unit else ""
-    if mode in KILLS_ALL:
-        raise HaError(
-            f"{unit} has KillMode={mode}: systemd would also end the process that puts the old "
-            "file back; set KillMode=process in the unit, as Salt's packages have it"
-        )
+    return SCOPE if unit and _property(unit, "KillMode") in KILLS_ALL else ()
+
+
+def beside(found: Way, minion: int) -> tuple[str, ...]:
+    """
+    The words before the command of a process that restarts the *minion* in the way *found*, and
+    does nothing afterwards: systemd itself restarts a minion also when it has ended that process.
+    """
+    return outside(minion) if found.ends else ()
 
 
 def _words(command: Any) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def begin(minion: int, opts: Mapping[str, Any], journal: Journal, current: str) 
     pidfile = str(opts.get("pidfile") or "")
     order = {"way": asdict(way), "minion": minion, "pidfile": pidfile, "current": current}
     order |= {"bus": options.bus(opts), "cachedir": str(journal.path.parents[1])}
-    detached.start(__name__, order)
+    detached.start(__name__, order, restart.beside(way, minion))
 
 
 def main() -> None:
