@@ -312,6 +312,26 @@ def test_a_token_that_is_not_taken(site: Site, what: str) -> None:
         assert site.settled(word) == 1
 
 
+def test_a_token_that_ends_while_a_job_runs(site: Site, tmp_path: Path) -> None:
+    """
+    Salt asks silent minions with it whether they still run the job, and then says 401 of a job that
+    was published long ago.
+    """
+    masters = [{"name": "m2", "url": site.api2.url, "verify": str(site.ca)}]
+    # One minion returns at once, and would not do so again.
+    first_is_quick = f"mkdir {tmp_path}/taken 2> /dev/null || sleep 9"
+    with site.pool(masters=masters) as pool, ThreadPoolExecutor() as threads:
+        pool.runner("test.arg")
+        targets = ["web", "spare"]
+        call = threads.submit(pool.local, targets, "cmd.run", [first_is_quick], timeout=3)
+        wait_for((tmp_path / "taken").exists, SOON, "it was published")
+        expire(site.m2)
+        came = call.result(60)
+        assert came == {"web": "", "spare": ""}
+        assert healthy(pool)["m2"], "it is not the master that is at fault"
+        assert set(pool.lookup(came.jids["m2"]).returned) == {"web", "spare"}
+
+
 def expire(master: Master) -> None:
     """The eauth tokens that *master* has given end now, sooner than it said at the login."""
     found = list(Path(master.opts["token_dir"]).iterdir())

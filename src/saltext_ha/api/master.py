@@ -26,6 +26,9 @@ AT_ONCE = 4
 # salt-api says so before it does anything with a call, so nothing was run.
 NOT_RUNNING = b"Salt Master is not available"
 DISABLED = b"Client disabled"
+# Seconds after which a refusal may be about a job that runs: Salt asks those minions that have not
+# returned, with the token of the call, whether they run it still, and not sooner.
+ASKED_AFTER = 1.0
 # Seconds for which salt-api goes on to wait for a runner when the time of its caller is over.
 LONGER = 5.0
 
@@ -130,8 +133,11 @@ class MasterApi:
         :raises CallFailed: Salt found the call itself wrong, and did not carry it out.
         """
         try:
-            token = self._tokens.get(deadline.part(tries))
+            token, begun = self._tokens.get(deadline.part(tries)), time.monotonic()
             answer = self._post(low, token, deadline)
+            waited = time.monotonic() - begun >= ASKED_AFTER
+            if answer.status == 401 and answer.private and waited and self._may_run(low, deadline):
+                raise Lost("HTTP 401: its token has ended meanwhile", finished=True)
             if answer.status == 401 and not (answer.private and token.proven):
                 # The token ended early: revoked, or salt-api was restarted. Nothing was run yet.
                 token = self._tokens.get(deadline.part(tries), instead_of=token)
@@ -178,6 +184,15 @@ class MasterApi:
         self._transport.close()
 
     # -- helpers
+
+    def _may_run(self, low: Mapping[str, Any], deadline: Deadline) -> bool:
+        """Whether *low*, which salt-api has answered, is a job that was published, or may be."""
+        if low["client"] != "local" or "jid" not in low:
+            return False
+        try:
+            return self.job(low["jid"], deadline).found
+        except (NotSent, Refused, Lost, CallFailed):
+            return True
 
     def _nonsense(self, problem: str) -> Lost:
         """Note that this master does not work, and return the error for its nonsense answer."""

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from saltext_ha.api import CallFailed, Job, NoMasterAvailable, OutcomeUnknown, TimedOut, publish
+from saltext_ha.api import (
+    CallFailed,
+    Job,
+    NoMasterAvailable,
+    NotAuthorised,
+    OutcomeUnknown,
+    TimedOut,
+    publish,
+)
 from saltext_ha.api.master import AT_ONCE
 from tests.api_server import Server, pool, respond
 
@@ -20,7 +28,8 @@ class Master:
     """
     Scripted: how the next publishes are answered, and how many of them reach the job cache.
 
-    :param answers: for each publish: ``ok``, ``reset`` or ``500``; ``ok`` when none is left.
+    :param answers: for each publish: ``ok``, ``reset``, ``401`` (of a token that salt-api knows) or
+        ``500``; ``ok`` when none is left.
     :param kept: for each publish whether it is published.
     """
 
@@ -45,8 +54,8 @@ class Master:
         if answer == "reset":
             handler.close_connection = True
             handler.connection.close()
-        elif answer == "500":
-            respond(handler, {"status": 500}, 500)
+        elif answer in ("401", "500"):
+            respond(handler, {}, int(answer), Cache_Control="private")
         elif low["client"] == "local":
             respond(handler, {"return": [{"a": {"ret": 1, "retcode": 0}, "b": FAILED}]})
         else:
@@ -244,6 +253,26 @@ def test_a_job_is_looked_up_first_where_masters_work(servers: list[Server]) -> N
         asked = len(servers[0].requests)
         assert one.lookup(job.jid).found
         assert len(servers[0].requests) == asked, "one that hangs would take half of the time"
+
+
+def test_a_token_that_ends_while_a_job_runs(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its 401 comes long after the job was published, when Salt asks silent minions."""
+    monkeypatch.setattr("saltext_ha.api.master.ASKED_AFTER", 0.0)
+    master = script(servers[0], "401")
+    with pool(*servers) as one:
+        assert one.local("*", "test.x") == {"a": 1, "b": 2}
+        assert len(master.sent) == 1
+        master = script(servers[0], "401", "401", kept=[False, False])
+        servers[1].answer = lambda handler, low: respond(handler, {}, 401)
+        with pytest.raises(NotAuthorised):
+            one.local("*", "test.x")
+        master = script(servers[0], "401")
+        master.refuses = True
+        with pytest.raises(OutcomeUnknown, match="its token has ended meanwhile; looking it up"):
+            one.local("*", "test.x")
+        assert len(master.sent) == 1
 
 
 def test_the_deadline_of_a_job_that_runs(servers: list[Server]) -> None:
