@@ -83,6 +83,12 @@ TOLERATES, INFO = (
 )
 STATE = "saltext_ha_state{saltext_ha_state='%s',instance='%s'}"
 GROUP = {INFO % "m1": "1x200", INFO % "m2": "1x200"}
+# Another group whose masters were compared, in the same Prometheus.
+OTHER = {
+    "saltext_ha_info{instance='x1',group='test'}": "1x200",
+    "saltext_ha_consistency_timestamp_seconds{instance='x1'}": "0+60x200",
+    "saltext_ha_consistency_stale{instance='x1'}": "0x200",
+}
 DAY = 86400
 CASES = {
     "SaltHaNotScraped": Case(
@@ -137,28 +143,32 @@ CASES = {
     ),
     # The clock of these tests begins with 0; who was never compared says nothing.
     "SaltMastersNotCompared": Case(
-        {"saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200"},
+        {"saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200", **GROUP, **OTHER},
         {
             "saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200",
             "saltext_ha_consistency_timestamp_seconds{instance='m2'}": "0+60x200",
+            **GROUP,
         },
         121 + 30,
-        {},
-        "Nobody has compared the Salt masters for two hours",
+        {"group": "prod"},
+        "Nobody has compared the masters of Salt group prod for two hours",
     ),
     # One engine whose comparison counts is enough: it tells the others' differences, too.
     "SaltComparisonStale": Case(
         {
             "saltext_ha_consistency_stale{instance='m1'}": "1x200",
             "saltext_ha_consistency_stale{instance='m2'}": "1x200",
+            **GROUP,
+            **OTHER,
         },
         {
             "saltext_ha_consistency_stale{instance='m1'}": "1x200",
             "saltext_ha_consistency_stale{instance='m2'}": "0x200",
+            **GROUP,
         },
         30,
-        {},
-        "It is unknown whether the Salt masters differ: no comparison counts",
+        {"group": "prod"},
+        "It is unknown whether the masters of Salt group prod differ: no comparison counts",
     ),
     "SaltKeyConflict": Case(
         {"saltext_ha_conflicts{instance='m1'}": "1x200"},
@@ -218,7 +228,7 @@ def test_alerts_fire_when_they_should_and_only_then(name: str, tmp_path: Path) -
     if case.minutes:
         tests.append(at(name, case.fires, case.minutes - 1, []))
     if name == "SaltMastersNotCompared":
-        tests.append(at(name, {}, 30, [alert]))
+        tests.append(at(name, {**GROUP, **OTHER}, 30, [alert]))
     assert promtool_says(tests, tmp_path) == ""
 
 
@@ -269,6 +279,19 @@ def test_the_dashboard_shows_what_is_and_not_what_was(tmp_path: Path) -> None:
     assert promtool_says([test], tmp_path) == ""
     mapped = serves["fieldConfig"]["defaults"]["mappings"][0]["options"]
     assert mapped["-1"]["text"] == "unknown"
+
+
+def test_the_dashboard_shows_what_each_group_tolerates(tmp_path: Path) -> None:
+    """Not the best of all groups that Prometheus scrapes."""
+    (expression,) = (each for each in drawn() if "tolerates" in each)
+    series = {**GROUP, **OTHER, TOLERATES % "m1": "0x9", TOLERATES % "x1": "2x9"}
+    expected = [{"labels": '{group="prod"}', "value": 0}, {"labels": '{group="test"}', "value": 2}]
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": key, "values": values} for key, values in series.items()],
+        "promql_expr_test": [{"expr": expression, "eval_time": "5m", "exp_samples": expected}],
+    }
+    assert promtool_says([test], tmp_path) == ""
 
 
 @pytest.mark.parametrize("expression", [*alerts(), *drawn()])
