@@ -224,7 +224,7 @@ class MasterApi:
             raise CallFailed(self.name, f"{low['client']} {low['fun']}: HTTP 400: wrong arguments")
         if status == 503 and NOT_RUNNING in answer.body:
             raise NotSent("salt-api answers, salt-master does not run")
-        if status in (403, 404, 405, 406, 413, 415) or 300 <= status < 400:
+        if status in (403, 404, 405, 413, 415, 429) or 300 <= status < 400:
             raise NotSent(f"HTTP {status}{hint(status)}")
         # 500 is Salt's answer to anything unforeseen; 502 to 504 come from a proxy in front, or
         # from a request to salt-master that timed out and that it may still find in its queue.

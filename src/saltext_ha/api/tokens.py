@@ -207,6 +207,7 @@ def hint(status: int) -> str:
     meanings: dict[int, Any] = {
         403: " (this address is not allowed: rest_cherrypy: authorized_ips)",
         404: " (no salt-api there?)",
+        429: " (a proxy before it limits calls)",
         503: " (salt-master does not answer)",
     }
     return str(meanings.get(status, ""))

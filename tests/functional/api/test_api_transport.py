@@ -70,6 +70,11 @@ def error(handler: BaseHTTPRequestHandler, low: Any) -> None:
     respond(handler, {"status": 500}, 500)
 
 
+def not_acceptable(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    """salt-api looks at the header Accept when it has run the call."""
+    respond(handler, {}, 406)
+
+
 def not_running(handler: BaseHTTPRequestHandler, low: Any) -> None:
     respond(handler, b"<p>Salt Master is not available.</p>", 503)
 
@@ -84,7 +89,7 @@ def test_a_read_is_asked_for_again_elsewhere(servers: list[Server], answer: Any)
     assert [server.calls("test.arg") for server in servers] == [1, 1]
 
 
-@pytest.mark.parametrize("answer", [drip, short, nonsense, error])
+@pytest.mark.parametrize("answer", [drip, short, nonsense, error, not_acceptable])
 def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) -> None:
     servers[0].answer = answer
     # One that drips is waited for until then.
@@ -97,8 +102,13 @@ def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) 
         assert again == ["deploy"]
 
 
-def test_what_was_surely_not_run_goes_elsewhere(servers: list[Server]) -> None:
-    servers[0].answer = not_running
+def limited(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    respond(handler, b"<h1>429 Too Many Requests</h1>", 429)
+
+
+@pytest.mark.parametrize("answer", [not_running, limited])
+def test_what_was_surely_not_run_goes_elsewhere(servers: list[Server], answer: Any) -> None:
+    servers[0].answer = answer
     with pool(*servers) as one:
         assert one.wheel("key.delete", ["web"]) == ["web"]
     assert [server.calls("key.delete") for server in servers] == [1, 1]
