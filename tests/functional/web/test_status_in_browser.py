@@ -135,6 +135,15 @@ def test_masters_that_differ(tmp_path: Path) -> None:
         assert "external_auth:pam:alice" in await page.text("#drift")
         assert "m1: absent" in await page.text("#drift")
         assert "restart salt-master" in await page.text("#drift")
+        # The focus stays, and what somebody selects to copy it.
+        await page.evaluate("getSelection().selectAllChildren(document.querySelector('#drift li'))")
+        await page.evaluate(
+            "(() => { const parse = JSON.parse; window.heard = 0;"
+            " JSON.parse = (text) => (heard++, parse(text)); })()"
+        )
+        await page.until("heard > 2")
+        assert await page.evaluate("document.activeElement.tagName") == "SUMMARY"
+        assert "restart salt-master" in await page.evaluate("String(getSelection())")
         # What somebody opened stays open when the page is drawn anew.
         await page.evaluate("document.querySelector('#drift details').dataset.old = '1'")
         await page.until("!document.querySelector('#drift details').dataset.old")

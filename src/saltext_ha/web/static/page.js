@@ -18,7 +18,20 @@
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     return element;
   };
-  const fill = (parent, children) => parent.replaceChildren(...children);
+  // What is as it was stays where it is, and with it selected text and the focus of the keyboard.
+  const renew = (old, fresh) => {
+    if (old.isEqualNode(fresh)) return;
+    if (fresh.firstChild && old.cloneNode().isEqualNode(fresh.cloneNode())) fill(old, fresh.childNodes);
+    else old.replaceWith(fresh);
+  };
+  const fill = (parent, children) => {
+    const all = document.createDocumentFragment(), before = [...parent.childNodes];
+    all.append(...children);
+    const after = [...all.childNodes];
+    before.slice(after.length).forEach((old) => old.remove());
+    after.forEach((fresh, n) => before[n] ? renew(before[n], fresh) : parent.append(fresh));
+  };
+  const say = (id, text) => fill($(id), text ? [text] : []);
   const number = (value) => (typeof value === "number" ? value.toLocaleString("en") : "?");
   const seconds = (value) => {
     if (typeof value !== "number") return "?";
@@ -194,20 +207,20 @@
   };
 
   const show = () => {
-    $("group").textContent = status.group;
-    $("self").textContent = status.master;
+    say("group", status.group);
+    say("self", status.master);
     const running = status.masters.filter((row) => row.state === "running").length;
-    $("summary").textContent = `${running} of ${status.masters.length} masters answer · sync ` +
+    say("summary", `${running} of ${status.masters.length} masters answer · sync ` +
       `${status.mode} · tolerates the loss of ${status.tolerates}` +
       (status.leader.store ? ` · ${status.leader.leader || "nobody"} leads` : "") +
-      (status.leader.why ? ` (${status.leader.why})` : "");
+      (status.leader.why ? ` (${status.leader.why})` : ""));
     masters();
     attention();
     drift();
     $("search").hidden = false;
     if (!asked) find();
     const counts = status.masters.map((row) => `${row.name} ${number(row.bound)}`);
-    $("bound").textContent = `Bound: ${counts.join(" · ")}`;
+    say("bound", `Bound: ${counts.join(" · ")}`);
     list("changes", status.changes, (c) => `${c.id}: ${c.what} on ${c.on || "?"}` +
       (c.by ? ` by ${c.by}` : "") + (c.from && c.from !== c.on ? `, came from ${c.from}` : "") + (c.why ? ` (${c.why})` : ""), "none yet");
     list("failovers", status.failovers.last, (f) => `${f.id}: ${f.source} → ${f.target} (${f.why})`,
@@ -219,17 +232,16 @@
   const mood = () => {
     const past = heard ? age + since(heard) : Infinity;
     const old = past > OLD;
-    const text = heard ? `as of ${seconds(past)} ago` : "nothing heard yet";
-    if ($("age").textContent !== text) $("age").textContent = text;
+    say("age", heard ? `as of ${seconds(past)} ago` : "nothing heard yet");
     document.body.classList.toggle("old", old && Boolean(status));
     const reason = trouble || "the engine of this master does not answer";
     const alarm = status ? `This is ${seconds(past)} old: ${reason}.` : `Nothing is known: ${reason}.`;
     const hidden = !(old && (status || trouble));
     if ($("old").hidden !== hidden) $("old").hidden = hidden;
-    if (!hidden && $("old").textContent !== alarm) $("old").textContent = alarm;
+    if (!hidden) say("old", alarm);
     const state = old || !status ? "unknown" : status.state;
     const kind = state === "ok" ? "ok" : state === "degraded" ? "bad" : "unknown";
-    if ($("state").textContent !== state) $("state").textContent = state;
+    say("state", state);
     $("state").className = `badge ${kind}`;
     document.title = `${state === "ok" ? "" : `${state}: `}Salt masters`;
     document.body.dataset.state = state;
@@ -292,13 +304,13 @@
       const counted = ["online", "offline", "unknown"]
         .filter((word) => online[word] || word !== "unknown")
         .map((word) => `${number(online[word])} ${word}`).join(" · ");
-      if ($("online").textContent !== counted) $("online").textContent = counted;
+      say("online", counted);
       const counts = Object.entries(found.counts || {}).map(([state, n]) => `${number(n)} ${state}`);
       const missing = Object.keys(found.unknown || {});
-      $("found").textContent = `${number(found.total)} match${found.total === 1 ? "es" : ""}` +
+      say("found", `${number(found.total)} match${found.total === 1 ? "es" : ""}` +
         (counts.length ? `: ${counts.join(", ")}` : "") +
         (found.total > found.minions.length ? `; the first ${found.minions.length}` : "") +
-        (missing.length ? `; not asked: ${missing.join(", ")}` : "");
+        (missing.length ? `; not asked: ${missing.join(", ")}` : ""));
       $("minions").hidden = !found.minions.length;
       fill($("hits"), found.minions.map((minion) => {
         const tr = make("tr");
@@ -309,15 +321,15 @@
       }));
     } catch (error) {
       if (turn !== asked) return;
-      $("online").textContent = "unknown which are online";
-      $("found").textContent = `not found out: ${error.message}`;
+      say("online", "unknown which are online");
+      say("found", `not found out: ${error.message}`);
       $("minions").hidden = true;
     }
   };
 
   $("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    $("found").textContent = "asking the masters…";
+    say("found", "asking the masters…");
     find();
   });
   follow();
