@@ -381,6 +381,18 @@ def test_a_login_is_tried_on_the_other_master(site: Site) -> None:
     assert site.m1.count("/login") > before, "it was never asked"
 
 
+def test_masters_may_be_restarted_one_after_the_other(site: Site) -> None:
+    """nginx takes each for dead for a while; while it takes all for dead, it must try them."""
+    source, token = site.on("m1")
+    with site.client(source) as session:
+        for restarted, other in ((site.m1, site.m2), (site.m2, site.m1)):
+            restarted.does = "503"
+            assert site.maker(site.login(session)) is other
+            restarted.does = "answer"
+        assert site.call(session, token).json() == {"on": "m1"}
+        assert site.call(session, "").status_code == 401
+
+
 def test_masters_are_told_who_calls(site: Site) -> None:
     sources = [site.source() for _ in range(4)]
     for source in sources:

@@ -197,7 +197,7 @@ def test_nginx_never_repeats_a_call() -> None:
     found = text(PLAIN, kind="nginx")
     blocks = re.split(r"(?m)^ {4}location ", found)
     repeated = [block for block in blocks if re.search(r"(?m)^[^#]*non_idempotent", block)]
-    assert [block.split(" {")[0] for block in repeated] == ["= /login"]
+    assert [block.split(" {")[0] for block in repeated] == ["= /login", "@salt_any_login"]
     # The default is the same; but whoever changes it should see it.
     assert "proxy_next_upstream error timeout;" in directives(found)
 
