@@ -197,14 +197,18 @@ def fail(
         came |= each.returned
         missing += each.missing
     text = "; ".join(map(str, late))
+    running = {master: jid for each in late for master, jid in each.jids.items()}
     if lost:
         # Where the minions of one part cannot be named, those of another are not all.
         named = missing if all(each.missing for each in lost) else ()
-        known = "; ".join(filter(None, (lost[0].known, text)))
-        raise OutcomeUnknown(lost[0].master, known, lost[0].jid, came, named)
+        first, others = lost[0], [str(each) for each in lost[1:]]
+        known = "; ".join(filter(None, (first.known, *others, text)))
+        sent = {master: jid for each in lost for master, jid in each.jids.items()}
+        raise OutcomeUnknown(
+            first.master, known, first.jid, came, named, {**jobs, **running, **sent}
+        )
     if len(late) == len(errors):
-        running = {master: jid for each in late for master, jid in each.jids.items()}
         raise TimedOut(text, late[0].master, late[0].jid, came, missing, running)
     if not jobs and not late:
         raise next(iter(errors.values()))
-    raise PartlyRun(came, {**jobs, **{e.master: e.jid or "" for e in late}}, errors)
+    raise PartlyRun(came, {**jobs, **running}, errors)

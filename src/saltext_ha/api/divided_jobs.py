@@ -89,7 +89,7 @@ class DividedJobs:
             first, now = gone[moved[0]], ", ".join(sorted({n for m in moved for n in there[m]}))
             known = f"{shown(', '.join(moved[:10]))} did not answer there, and listens to {now} now"
             left = {minion: value for minion, value in returned.items() if minion not in moved}
-            raise OutcomeUnknown(first.master, known, first.jid, left, moved)
+            raise OutcomeUnknown(first.master, known, first.jid, left, moved, jids)
         return Returns(returned, jids, unsure)
 
     def begin(self, low: dict[str, Any], limit: Deadline, idempotent: bool) -> Job:

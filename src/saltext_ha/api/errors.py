@@ -104,6 +104,8 @@ class OutcomeUnknown(ApiPoolError):
 
     :ivar jid: of the job, to look it up later (``SaltApiPool.lookup``); ``None`` for runners and
         wheel functions, whose jid only the master knows.
+    :ivar jids: master → the job that was sent there; several for minions of several masters, also
+        those whose outcome is known.
     :ivar master: the master that it was sent to.
     :ivar known: what is known about sending it and looking it up.
     :ivar returned: minion → its return, of those that did return.
@@ -117,10 +119,12 @@ class OutcomeUnknown(ApiPoolError):
         jid: str | None = None,
         returned: Mapping[str, Any] | None = None,
         missing: Collection[str] = (),
+        jids: Mapping[str, str] | None = None,
     ) -> None:
         what = f"job {jid}" if jid else "the call"
         super().__init__(f"{what} was sent to {master} and may have run, or may run yet: {known}")
         self.master, self.known, self.jid = master, known, jid
+        self.jids = dict(jids or ({master: jid} if jid else {}))
         self.returned, self.missing = dict(returned or {}), sorted(missing)
 
 

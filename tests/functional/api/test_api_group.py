@@ -317,6 +317,14 @@ def test_errors_of_parts() -> None:
         fail({"m1": late, "m2": lost}, {}, {})
     assert (unknown.value.jid, unknown.value.missing) == ("2", []), "those of m2 have no names"
     assert "lost; late" in str(unknown.value)
+    assert unknown.value.jids == {"m1": "1", "m2": "2"}
+    # An application that was cut off from all masters can look up what it sent to each.
+    gone = OutcomeUnknown("m1", "reset", "4")
+    with pytest.raises(OutcomeUnknown, match=r"job 4 was sent to m1.*reset; job 2 was sent to m2"):
+        fail({"m1": gone, "m2": lost}, {}, {})
+    with pytest.raises(OutcomeUnknown) as all_lost:
+        fail({"m1": gone, "m2": lost}, {"m3": "5"}, {})
+    assert all_lost.value.jids == {"m1": "4", "m2": "2", "m3": "5"}
     went = OutcomeUnknown("m2", "lost", "2", {}, ["d"])
     with pytest.raises(OutcomeUnknown) as named:
         fail({"m1": late, "m2": went}, {}, {})
