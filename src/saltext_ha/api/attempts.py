@@ -65,7 +65,7 @@ class Attempts:
     ) -> tuple[MasterApi, Any, JobStatus | None]:
         """The master that published *low*, and its answer or else what it knows of the job."""
         reasons, refused = dict[str, str](), dict[str, str]()
-        lost: tuple[str, str] | None = None
+        lost = dict[str, str]()
         for place, master in enumerate(order):
             last = place == len(order) - 1
             # An absent master uses up its share; a master that took the job may use all the time.
@@ -84,14 +84,15 @@ class Attempts:
             except Unsettled as exc:
                 master.doubt()
                 self._prober.suspect(master)
+                lost[master.name] = low["jid"]
                 if last or not idempotent:
-                    raise OutcomeUnknown(master.name, str(exc), low["jid"]) from None
+                    raise OutcomeUnknown(master.name, str(exc), low["jid"], jids=lost) from None
                 # The next master gets another jid: it waits for returns, and minions that saw this
                 # jid would drop the job.
                 reasons[master.name] = str(exc)
-                lost = master.name, low["jid"]
-        if lost is not None:
-            raise OutcomeUnknown(lost[0], listed(reasons | refused), lost[1])
+        if lost:
+            name, jid = list(lost.items())[-1]
+            raise OutcomeUnknown(name, listed(reasons | refused), jid, jids=lost)
         none_left(reasons, refused)
 
     def returned(self, low: Mapping[str, Any], deadline: Deadline, idempotent: bool) -> Any:

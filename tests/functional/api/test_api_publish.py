@@ -235,6 +235,15 @@ def test_what_may_have_run_is_not_said_to_be_not_run_when_no_other_master_is_the
             one.runner("state.orchestrate", ["deploy"], idempotent=True)
 
 
+def test_what_was_lost_on_every_master_can_be_looked_up_on_each(servers: list[Server]) -> None:
+    masters = [script(server, "reset", "reset") for server in servers]
+    for master in masters:
+        master.mute = True
+    with pool(*servers, deadline=4) as one, pytest.raises(OutcomeUnknown) as lost:
+        one.local_async("*", "test.x", idempotent=True)
+    assert lost.value.jids == {f"m{n}": master.sent[0] for n, master in enumerate(masters, 1)}
+
+
 def test_a_user_who_may_not_look(servers: list[Server]) -> None:
     master = script(servers[0], "reset")
     master.refuses = True
