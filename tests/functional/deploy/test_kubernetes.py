@@ -111,6 +111,8 @@ def test_minions_reach_each_master_by_itself() -> None:
     assert selectors == [{"statefulset.kubernetes.io/pod-name": name} for name in MASTERS]
     ports = {each["name"]: each["containerPort"] for each in CONTAINER["ports"]}
     for each in services:
+        # What makes both masters not ready, as held keys do, must not cut minions off.
+        assert each["spec"]["publishNotReadyAddresses"] is True
         assert [(port["port"], ports[port["targetPort"]]) for port in each["spec"]["ports"]] == [
             (4505, 4505),
             (4506, 4506),
