@@ -7,8 +7,10 @@ them. Nothing is written, and nothing secret is kept.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +28,7 @@ from saltext_ha.common.files import is_configured
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.config import watchdog
 from saltext_ha.lint import loadable, sources
-from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member
+from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
 from saltext_ha.lint.rules.trees import trees_of
@@ -45,6 +47,8 @@ KNOWN = frozenset(
 # File systems that more than one host may have mounted.
 NETWORK = ("nfs", "cifs", "smb", "gluster", "ceph", "ocfs2", "gfs2", "lustre", "9p", "afs", "sshfs")
 LOOKUP = 3.0  # seconds for all names together
+SALT = Path(salt.config.__file__).parents[1]
+QUOTED = re.compile(r"""["'](\w+)["']""")  # a name in a line of Python
 
 
 def of_minion(running: Mapping[str, Any], empty: bool = False) -> HostFacts:
@@ -220,13 +224,32 @@ def _sources(
 def _merged(
     load: Any, running: Mapping[str, Any], read: sources.Sources, defaults: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The options as Salt merges them; if Salt cannot load the files, those that can be read."""
+    """
+    The options as Salt merges them; if Salt cannot load the files, those that can be read, and
+    *read* says why.
+    """
     try:
         return dict(load(str(running["conf_file"])))
     # Salt raises SystemExit for broken YAML, which here is only a finding.
-    except (Exception, SystemExit):
+    except (Exception, SystemExit) as exc:
+        if not read.problems:
+            _note_failure(exc, read)
         paths = {name: running[name] for name in ("pki_dir", "cachedir", "id") if name in running}
         return {**defaults, **paths, **read.merged}
+
+
+def _note_failure(exc: BaseException, read: sources.Sources) -> None:
+    """Note that Salt fails on files that it can read: it cannot use the value of some option."""
+    frames = traceback.extract_tb(exc.__traceback__)
+    in_salt = [frame for frame in frames if Path(frame.filename).is_relative_to(SALT)]
+    last = (in_salt or frames)[-1]
+    # The text of another exception, as of a driver of sdb://, may quote a secret.
+    told = f": {exc}" if last is frames[-1] and Path(last.filename).parent.name == "config" else ""
+    reason = f"Salt fails with {type(exc).__name__}{told:.200}, in {last.name}: {last.line}"
+    # Its line names the option, as  opts["hash_type"].lower()  does.
+    named = [name for frame in reversed(in_salt) for name in QUOTED.findall(frame.line or "")]
+    place = next(filter(None, map(read.places().get, named)), Place(read.main, 0))
+    read.unreadable(place.file, place.line, reason)
 
 
 def _files(folder: Path, names: Iterable[str], unknown: dict[str, str]) -> dict[str, bool]:

@@ -37,12 +37,13 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 @dataclass
 class Sources:
     """
-    All settings in Salt's order, and the files that it cannot read.
+    All settings in Salt's order, beginning with the file ``main``, and those it cannot read.
 
     ``merged`` is what the files say together, as Salt merges them: without its defaults, and before
     it expands paths. ``left_out`` are YAML files beside the included ones that it does not read.
     """
 
+    main: str
     settings: list[Setting] = field(default_factory=list)
     merged: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -65,7 +66,7 @@ def read(conf_file: str, default_include: str) -> Sources:
     :param conf_file: Salt starts without it, too.
     :param default_include: used if the file does not set it, such as ``minion.d/*.conf``.
     """
-    sources = Sources()
+    sources = Sources(conf_file)
     main = _read_file(conf_file, MAIN, sources)
     sources.merged.update(main)
     default = main.get("default_include", default_include)

@@ -211,6 +211,30 @@ def test_a_file_that_salt_cannot_read_is_a_finding(tmp_path: Path, text: str, li
     assert (finding["file"], finding["line"]) == (f"{tmp_path}/master", line)
 
 
+@pytest.mark.parametrize("role", [MASTER, MINION])
+@pytest.mark.parametrize("option", ["hash_type", "fileserver_backend", "sock_dir"])
+def test_a_value_that_salt_fails_on_is_a_finding(tmp_path: Path, role: str, option: str) -> None:
+    """All that was below it is a comment now."""
+    running = configured(tmp_path, role, "timeout: 7\n", a=f"log_level: info\n{option}:\n")
+    facts = collect.of_minion(running) if role == MINION else collect.of_master(running)
+    (finding,) = hits(facts, "HA001")
+    assert (finding["file"], finding["line"]) == (f"{tmp_path}/{role}.d/a.conf", 2)
+    assert f'opts["{option}"]' in finding["detail"]
+
+
+def test_a_driver_that_salt_fails_in_is_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*args: Any) -> None:
+        raise OSError("403: token hunter2")
+
+    monkeypatch.setattr(salt.config, "apply_sdb", denied)
+    (finding,) = hits(master(tmp_path, "timeout: 7\n"), "HA001")
+    assert finding["file"] == f"{tmp_path}/master"
+    assert finding["detail"].startswith("Salt fails with OSError, in ")
+    assert "hunter2" not in str(finding)
+
+
 def test_a_file_with_another_ending_is_read_where_it_is_included(tmp_path: Path) -> None:
     (tmp_path / "master.d").mkdir()
     for name in ("ha.yaml", "README", "old.conf.bak", "x.conf"):

@@ -33,11 +33,12 @@ RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_
 @BOOK.rule(
     "HA001",
     ERROR,
-    "a configuration file that Salt cannot read",
-    why="Salt does not start with a broken main file, nor a minion with a broken included one; a "
-    "master leaves that out with a line in its log, and none of its options holds.",
-    fix="mend the file; if permission is denied, make it readable for the user that salt-master or "
-    "the minion runs as",
+    "a configuration file that Salt cannot read, or fails on",
+    why="Salt does not start with a broken main file or a value that it fails on, nor a minion "
+    "with a broken included file; a master leaves that out with a line in its log, and none of its "
+    "options holds.",
+    fix="mend the file, or the option in the line of Salt; if permission is denied, make it "
+    "readable for the user that salt-master or the minion runs as",
     sources=(
         CitedLine(
             "salt/config/__init__.py",
