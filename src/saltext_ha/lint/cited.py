@@ -85,8 +85,20 @@ FINGER = CitedLine(
 MASTER_INCLUDES = CitedLine("salt/config/__init__.py", 4376, "master_config", "overrides.update(")
 MASTER_PEM = CitedLine("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
 SIGNS = CitedLine("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
-ROOT_KEY = CitedLine("salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)")
-SHARED_CACHEDIR = (ROOT_KEY, "saltstack/salt issues 42377, 56000")
+ROTATION_ASKED = CitedLine(
+    "salt/crypt.py", 130, "dropfile", 'log.info("AES key rotation already requested")'
+)
+ROOT_KEY = CitedLine(
+    "salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)", release="3006.28"
+)
+SHARED_CACHEDIR = (ROTATION_ASKED, ROOT_KEY, "saltstack/salt issues 42377, 56000")
+WHY_NO_SHARED_CACHEDIR = (
+    "Masters that share it ask for a new AES key by one file in it (.dfn): when a key is deleted "
+    "or rejected on all of them, only the first makes a new one, and the minion goes on with the "
+    "old one of the others. On 3006 each start also overwrites the key of the command line (such "
+    "as .root_key), and salt and salt-run fail to authenticate on the others. Jobs, tokens and "
+    "caches mix."
+)
 SHARED_PKI_DIR = (MASTER_PEM, "Salt's tutorial on several masters (Sharing Files Among Masters)")
 GLOBAL_LOCK = CitedLine(
     "salt/utils/gitfs.py", 1047, "GitProvider.__lock", "if self.opts[global_lock_key]:"

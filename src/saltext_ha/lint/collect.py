@@ -186,10 +186,11 @@ def member(name: str, facts: HostFacts) -> Member:
             for name, tree in trees_of(facts.options).items()
         },
     }
+    user = str(facts.get("user"))
     marks = {
         f"{folder}/{file}": mark
         for folder, files in MARKED.items()
-        for file in files
+        for file in (name.replace("USER", user) for name in files)
         if (mark := _mark(Path(str(facts.get(folder))) / file))
     }
     places = {option: facts.places[option] for option in COMPARED if option in facts.places}

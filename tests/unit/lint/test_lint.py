@@ -557,15 +557,19 @@ def test_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert collect._on_network({"pki_dir": f"{tmp_path}/gluster"}) == {"pki_dir": "fuse.glusterfs"}
 
 
-def test_masters_that_really_share_folders_are_found_out(tmp_path: Path) -> None:
-    for folder, name in (("cache", ".root_key"), ("pki", "master.pem"), ("other", ".root_key")):
+@pytest.mark.parametrize("user", ["root", "salt"])
+def test_masters_that_really_share_folders_are_found_out(tmp_path: Path, user: str) -> None:
+    """Salt's packages have ``user: salt``."""
+    key = f".{user}_key"
+    for folder, name in (("cache", key), ("pki", "master.pem"), ("other", key)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text("x")
     (tmp_path / "mounted").symlink_to(tmp_path / "cache")
 
     def master(name: str, cachedir: str, pki_dir: str) -> Member:
         path = tmp_path / name
-        path.write_text(f"id: {name}\ncachedir: {tmp_path}/{cachedir}\npki_dir: {pki_dir}\n")
+        text = f"id: {name}\ncachedir: {tmp_path}/{cachedir}\npki_dir: {pki_dir}\nuser: {user}\n"
+        path.write_text(text)
         return collect.member(name, collect.of_master({"conf_file": str(path)}))
 
     pki = str(tmp_path / "pki")

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from saltext_ha.common.cluster import ISOLATED
 from saltext_ha.lint.cited import (
     ALIVE_CHECK,
     FINGER,
@@ -16,6 +17,7 @@ from saltext_ha.lint.cited import (
     SHARED_CACHEDIR,
     SHARED_PKI_DIR,
     SIGNED_UNVERIFIED,
+    WHY_NO_SHARED_CACHEDIR,
     CitedLine,
 )
 from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Hit, Hits, Member, RuleBook
@@ -28,11 +30,11 @@ BOOK = RuleBook(GROUP)
 #: whether it is secret).
 COMPARED = (
     *("publish_port", "ret_port", "master_sign_pubkey", "hash_type", "schedule", "reactor"),
-    *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", "id"),
+    *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", ISOLATED, "id"),
     *LOCKS,
 )
-#: Files that identify a folder: they never change while a master runs.
-MARKED = {"cachedir": (".root_key",), "pki_dir": ("master.pem", "minions_autosign")}
+#: Files that identify a folder: they never change while the master runs. USER is its ``user:``.
+MARKED = {"cachedir": (".USER_key",), "pki_dir": ("master.pem", "minions_autosign")}
 
 Members = Sequence[Member]
 
@@ -129,9 +131,9 @@ def _sharing(members: Members, folder: str) -> list[Member]:
     """Masters that see the same file in *folder*; none, or two and more."""
     by_mark: dict[str, list[Member]] = defaultdict(list)
     for member in members:
-        for name in MARKED[folder]:
-            if mark := member.marks.get(f"{folder}/{name}"):
-                by_mark[f"{name} {mark}"].append(member)
+        for path, mark in member.marks.items():
+            if path.startswith(f"{folder}/"):
+                by_mark[f"{path} {mark}"].append(member)
     return next((group for group in by_mark.values() if len(group) > 1), [])
 
 
@@ -147,13 +149,15 @@ def _shared(members: Members, folder: str) -> Hits:
     "HA705",
     ERROR,
     "masters that share one cachedir",
-    why="Each overwrites the other's .root_key: salt and salt-run fail to authenticate on the "
-    "other; jobs, tokens and caches mix.",
+    why=WHY_NO_SHARED_CACHEDIR,
     fix="give each master a cachedir of its own",
     sources=SHARED_CACHEDIR,
 )
 def one_cache(members: Members) -> Hits:
-    yield from _shared(members, "cachedir")
+    # Salt wants a cluster without isolated file systems to share it, and such has one AES key.
+    clustered = [m for m in members if m.get("cluster_id") and m.version >= (3007,)]
+    sharing = [m for m in clustered if not m.get(ISOLATED)]
+    yield from _shared([m for m in members if m not in sharing], "cachedir")
 
 
 @BOOK.rule(

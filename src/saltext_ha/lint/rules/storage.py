@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from saltext_ha.lint.cited import GLOBAL_LOCK, SHARED_CACHEDIR, SHARED_PKI_DIR, CitedLine
+from saltext_ha.common import cluster
+from saltext_ha.lint.cited import (
+    GLOBAL_LOCK,
+    SHARED_CACHEDIR,
+    SHARED_PKI_DIR,
+    WHY_NO_SHARED_CACHEDIR,
+    CitedLine,
+)
 from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
 from saltext_ha.lint.rules.master import in_group
 
@@ -15,13 +22,14 @@ LOCKS = ("gitfs_global_lock", "git_pillar_global_lock")
     "HA506",
     WARNING,
     "cachedir on a network file system",
-    why="When masters share it, each overwrites the other's .root_key and the command line's "
-    "authentication fails; jobs and caches of both mix.",
+    why=WHY_NO_SHARED_CACHEDIR,
     fix="give each master a cachedir on a disk of its own",
     sources=SHARED_CACHEDIR,
 )
 def remote_cache(facts: HostFacts) -> Hits:
-    yield from _on_network(facts, "cachedir")
+    inside = cluster.of(facts.options)
+    if not inside or inside.isolated:  # other clusters are meant to share it
+        yield from _on_network(facts, "cachedir")
 
 
 @BOOK.rule(
