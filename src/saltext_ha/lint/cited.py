@@ -86,10 +86,10 @@ MASTER_INCLUDES = CitedLine("salt/config/__init__.py", 4376, "master_config", "o
 MASTER_PEM = CitedLine("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
 SIGNS = CitedLine("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
 ROTATION_ASKED = CitedLine(
-    "salt/crypt.py", 130, "dropfile", 'log.info("AES key rotation already requested")'
+    "salt/crypt.py", 131, "dropfile", 'log.info("AES key rotation already requested")'
 )
 ROOT_KEY = CitedLine(
-    "salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)", release="3006.28"
+    "salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)", release="3006.29"
 )
 SHARED_CACHEDIR = (ROTATION_ASKED, ROOT_KEY, "saltstack/salt issues 42377, 56000")
 WHY_NO_SHARED_CACHEDIR = (
