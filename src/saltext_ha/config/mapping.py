@@ -333,24 +333,24 @@ def read(opts: Mapping[str, Any]) -> HaConfig:
     return HaConfig(
         control_socket=sock_dir / "ha_control.ipc",
         source=_source(opts),
-        has_engine=_has_engine(opts.get("engines")),
+        has_engine="ha" in engines(opts.get("engines")),
         **values,
     )
 
 
-def _has_engine(engines: Any) -> bool:
-    """Whether Salt starts the engine ``ha`` by that value of ``engines:``."""
-    if isinstance(engines, Mapping):
-        engines = [{name: more} for name, more in engines.items()]
-    for entry in engines if isinstance(engines, list) else ():
+def engines(value: Any) -> list[str]:
+    """The engines that Salt starts by that *value* of ``engines:``: of each entry the first."""
+    if isinstance(value, Mapping):
+        value = [{name: more} for name, more in value.items()]
+    found = []
+    for entry in value if isinstance(value, list) else ():
         name, more = entry, None
         if isinstance(entry, Mapping) and entry:
             name, more = next(iter(entry.items()))
         if isinstance(more, Mapping):
             name = more.get("engine_module", name)
-        if name == "ha":
-            return True
-    return False
+        found.append(str(name))
+    return found
 
 
 def _source(opts: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.config import mapping
 from saltext_ha.lint.cited import CitedLine
 from saltext_ha.lint.loadable import Unloadable
 
@@ -133,11 +134,7 @@ class HostFacts(HasOptions):
     @property
     def engines(self) -> list[str]:
         """The names of the engines that are started."""
-        value = self.get("engines", [])
-        found: list[str] = []
-        for engine in value if isinstance(value, (list, dict)) else []:
-            found += engine if isinstance(engine, dict) else [str(engine)]
-        return found
+        return mapping.engines(self.get("engines"))
 
     @property
     def jobs(self) -> dict[str, tuple[str, Mapping[str, Any]]]:

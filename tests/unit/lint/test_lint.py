@@ -235,6 +235,12 @@ def test_a_driver_that_salt_fails_in_is_not_quoted(
     assert "hunter2" not in str(finding)
 
 
+def test_masters_in_one_file_are_all_there(tmp_path: Path) -> None:
+    both = "master: [10.0.0.1, 10.0.0.2]\n"
+    assert hits(minion(tmp_path, "include: minion.d/*.conf\n", a=both), "HA004") == []
+    assert hits(minion(tmp_path, "", a=both, b="master: [10.0.0.2]\n"), "HA004") == []
+
+
 def test_a_file_with_another_ending_is_read_where_it_is_included(tmp_path: Path) -> None:
     (tmp_path / "master.d").mkdir()
     for name in ("ha.yaml", "README", "old.conf.bak", "x.conf"):

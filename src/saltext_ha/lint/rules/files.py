@@ -171,8 +171,10 @@ def misspelt(facts: HostFacts) -> Hits:
     ),
 )
 def merged_masters(facts: HostFacts) -> Hits:
-    found = [s for s in facts.settings if s.option == "master" and s.layer == INCLUDED]
-    if len(found) > 1 and all(isinstance(s.value, list) for s in found):
+    set_in = [s for s in facts.settings if s.option == "master" and s.layer == INCLUDED]
+    # A file that include: names, too, is read twice. Where a file has them all, nothing is new.
+    found = list({s.place.file: s for s in set_in if isinstance(s.value, list)}.values())
+    if len(found) > 1 and all(len(s.value) < len(facts.masters) for s in found):
         others = ", ".join(f"{s.place.file}:{s.place.line}" for s in found[:-1])
         yield Hit("master", f"and in {others}: {', '.join(facts.masters)}")
 
@@ -206,3 +208,33 @@ def refused(facts: HostFacts) -> Hits:
 def left_out(facts: HostFacts) -> Hits:
     for path in facts.left_out:
         yield Hit("", "", place=Place(path, 0))
+
+
+@BOOK.rule(
+    "HA007",
+    ERROR,
+    "engines: that Salt does not start as they are written",
+    why="Of an entry with several names Salt starts the first engine, and says nothing of the "
+    "others, nor of settings that are not below their engine. An engine that is named twice is "
+    "started twice.",
+    fix="begin each engine with a dash, name it once, and write its settings further to the right "
+    "than its name",
+    sources=(
+        CitedLine(
+            "salt/engines/__init__.py",
+            42,
+            "start_engines",
+            "engine, engine_opts = next(iter(engine.items()))",
+        ),
+    ),
+)
+def not_started(facts: HostFacts) -> Hits:
+    listed = facts.get("engines")
+    names: list[str] = []
+    for entry in listed if isinstance(listed, list) else ():
+        name, *others = map(str, entry) if isinstance(entry, dict) and entry else [str(entry)]
+        if others:
+            yield Hit("engines", f"{name} is started, and not {' and '.join(others)}")
+        if name in names:
+            yield Hit("engines", f"{name} is started twice")
+        names.append(name)

@@ -305,7 +305,8 @@ def cannot_load(facts: HostFacts) -> Hits:
 )
 def no_engine(facts: HostFacts) -> Hits:
     if facts.ha.keys() - {"lint"} and not in_group(facts):
-        yield Hit("ha", "engines: does not name ha")
+        started = ", ".join(facts.engines) or "none"
+        yield Hit("ha", f"engines: starts {started}")
 
 
 @BOOK.rule(
