@@ -33,12 +33,15 @@ def _sections() -> str:
 
 def _level(level: Level) -> Callable[[], str]:
     def block() -> str:
-        rows = [
-            f"| {topic.name} | {_options(topic.options)} | {topic.why} |"
-            for topic in TABLE
-            if topic.level is level
-        ]
-        return "\n".join(["| | options | because |", "|---|---|---|", *rows])
+        topics = [topic for topic in TABLE if topic.level is level]
+        rows = [f"| {t.name} | {_options(t.options)} | {t.why} |" for t in topics]
+        return "\n".join(
+            [
+                # Long: folded, by topic.
+                f"<details><summary>{', '.join(t.name for t in topics)}</summary>",
+                *("", "| | options | because |", "|---|---|---|", *rows, "", "</details>"),
+            ]
+        )
 
     return block
 

@@ -33,6 +33,7 @@ class Topic:
     why: str
     options: tuple[str, ...]
     secret: tuple[str, ...] = ()
+    fix: str = EDIT
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -169,6 +170,7 @@ TABLE: tuple[Topic, ...] = (
         ),
         # Arguments of commands and URLs, in which anything may stand.
         secret=_words("schedule engines beacons"),
+        fix=f"{EDIT}; what is to run on one of them only: docs/once.md",
     ),
     Topic(
         "git access",
@@ -193,13 +195,13 @@ TABLE: tuple[Topic, ...] = (
         Level.SHOULD,
         "the same command reaches other hosts",
         _words(
-            "roster roster_defaults rosters ssh_list_nodegroups ssh_user ssh_port ssh_passwd "
-            "ssh_sudo ssh_sudo_user ssh_use_home_key ssh_identities_only ssh_keepalive "
+            "roster roster_file roster_defaults rosters ssh_list_nodegroups ssh_user ssh_port "
+            "ssh_passwd ssh_sudo ssh_sudo_user ssh_use_home_key ssh_identities_only ssh_keepalive "
             "ssh_keepalive_interval ssh_keepalive_count_max ssh_scan_ports enable_ssh_minions "
             "detect_remote_minions remote_minions_port range_server django_auth_path "
-            "django_auth_settings discovery"
+            "django_auth_settings discovery ssh_minion_opts"
         ),
-        secret=_words("ssh_passwd roster_defaults django_auth_settings"),
+        secret=_words("ssh_passwd roster_defaults django_auth_settings ssh_minion_opts"),
     ),
     Topic(
         "limits",
@@ -221,9 +223,9 @@ TABLE: tuple[Topic, ...] = (
         Level.MAY,
         "each master has its own",
         _words(
-            "id interface ipv6 user root_dir conf_file default_include include cluster_peers "
-            "cluster_pki_dir cluster_key_pass key_pass signing_key_pass master_roots local "
-            "order_masters source_address ha eauth_tokens.cluster_id"
+            "id append_domain master_id interface ipv6 user root_dir conf_file default_include "
+            "include cluster_peers cluster_pki_dir cluster_key_pass key_pass signing_key_pass "
+            "master_roots local order_masters source_address ha eauth_tokens.cluster_id"
         ),
     ),
     Topic(
@@ -270,7 +272,7 @@ TABLE: tuple[Topic, ...] = (
         _words(
             "color color_theme output state_output state_output_diff state_output_profile "
             "state_output_pct state_verbose pillar_mask_output show_jid show_timeout cli_summary "
-            "optimization_order test state_tabular"
+            "optimization_order test state_tabular output_file strip_colors"
         ),
     ),
     Topic(
@@ -302,7 +304,8 @@ TABLE: tuple[Topic, ...] = (
             "permissive_pki_access fileserver_verify_config gitfs_verify_config "
             "git_pillar_verify_config regen_thin min_extra_mods thin_extra_mods "
             "thin_exclude_saltexts thin_saltext_allowlist thin_saltext_blocklist serial "
-            "unique_jid cache_sreqs dummy_pub search file_client max_minions_warning"
+            "unique_jid cache_sreqs dummy_pub search file_client max_minions_warning "
+            "gitfs_provider git_pillar_provider winrepo_provider"
         ),
     ),
     Topic(
@@ -361,6 +364,7 @@ def _rules() -> dict[str, EqualityRule]:
     rules = {
         option: EqualityRule(
             option,
+            fix=topic.fix,
             severity=DRIFT if topic.level is Level.MUST else NOTE,
             default=_DEFAULTS.get(option),
             secret=option in topic.secret,

@@ -54,6 +54,18 @@ def test_what_an_older_release_took_for_the_sites_own_is_none() -> None:
     assert [found["path"] for found in options.compare(parts)] == ["my.own"]
 
 
+def test_what_salt_reads_and_does_not_list_is_not_the_sites_own() -> None:
+    """A master's ``master_id`` tells minions which one asks: it must not be the same."""
+    own = {"master_id": "m1", "append_domain": "a.example", "gitfs_provider": "pygit2"}
+    assert {rule.option for rule in options.compared(own)} == set(options.RULES)
+
+
+def test_advice_on_what_a_master_does_by_itself_names_the_way_to_do_it_once() -> None:
+    parts = {name: Facts({"reactor": [name]}, {}, ("reactor",)) for name in ("m1", "m2")}
+    (difference,) = options.compare(parts)
+    assert difference["fix"].endswith("there; what is to run on one of them only: docs/once.md")
+
+
 def test_what_the_command_line_adds_is_no_option() -> None:
     """Salt puts the options of ``salt-master -d`` among those of the files."""
     parser = MasterOptionParser()
@@ -79,7 +91,8 @@ def test_rules_name_options_that_salt_knows() -> None:
         "autosign_grains_dir", "netapi_enable_clients", "peer_run", "permissive_acl",
         "rest_cherrypy", "rest_tornado", "netapi_allow_raw_shell", "eauth_tokens.cache_driver",
         "ext_pillar_first", "fileserver_list_cache_time", "beacons", "presence_events",
-        "fileserver_events", "roster", "roster_defaults", "rosters", "ha",
+        "fileserver_events", "roster", "roster_defaults", "roster_file", "rosters",
+        "ssh_minion_opts", "ha",
     }  # fmt: skip
     newer = set(options._DEFAULTS) | {
         "cluster_id", "cluster_secret", "cluster_pub_fingerprint", "pillar.cache_driver",
