@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, engine, say
-from saltext_ha.commands.runner_arguments import checked
+from saltext_ha.commands.runner_arguments import checked, text
 from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 
