@@ -144,10 +144,7 @@ class Tokens:
         if problem:
             raise NotSent(problem)
         if answer.status == 401:
-            before, pause = self._refused, REFUSED_PAUSE
-            if before is not None and before.password.same(password):
-                pause = min(2 * before.pause, LONGEST_PAUSE)
-            self._refused = _Refusal(password, pause, time.monotonic() + pause)
+            self._note_refusal(password, begun)
             raise Refused(f"login of {user} ({self._endpoint.eauth}) refused")
         if answer.status != 200:
             raise NotSent(f"login: HTTP {answer.status}{hint(answer.status)}")
@@ -156,6 +153,15 @@ class Tokens:
             raise NotSent("login: the answer is not that of a salt-api")
         self._refused = None
         return token
+
+    def _note_refusal(self, password: Secret, begun: float) -> None:
+        """A login that began then was refused."""
+        before, pause = self._refused, REFUSED_PAUSE
+        if before is not None and before.password.same(password):
+            if before.until > begun:
+                return  # another thread's login, beside this one, was refused before
+            pause = min(2 * before.pause, LONGEST_PAUSE)
+        self._refused = _Refusal(password, pause, time.monotonic() + pause)
 
     def logout(self, token: ApiToken, deadline: Deadline) -> None:
         """Tell the master to forget *token*; if that fails, the token ends by itself one day."""

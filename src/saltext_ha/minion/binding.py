@@ -184,7 +184,7 @@ def told_ports(creds_map: Mapping[Any, Any]) -> dict[Link, int]:
     authenticated with. Its keys are tuples which contain the master's ``tcp://ip:port``.
     """
     told = {}
-    for key, creds in creds_map.items():
+    for key, creds in list(creds_map.items()):  # Salt may add to it meanwhile
         uri = next((str(part) for part in key if str(part).startswith("tcp://")), "")
         address, _, port = uri.removeprefix("tcp://").rpartition(":")
         ip = bare_ip(address)

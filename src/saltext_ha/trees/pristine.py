@@ -81,7 +81,7 @@ class Pristine:
     def sizes(self) -> dict[bytes, int]:
         """The bytes of each copy that is there."""
         found = {}
-        for digest in self.digests:
+        for digest in list(self.digests):  # a reader may forget one meanwhile
             with contextlib.suppress(FileNotFoundError):
                 found[digest] = self.path(digest).stat().st_size
         return found
@@ -98,7 +98,7 @@ class Pristine:
             self.forget(digest)
         if not self._compared:
             there = self.sizes()
-            for digest in [each for each in self.digests if there.get(each) != sizes[each]]:
+            for digest in [each for each in list(self.digests) if there.get(each) != sizes[each]]:
                 self.forget(digest)
             self._compared = True
 

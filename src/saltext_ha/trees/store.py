@@ -149,13 +149,14 @@ class TreeStore:
                 yield version, path
 
     def _index(self, version: bytes) -> dict[bytes, list[str]]:
-        if version not in self._by_content:
-            index: dict[bytes, list[str]] = {}
+        index = self._by_content.get(version)
+        if index is None:
+            index = {}
             for path, node in (self.manifest(version) or {}).items():
                 if node.kind == FILE:
                     index.setdefault(node.what, []).append(path)
             self._by_content[version] = index
-        return self._by_content[version]
+        return index
 
     def _in_order(self) -> list[bytes]:
         """The versions that are here, the served one first."""

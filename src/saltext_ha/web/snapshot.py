@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.commands.masters.status import Status
+from saltext_ha.common import tasks
 from saltext_ha.common.errors import HaError
 from saltext_ha.minions.failovers import Failovers
 from saltext_ha.reconciler.core import Core
@@ -65,7 +66,7 @@ class Snapshots:
         if last and _age(last) < GOOD_FOR:
             return last
         if self._taking is None or self._taking.done():
-            self._taking = asyncio.ensure_future(self._take())
+            self._taking = tasks.begin(self._take())
         # Without an old one, wait: peers answer within their timeout, or not at all.
         usable = last is not None and _age(last) < TOO_OLD
         patience = NEWER_WITHIN if usable else self._timeout + 5
@@ -101,7 +102,8 @@ class Snapshots:
             "changes": await self._latest(),
             "failovers": {
                 "count": self._failovers.count,
-                "last": [failover.data() for failover in self._failovers.last][:CHANGES],
+                # A copy: the thread of the bus adds to it.
+                "last": [each.data() for each in list(self._failovers.last)[:CHANGES]],
             },
         }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from saltext_ha.health.group_state import compared
+from saltext_ha.minions.failovers import Failover, Failovers
 from saltext_ha.web import pages, snapshot
-from saltext_ha.web.snapshot import Taken
+from saltext_ha.web.snapshot import Snapshots, Taken
+from tests.loop import in_a_loop
 
 LAST: dict[str, Any] = {"status": "differ", "at": 7.0, "counts": {"access": 2}, "unknown": {}}
 
@@ -62,3 +65,32 @@ def test_a_moment_is_no_age() -> None:
     now = time.monotonic()
     assert pages._age(Taken({}, b"", now - 1)) == 0
     assert pages._age(Taken({}, b"", now - 60)) == pytest.approx(60, abs=5)
+
+
+@in_a_loop
+async def test_a_failover_that_comes_while_the_last_ones_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread of the bus hears of it."""
+    failovers = Failovers()
+    said = {"id": "web1", "from": "m1", "to": "m2", "why": "dead"}
+    failovers("salt/ha/minion/web1/failover", said)
+    data = Failover.data
+
+    def meanwhile(failover: Failover) -> dict[str, Any]:
+        failovers("salt/ha/minion/web1/failover", said)
+        return data(failover)
+
+    monkeypatch.setattr(Failover, "data", meanwhile)
+    nothing = compared({"status": "", "at": 0.0, "counts": {}, "unknown": {}}, None, "", False)
+
+    async def status(_: Any) -> dict[str, Any]:
+        return {"conflicts": [], "consistency": nothing}
+
+    async def glance(*_: Any) -> list[Any]:
+        return []
+
+    group: Any = SimpleNamespace(status=status)
+    core: Any = SimpleNamespace(glance=glance)
+    taken = await Snapshots("m1", group, core, failovers, 1.0).get()
+    assert [each["id"] for each in taken.data["failovers"]["last"]] == ["web1"]
