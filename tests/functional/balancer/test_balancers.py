@@ -562,6 +562,8 @@ def test_a_call_that_its_master_refuses_is_not_sent_again(site: Site) -> None:
             answer = session.post(url, json=[{}, {}], headers=headers, timeout=SOON)
         assert answer.status_code == 401
         assert len(site.ran) == before + 1, "a part of it was done twice"
+        # By this, SaltApiPool tells it from a token that is not known.
+        assert answer.headers["Cache-Control"] == "private"
         if site.kind == "nginx" and source == home:
             assert "Refused by the master that made this token" in answer.text
             assert answer.headers["Content-Type"] == "text/plain"
