@@ -255,7 +255,9 @@ class Watch:
     def _refused(self, move: MinionMove) -> bool:
         """Whether *move* would lead to a master where the minion gets stuck."""
         refusal = self.place.looker.refusal(move.target)
-        if refusal is None or not (refusal.final or move.failback):
+        # Salt passes on by itself, but not in a failback, and not with one master.
+        passes_on = not (move.failback or move.target == move.source)
+        if refusal is None or (passes_on and not refusal.final):
             return False
         self.state = decide.refused(self.state, time.monotonic(), move.target)
         log.warning(
