@@ -106,11 +106,16 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
         lines += _elsewhere(tree) if rows else ()
         if tree.get("conflict"):
             lines.append(f"  {screen.paint('conflict')}: {clean(tree['conflict'])}")
-        lines += [
-            f"{line}: salt-run ha.deploy serves the deployed ones, and keeps these beside"
-            for line in _edits(tree)
-        ]
+        lines += [f"{line}{_mending(tree)}" for line in _edits(tree)]
     return lines + not_asked(data, screen)
+
+
+def _mending(tree: Mapping[str, Any]) -> str:
+    """What serves the deployed files again; without what the source has by now."""
+    if tree.get("current") is None:
+        return ""
+    again = f"salt-run ha.rollback {tree['current']} tree={clean(tree.get('tree'))}"
+    return f": {again} serves the deployed ones, and keeps these beside"
 
 
 def _elsewhere(tree: Mapping[str, Any]) -> Iterator[str]:

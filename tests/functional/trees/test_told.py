@@ -39,7 +39,7 @@ async def test_roots_name_the_tree_and_where_the_odd_edit_is(tmp_path: Path) -> 
                 assert difference["tree"] == "states"
                 assert difference["edited_on"] == ["m2"]
                 assert "edited by hand on m2 in tree states" in difference["fix"]
-                assert "salt-run ha.deploy states" in difference["fix"]
+                assert "salt-run ha.deployments states names the command" in difference["fix"]
         await m1.deploy()
         mended = await m2.run("check_consistency", only="roots")
         assert mended["sections"]["roots"]["differences"] == []

@@ -197,7 +197,10 @@ def test_what_is_odd_about_deployments() -> None:
     )
     assert "nothing was deployed yet: salt-run ha.deploy test=True" in text
     assert "  conflict: different versions" in text
-    assert "  edited by hand on m2: 1 file (top.sls): salt-run ha.deploy serves" in text
+    again = "salt-run ha.rollback 2 tree=states serves the deployed ones, and keeps these beside"
+    assert f"  edited by hand on m2: 1 file (top.sls): {again}" in text
+    of_two = ha.output(deployments(current=None, edits={"m2": {"count": 1, "paths": ["top.sls"]}}))
+    assert of_two.endswith("  edited by hand on m2: 1 file (top.sls)")
 
 
 def test_a_master_that_serves_no_deployment_is_named() -> None:

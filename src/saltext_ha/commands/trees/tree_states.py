@@ -78,9 +78,9 @@ def explain(
     difference["tree"], difference["edited_on"] = tree.name, masters
     if masters:
         fix = (
-            f"edited by hand on {names(masters)} in tree {tree.name}: salt-run ha.deploy "
-            f"{tree.name} serves the deployed version again, and keeps the edit beside; put it "
-            "into the source first where it is right"
+            f"edited by hand on {names(masters)} in tree {tree.name}: salt-run ha.deployments "
+            f"{tree.name} names the command that serves the deployed version again, and keeps the "
+            "edit beside; where the edit is right, put it into the source, and deploy that"
         )
     else:
         fix = f"in tree {tree.name}: salt-run ha.deploy {tree.name} makes it the same on all"
