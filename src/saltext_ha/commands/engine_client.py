@@ -100,6 +100,10 @@ def shaped(work: Callable[[], Answer], context: MutableMapping[str, Any]) -> Ans
         answer = _error(str(exc))
     except OSError as exc:  # a disk that is full, or a folder of another user
         answer = _error(f"{exc.filename or 'this master could not do that'}: {reason_of(exc)}")
+    except SystemExit as exc:  # Ctrl-C or SIGTERM: Salt's handler raises it, and shows a traceback
+        if exc.code:
+            raise
+        answer = _error("interrupted")
     context["retcode"] = answer["retcode"]
     return {"outputter": "ha", **answer}
 

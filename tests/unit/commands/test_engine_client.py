@@ -63,3 +63,19 @@ def test_one_that_runs_is_not_said_to_be_missing(
     settings = mapping.parse({**folders, "id": "m1", "interface": "10.0.0.1", "engines": []})
     with pytest.raises(kind, match=r"^it may have been"):
         engine_client.engine(settings, "refill", {})
+
+
+@pytest.mark.parametrize(("code", "shown"), [(0, True), (None, True), (64, False)])
+def test_who_interrupts_a_runner_is_shown_no_traceback(code: int | None, shown: bool) -> None:
+    """Salt's handler of Ctrl-C raises an exit; Salt itself shows where that came from."""
+
+    def interrupted() -> dict[str, Any]:
+        raise SystemExit(code)
+
+    if not shown:  # Salt says why, such as of its configuration
+        with pytest.raises(SystemExit):
+            engine_client.shaped(interrupted, {})
+        return
+    context: dict[str, Any] = {}
+    answer = engine_client.shaped(interrupted, context)
+    assert (answer["error"], answer["retcode"], context) == ("interrupted", 2, {"retcode": 2})
