@@ -183,7 +183,7 @@ def test_a_wrong_timeout_restarts_no_master(wrong: object) -> None:
 def test_what_deploy_does_not_take_is_named() -> None:
     answer = ha.deploy("states", tets=True, __pub_user="root")
     assert answer["retcode"] == 2
-    assert "tets: takes test, without, message, adopt" in answer["error"]
+    assert "tets: takes tree, test, without, message, adopt" in answer["error"]
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, [1], {1: 2}])
