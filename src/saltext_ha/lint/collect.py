@@ -27,6 +27,8 @@ from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.common.files import is_configured
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.config import watchdog
+from saltext_ha.consistency import access
+from saltext_ha.consistency.options import RULES
 from saltext_ha.lint import loadable, sources
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place
 from saltext_ha.lint.rules import trust
@@ -42,6 +44,11 @@ KNOWN = frozenset(
         *salt.config.DEFAULT_MINION_OPTS,
         *salt.config.DEFAULT_PROXY_MINION_OPTS,
         *salt.config.DEFAULT_API_OPTS,
+        # Salt reads some that it lists nowhere.
+        *access.RULES,
+        *RULES,
+        "autosign_grains",
+        "mine_functions",
     }
 )
 # File systems that more than one host may have mounted.
