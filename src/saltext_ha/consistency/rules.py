@@ -18,7 +18,10 @@ DRIFT = "drift"  # counts: status "differ", exit code 1
 NOTE = "note"  # shown, changes neither status nor exit code
 
 EDIT = "make {option} the same in the master configuration of {masters}, restart salt-master there"
-FILE = "make the file of {option} the same on {masters} (no restart needed)"
+FILE = (
+    "make the file of {option} the same on {masters} (no restart needed); where {option} is not "
+    "set, set it, too, and restart salt-master"
+)
 INSTALL = "install the same version on {masters}"
 
 

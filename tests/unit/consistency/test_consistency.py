@@ -277,6 +277,12 @@ def test_lines_of_autosign_files(master):
     }
 
 
+def test_advice_on_an_autosign_file_holds_where_the_option_is_not_set():
+    listed = Facts({"autosign_file:web*": "listed"}, {}, ("autosign_file",))
+    (found,) = OF_MASTERS["access"].compare({"m1": listed, "m2": Facts({}, {}, ("autosign_file",))})
+    assert "where autosign_file is not set, set it, too" in found["fix"]
+
+
 def test_an_autosign_file_that_salt_ignores(master):
     conf = master.root / "autosign.conf"
     conf.write_text("web*\n")

@@ -109,9 +109,9 @@ def other_finger(facts: HostFacts) -> Hits:
 @BOOK.rule(
     "HA305",
     WARNING,
-    "master_finger with masters of different keys",
-    why="verify_master_pubkey_sign is for masters with keys of their own; master_finger lets only "
-    "the one with that fingerprint be.",
+    "master_finger beside verify_master_pubkey_sign",
+    why="The signature is for masters with keys of their own; master_finger lets only those with "
+    "that one key be.",
     fix="take master_finger out: the signature says more",
     sources=(FINGER,),
 )
