@@ -30,6 +30,29 @@ def configuration(config_dir: str | None) -> Path:
     return file
 
 
+def options(file: Path) -> dict[str, Any]:
+    """
+    The options in the *file* of :func:`configuration`, and in those that it includes.
+
+    :raises ConfigError: Salt fails on a value; names its place, and the line of Salt.
+    """
+    import salt.config
+    from salt.exceptions import SaltException
+
+    try:
+        opts: dict[str, Any] = salt.config.master_config(str(file))
+    except (SaltException, OSError):
+        raise  # it says why
+    except Exception as exc:
+        from saltext_ha.common.errors import ConfigError
+        from saltext_ha.lint import collect
+
+        for found in collect.problems(str(file)):
+            raise ConfigError(f"{found.file}:{found.line}: {found.reason}") from exc
+        raise
+    return opts
+
+
 def make(opts: Mapping[str, Any]) -> None:
     """
     Make the missing folders of the master *opts*, as the start of salt-master does: if root makes

@@ -38,8 +38,6 @@ def lock(
 
         salt-ha lock --wait 60 backup -- /usr/local/bin/backup --full
     """
-    import salt.config
-
     from saltext_ha.cli import folders, lock_program
     from saltext_ha.commands import engine_client
     from saltext_ha.common.errors import HaError
@@ -52,7 +50,7 @@ def lock(
         parser.error("lock takes a name and a command: salt-ha lock [--wait SECONDS] NAME -- …")
     (name,) = options.arguments
     file = folders.configuration(options.config_dir)
-    settings = mapping.parse(salt.config.master_config(str(file)))
+    settings = mapping.parse(folders.options(file))
     runs.check(name)
     if settings.leader is None:
         raise HaError("ha: leader: False: this master takes no part in locks")

@@ -143,7 +143,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, name: str) -> int:
-    import salt.config
     import salt.loader
     import salt.minion
     import salt.output
@@ -157,7 +156,7 @@ def _run(options: argparse.Namespace, name: str) -> int:
     if mine is not None and len(options.arguments) > 1:
         raise SaltInvocationError(f"{name[3:]}: takes one argument at most: {options.arguments}")
     file = folders.configuration(options.config_dir)
-    opts = salt.config.master_config(str(file))
+    opts = folders.options(file)
     # As the calling user: the user of salt-master may not be allowed to read that file.
     token = tokens.given(opts, options.token_file) if name == "ha.join" else ""
     folders.make(opts)

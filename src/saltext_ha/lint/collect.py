@@ -11,7 +11,7 @@ import re
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from saltext_ha.config import watchdog
 from saltext_ha.consistency import access
 from saltext_ha.consistency.options import RULES
 from saltext_ha.lint import loadable, sources
-from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place
+from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place, Problem
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
 from saltext_ha.lint.rules.trees import trees_of
@@ -126,6 +126,19 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
         unloadable=unloadable,
         unknown=unknown,
     )
+
+
+def problems(conf_file: str) -> Sequence[Problem]:
+    """
+    The files of a master that Salt cannot read, or the value that it fails on.
+
+    :raises ConfigError: it has no configuration.
+    """
+    defaults = salt.config.DEFAULT_MASTER_OPTS.copy()
+    running = {"conf_file": conf_file}
+    read = _sources(running, defaults)
+    _merged(salt.config.master_config, running, read, defaults)
+    return read.problems
 
 
 def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> HostFacts:

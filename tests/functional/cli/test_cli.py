@@ -72,6 +72,17 @@ def test_a_folder_without_configuration_is_named(
     assert str(missing) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["lint"], ["lock", "x", "--", "true"]])
+def test_a_value_that_salt_fails_on_is_named(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the restart that would end salt-master; it was a traceback."""
+    (tmp_path / "master").write_text("id: m1\nhash_type:\n")
+    assert cli.main(["-c", str(tmp_path), *words]) == 2
+    told = f"salt-ha: {tmp_path}/master:2: Salt fails with AttributeError: "
+    assert capsys.readouterr().err.startswith(told)
+
+
 CALLS = [["status"], ["report"], ["lock", "--wait", "0", "x", "--", "true"]]
 
 
