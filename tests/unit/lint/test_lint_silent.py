@@ -180,7 +180,7 @@ def test_a_masters_key_that_the_minion_has_seen(tmp_path: Path) -> None:
         ("rest_cherrypy: {port: 8000}\n", set()),
         ("ha: {lint: {ignore: [HA501]}}\n", set()),
         ("reactor: [{salt/presence/change: [/a.sls]}]\n", set()),
-        ("engines: [ha: {}, reactor: {}]\nreactor: [of another kind]\n", set()),
+        ("engines: [ha: {}, reactor: {}]\nreactor: [of another kind]\n", {"HA524"}),
         ("cluster_isolated_filesystem: true\n", set()),
     ],
 )

@@ -170,6 +170,28 @@ def reactor_hidden(facts: HostFacts) -> Hits:
 
 
 @BOOK.rule(
+    "HA524",
+    ERROR,
+    "reactor: that Salt does not read as it is written",
+    why="It takes a list of one event each. Of an entry with several events, and of a mapping "
+    "without a list, it reads nothing, and says nothing.",
+    fix="begin each event with a dash:  - salt/minion/*/start: [/srv/reactor/start.sls]",
+    sources=(
+        CitedLine("salt/utils/reactor.py", 104, "Reactor.list_reactors", "if len(ropt) != 1:"),
+    ),
+)
+def unread_reactor(facts: HostFacts) -> Hits:
+    listed = facts.get("reactor", [])
+    if isinstance(listed, dict) and listed:
+        yield Hit("reactor", "it is a mapping, not a list")
+    for entry in listed if isinstance(listed, list) else ():
+        if not isinstance(entry, dict):
+            yield Hit("reactor", f"{entry}: without a file")
+        elif len(entry) > 1:
+            yield Hit("reactor", f"in one entry: {', '.join(map(str, entry))}")
+
+
+@BOOK.rule(
     "HA519",
     ERROR,
     "file_roots or pillar_roots that Salt does not take as written",
