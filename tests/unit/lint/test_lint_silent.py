@@ -290,7 +290,8 @@ def test_only_lists_of_masters_are_merged(first: Any, fires: bool) -> None:
         Setting("master", value, Place(file, 1), sources.INCLUDED)
         for file, value in (("a", first), ("b", ["10.0.0.2"]))
     ]
-    facts = HostFacts(MINION, NEWEST, {"master": ["10.0.0.2"]}, settings=settings)
+    merged = [*first, "10.0.0.2"] if isinstance(first, list) else ["10.0.0.2"]
+    facts = HostFacts(MINION, NEWEST, {"master": merged}, settings=settings)
     assert ("HA004" in {f["code"] for f in check.inspect("x", facts)}) is fires
     others = [dataclasses.replace(setting, option="beacons") for setting in settings]
     facts = dataclasses.replace(facts, settings=others)
