@@ -13,8 +13,8 @@ from lab.engines import free_port
 from saltext_ha.membership.admission import Admission
 from saltext_ha.membership.group_secret import GroupSecret
 from saltext_ha.membership.invites import Invite, Invites
+from saltext_ha.membership.join import Applicant
 from saltext_ha.membership.membership import Membership
-from saltext_ha.membership.unattended import Applicant
 from saltext_ha.transport import identity, tls
 from saltext_ha.transport.client import PeerClient
 from saltext_ha.transport.connection import Limits
@@ -76,9 +76,9 @@ class Master:
 
     @property
     def applicant(self) -> Applicant:
-        """This master as one that asks for admission by the secret."""
-        assert self.secret is not None
-        return Applicant(self.identity, self.trust, self.name, self.url, self.group, self.secret)
+        """This master as one that asks for admission, by the secret if it has that."""
+        secret = self.secret or b""
+        return Applicant(self.identity, self.trust, self.name, self.url, self.group, secret)
 
     @contextlib.asynccontextmanager
     async def running(

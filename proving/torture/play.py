@@ -21,7 +21,7 @@ from proving.torture.world import BULK_KEY, Violation, World, pairs_of
 from saltext_ha.commands.masters.summary import ADOPTING
 from saltext_ha.common.errors import HaError
 from saltext_ha.membership import invites
-from saltext_ha.membership.join import join
+from saltext_ha.membership.join import Applicant, join
 from saltext_ha.transport import identity
 from saltext_ha.transport.trust import Trust
 
@@ -419,17 +419,9 @@ class Player(People):
             expires_in=LONG,
         )
         new = member.place.config
-        trust = Trust(new.state_dir)
-        world.run(
-            join(
-                identity.load_or_create(new.state_dir, new.name),
-                trust,
-                token.encode(),
-                new.name,
-                new.url,
-                new.group,
-            )
-        )
+        ours = identity.load_or_create(new.state_dir, new.name)
+        joiner = Applicant(ours, Trust(new.state_dir), new.name, new.url, new.group)
+        world.run(join(joiner, token.encode()))
         member.gone = False
         if not member.pid:
             # It starts like a master whose replica was lost: it asks its peers first.

@@ -12,8 +12,9 @@ from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.config import secret
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
+from saltext_ha.membership.join import Applicant
 from saltext_ha.membership.reaching import Reach
-from saltext_ha.membership.unattended import Address, Applicant, apply
+from saltext_ha.membership.unattended import Address, apply
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.stranger_calls import shown
 from saltext_ha.transport.trust import Trust

@@ -51,6 +51,24 @@ def silently(words: str) -> None:
 
 
 @dataclass(frozen=True)
+class Applicant:
+    """
+    The master that wants to join, with its name, URL and group as configured.
+
+    :ivar secret: the group's; empty: it has a token.
+    :ivar reach: where the inviter tries this master before it admits it; None: it does not.
+    """
+
+    identity: Identity
+    trust: Trust
+    name: str
+    url: str
+    group: str
+    secret: bytes = field(default=b"", repr=False)
+    reach: Reach | None = None
+
+
+@dataclass(frozen=True)
 class Joined:
     """
     The result: the group; its other members, which are pinned now; those that were not told of this
@@ -80,16 +98,11 @@ class Preview:
 
 
 async def join(
-    identity: Identity,
-    trust: Trust,
+    own: Applicant,
     token: str,
-    name: str,
-    url: str,
-    group: str,
     timeout: float = TIMEOUT,
     wait: float = 0.0,
     place: Place | None = None,
-    reach: Reach | None = None,
     tell: Tell = silently,
 ) -> Joined:
     """
@@ -98,11 +111,9 @@ async def join(
     The inviter's certificate is compared with the token before anything is sent. It is harmless to
     repeat this with the same token, as long as the token has not expired.
 
-    :param name: this master's name; *url*, *group*: its own, as configured.
     :param timeout: seconds for one try.
     :param wait: seconds to keep trying while there is no answer.
     :param place: as for :func:`accept`.
-    :param reach: where the inviter tries this master before it admits it; None: it does not.
     :param tell: called once if there is no answer yet.
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
     :raises TrustError: as for :func:`accept`.
@@ -116,15 +127,15 @@ async def join(
         salt-ha join --token-file -
     """
     ticket = decode(token)
-    if ticket.group != group:
+    if ticket.group != own.group:
         raise TokenError(
-            f"the token is of the group {ticket.group!r}, this master is configured for {group!r}; "
-            f"set ha: group: {ticket.group}"
+            f"the token is of the group {ticket.group!r}, this master is configured for "
+            f"{own.group!r}; set ha: group: {ticket.group}"
         )
     give_up = time.monotonic() + wait
     while True:
         try:
-            reply = await _ask(identity, ticket, name, url, timeout, reach)
+            reply = await _ask(own.identity, ticket, own.name, own.url, timeout, own.reach)
             break
         except PeerUnreachable as exc:
             if time.monotonic() >= give_up:
@@ -132,7 +143,7 @@ async def join(
             tell(f"{exc}; trying for {give_up - time.monotonic():.0f} s more")
             tell = silently
             await asyncio.sleep(_RETRY)
-    return accept(identity, trust, group, reply, place)
+    return accept(own, reply, place)
 
 
 @contextlib.contextmanager
@@ -152,13 +163,7 @@ def let_in() -> Iterator[None]:
 
 
 @let_in()
-def accept(
-    identity: Identity,
-    trust: Trust,
-    group: str,
-    reply: Mapping[str, Any],
-    place: Place | None = None,
-) -> Joined:
+def accept(own: Applicant, reply: Mapping[str, Any], place: Place | None = None) -> Joined:
     """
     Do as a proven *reply* says: pin all members, or none.
 
@@ -166,8 +171,8 @@ def accept(
         a crash in between this master joins again, and does not start with its own master key.
     :raises TrustError: a member cannot be pinned; none was, see :func:`let_in`.
     """
-    members = _members(reply, identity)
-    trust.check(*members)
+    members = _members(reply, own.identity)
+    own.trust.check(*members)
     shared, unreached = reply.get("shared"), reply.get("unreached")
     if place is not None:
         place(shared if isinstance(shared, dict) else {})
@@ -175,10 +180,10 @@ def accept(
     introduced = [
         replace(member, introducer="" if member.name == inviter else inviter) for member in members
     ]
-    _pin_all(trust, introduced)
+    _pin_all(own.trust, introduced)
     point("join.done")
     return Joined(
-        group,
+        own.group,
         tuple(member.name for member in members),
         unreached if isinstance(unreached, dict) else {},
         str(reply.get("unreachable", "")),

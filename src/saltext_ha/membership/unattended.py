@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common.errors import (
@@ -26,6 +26,7 @@ from saltext_ha.common.errors import (
 from saltext_ha.membership.group_secret import NONCE, STANDING, request_mac
 from saltext_ha.membership.join import (
     TIMEOUT,
+    Applicant,
     Joined,
     Place,
     Tell,
@@ -34,31 +35,16 @@ from saltext_ha.membership.join import (
     proven,
     silently,
 )
-from saltext_ha.membership.reaching import Reach, answering, unreached, wish
+from saltext_ha.membership.reaching import answering, unreached, wish
 from saltext_ha.membership.token import mac_key, reply_mac
-from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer, read_peer
 from saltext_ha.transport.pins import Pins
 from saltext_ha.transport.stranger_calls import call_stranger, shown
-from saltext_ha.transport.trust import Trust
 
 FIRST_RETRY, LAST_RETRY = 0.5, 15.0
 # A network that is just coming up looks as if there were no group, so the first master founds one
 # only after a long silence. A refused connection says at once that no engine listens.
 SILENCE = 10.0
-
-
-@dataclass(frozen=True)
-class Applicant:
-    """The master that wants to join."""
-
-    identity: Identity
-    trust: Trust
-    name: str
-    url: str
-    group: str
-    secret: bytes = field(repr=False)
-    reach: Reach | None = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +118,7 @@ async def apply(
     if own.reach and own.reach.required:
         with let_in():
             await _check_inviter(own.trust, reply, url, server)
-    return await own.trust.disk(accept, own.identity, own.trust, own.group, reply, place)
+    return await own.trust.disk(accept, own, reply, place)
 
 
 async def _check_inviter(pins: Pins, reply: Mapping[str, Any], url: str, server: str) -> None:

@@ -15,7 +15,7 @@ from lab.engines import Place, free_port
 from lab.wait import wait_for
 from saltext_ha.commands.membership import join
 from saltext_ha.common import master_key
-from saltext_ha.membership.unattended import Applicant
+from saltext_ha.membership.join import Applicant
 from saltext_ha.transport import control_client
 from saltext_ha.transport.identity import load_or_create
 from saltext_ha.transport.peer import make_peer

@@ -23,7 +23,7 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.membership import admission, membership
 from saltext_ha.membership.invites import Invites, invitation, make_token
-from saltext_ha.membership.join import Joined, join, preview
+from saltext_ha.membership.join import Joined, Place, join, preview
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode, mac_key, request_mac
 from saltext_ha.transport import identity, wire
@@ -45,9 +45,10 @@ def token_of(master: Master, expires_in: int = 600, share: bool = False) -> str:
     ).encode()
 
 
-async def let_join(master: Master, token: str, **changes: Any) -> Joined:
-    own = {"name": master.name, "url": master.url, "group": master.group, **changes}
-    return await join(master.identity, master.trust, token, **own, timeout=60)
+async def let_join(
+    master: Master, token: str, place: Place | None = None, **changes: Any
+) -> Joined:
+    return await join(replace(master.applicant, **changes), token, timeout=60, place=place)
 
 
 @in_a_loop
@@ -128,9 +129,7 @@ def test_fifty_masters_with_one_token(m1: Master, tmp_path: Path) -> None:
 
     def attempt(master: Master) -> None:
         async def main() -> Joined:
-            return await join(
-                master.identity, master.trust, token, master.name, master.url, "prod", 30
-            )
+            return await join(master.applicant, token, 30)
 
         start.wait()
         try:
@@ -235,8 +234,7 @@ def test_nobody_there(m1: Master, m2: Master) -> None:
 
 @in_a_loop
 async def test_waiting_for_the_inviter_to_start(m1: Master, m2: Master) -> None:
-    own = (m2.identity, m2.trust, token_of(m1), m2.name, m2.url, "prod")
-    waiting = asyncio.ensure_future(join(*own, wait=30))
+    waiting = asyncio.ensure_future(join(m2.applicant, token_of(m1), wait=30))
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done
     async with m1.running():

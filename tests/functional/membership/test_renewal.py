@@ -273,7 +273,7 @@ async def test_a_renewed_master_joins_again(m1: Master, m2: Master) -> None:
     renew(m1)
     async with m1.running():
         token = make_token(m1.state_dir, m1.identity, (m1.url,), "prod").encode()
-        await join(m2.identity, m2.trust, token, "m2", m2.url, "prod")
+        await join(m2.applicant, token)
         assert await call_once(m2.identity, m2.trust.peers()["m1"], "members", {})
     assert m2.trust.peers()["m1"].certificate == m1.identity.certificate
 

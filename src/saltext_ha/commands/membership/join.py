@@ -26,7 +26,7 @@ from saltext_ha.membership import join as by_tokens
 from saltext_ha.membership.invites import name_of
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import PREFIX, decode
-from saltext_ha.membership.unattended import Applicant, find_group
+from saltext_ha.membership.unattended import find_group
 from saltext_ha.replica import state_owner
 from saltext_ha.replica.replica import REPLICA_FILE, Replica
 from saltext_ha.transport import identity
@@ -166,19 +166,9 @@ class _Wish:
         trust = Trust(settings.state_dir, most=settings.max_members)
         _begin_replica(settings, trust)
         placing = _Placing(self.opts, self.force, handover.TRY_AGAIN)
+        own = self._applicant(ours, trust)
         joined = asyncio.run(
-            by_tokens.join(
-                ours,
-                trust,
-                token,
-                settings.name,
-                settings.url,
-                settings.group,
-                wait=self.wait,
-                place=placing,
-                tell=self.tell,
-                reach=self.reach,
-            )
+            by_tokens.join(own, token, wait=self.wait, place=placing, tell=self.tell)
         )
         group_secret.forget_left(settings.state_dir)
         return placing.answer(joined, [])
@@ -208,17 +198,9 @@ class _Wish:
             return _notice(f"already in group {settings.group}, with {peers}")
         ours = identity.load_or_create(settings.state_dir, settings.name)
         _begin_replica(settings, trust)
-        applicant = Applicant(
-            ours,
-            trust,
-            settings.name,
-            settings.url,
-            settings.group,
-            settings.secret,
-            self.reach,
-        )
+        own = self._applicant(ours, trust, settings.secret)
         placing = _Placing(self.opts, self.force, FORCE)
-        found = asyncio.run(find_group(applicant, settings.masters, self.wait, placing, self.tell))
+        found = asyncio.run(find_group(own, settings.masters, self.wait, placing, self.tell))
         group_secret.forget_left(settings.state_dir)
         if found.joined is None:
             return _notice(
@@ -229,6 +211,12 @@ class _Wish:
         return placing.answer(
             found.joined, [f"joined through {found.url}", *found.reasons.values()]
         )
+
+    def _applicant(
+        self, ours: identity.Identity, trust: Trust, of_group: bytes = b""
+    ) -> by_tokens.Applicant:
+        name, url, group = self.settings.name, self.settings.url, self.settings.group
+        return by_tokens.Applicant(ours, trust, name, url, group, of_group, self.reach)
 
 
 def _begin_replica(settings: HaConfig, pins: Pins) -> None:
