@@ -161,23 +161,23 @@ class GroupLocks:
         now = self._clock()
         self._held = {name: held for name, held in self._held.items() if held.until > now}
         held = self._held.get(wish.name)
-        if held and held.token != wish.token:
-            if wish.token:
-                return has_not(GROUP, GONE)
-            return has_not(GROUP, f"{held.by} has it, for {now - held.since:.0f} s")
-        # At first, take over locks of the last leader that are prolonged, and give no new ones.
-        since = now - self._leader.standing.began
-        if held is None and since < TTL:
-            if not wish.token:
-                left = TTL - since
-                return has_not(GROUP, f"{self._name} leads since just now: none for {left:.0f} s")
-        elif held is None and wish.token:
-            return has_not(GROUP, GONE)
-        if held is None and len(self._held) >= MOST:
-            return has_not(GROUP, f"{MOST} locks are held")
+        if why := self._why_not(wish, held, now):
+            return has_not(GROUP, why)
         token = wish.token or secrets.token_hex(16)
         self._held[wish.name] = _Held(token, wish.by, held.since if held else now, now + TTL)
         return has_it(GROUP, token, TTL)
+
+    def _why_not(self, wish: Wish, held: _Held | None, now: float) -> str:
+        if held:
+            others = GONE if wish.token else f"{held.by} has it, for {now - held.since:.0f} s"
+            return "" if held.token == wish.token else others
+        # At first, take over locks of the last leader that are prolonged, and give no new ones.
+        left = TTL - (now - self._leader.standing.began)
+        if left > 0 and not wish.token:
+            return f"{self._name} leads since just now: none for {left:.0f} s"
+        if left <= 0 and wish.token:
+            return GONE
+        return f"{MOST} locks are held" if len(self._held) >= MOST else ""
 
     def _take_back(self, wish: Wish) -> dict[str, Any]:
         held = self._held.get(wish.name)
