@@ -56,7 +56,7 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         rows.append([key.get("id"), shown, *(_state(states.get(m, "-")) for m in masters)])
     entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
     columns = ["Id", "Fingerprint", *masters]
-    lines = with_notes(screen, columns, rows, entries, []) + not_asked(data, screen)
+    lines = with_notes(screen, columns, rows, entries) + not_asked(data, screen)
     apart = [set((key.get("states") or {}).values()) for key in keys if not key.get("same")]
     differ = sum(len(states - {"unknown"}) > 1 for states in apart)
     unknown = len(apart) - differ

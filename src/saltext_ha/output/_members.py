@@ -43,7 +43,7 @@ def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for peer in peers
     ]
     columns = ["Peer", "URL", "Certificate", *(["Let in by"] if told else []), "State", "Seen"]
-    return [*lines, *with_notes(screen, columns, rows, peers, []), *notes(data)]
+    return [*lines, *with_notes(screen, columns, rows, peers), *notes(data)]
 
 
 def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:

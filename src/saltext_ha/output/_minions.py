@@ -194,7 +194,7 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = [[row.get("id"), row.get("from"), row.get("to"), _moved(row, test)] for row in moves]
     if rows:
         columns = ["Minion", "From", "To", "Result"]
-        lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED], [])
+        lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED])
         lines += left_out(len(rows) - LISTED, "minion")
     lines += _stay(data, screen)
     lines += [screen.paint(clean(note), "degraded") for note in data.get("notes") or []]

@@ -60,7 +60,7 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for row in data.get("masters") or []
     ]
     columns = ["Master", "Leads", "Knows as leader"]
-    lines += with_notes(screen, columns, rows, data.get("masters") or [], [])
+    lines += with_notes(screen, columns, rows, data.get("masters") or [])
     leading = data.get("leading") or []
     if len(leading) > 1:
         lines.append(

@@ -20,7 +20,7 @@ def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for row in masters
     ]
     entries = [{**row, "note": row.get("problem")} for row in masters]
-    lines = with_notes(screen, ["Master", "Restarted", "Took", "Command"], rows, entries, [])
+    lines = with_notes(screen, ["Master", "Restarted", "Took", "Command"], rows, entries)
     if data.get("test"):
         lines.append("planned, in this order; nothing was restarted (test=True)")
     elif data.get("retcode"):

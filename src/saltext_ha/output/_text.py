@@ -216,7 +216,7 @@ def with_notes(
     columns: list[str],
     rows: Sequence[Sequence[Any]],
     entries: Sequence[Mapping[str, Any]],
-    right: list[str],
+    right: Sequence[str] = (),
 ) -> list[str]:
     """A table with a last column of notes, or with the notes below it if they do not fit."""
     notes = [clean(entry.get("note") or "") for entry in entries]
