@@ -38,7 +38,7 @@ class Site:
     def pool(self, **more: Any) -> SaltApiPool:
         masters = [{"name": f"api{n}", "url": api.url} for n, api in enumerate(self.apis, 1)]
         usual = {"username": USER, "password": PASSWORD, "eauth": "file", "deadline": 120}
-        quick = {"probe_interval": 600, "probe_timeout": 3, "spacing": 0.1, "rise": 1}
+        quick = {"probe_interval": 600, "probe_timeout": 10, "spacing": 0.1, "rise": 1}
         return SaltApiPool(**{"masters": masters, **usual, **quick, **more})
 
     def job(self) -> tuple[str, str]:
@@ -173,11 +173,11 @@ def test_who_is_given_up_where_he_was_and_is_elsewhere_is_not_down(site: Site) -
         stale = {"fo2": ("api1",)}
         pool._jobs._group.reached = old(pool._jobs._group.reached, stale)  # type: ignore[method-assign]
         with pytest.raises(OutcomeUnknown) as told:
-            pool.local(["fo1", "fo2"], "test.ping", timeout=1)
+            pool.local(["fo1", "fo2"], "test.ping", timeout=5)
         assert (told.value.missing, told.value.returned) == (["fo2"], {"fo1": True})
         assert "listens to api2 now" in str(told.value)
         pool._jobs._group.reached = old(pool._jobs._group.reached, stale)  # type: ignore[method-assign]
-        found = pool.local(["fo1", "fo2"], "test.ping", timeout=1, idempotent=True)
+        found = pool.local(["fo1", "fo2"], "test.ping", timeout=5, idempotent=True)
         assert found == {"fo1": True, "fo2": True}
 
 
@@ -198,7 +198,7 @@ def test_without_the_right_to_ask_the_answer_says_so(site: Site) -> None:
 
 def test_one_call_is_lost_with_a_master_at_most(site: Site) -> None:
     """salt-master is dead, its salt-api alive: whoever lost a call there looks before the next."""
-    with site.pool(deadline=60) as pool:
+    with site.pool(deadline=60, probe_timeout=3) as pool:
         assert pool.local("hot", "test.ping") == {"hot": True}
         site.m1.kill()
         lost = 0
