@@ -9,7 +9,7 @@ import salt.cache
 
 from lab import Master, wait_for
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, answers, level, meet, row
+from tests.integration.group import PATIENT, QUICK, SOON, answers, level, meet, row
 
 pytestmark = pytest.mark.core
 
@@ -58,7 +58,7 @@ def test_mines_of_minions_that_are_connected_to_another_master(make_lab: MakeLab
         assert "password" in cached(m2, "w2")["pillar"]
         assert not cached(m1, "w2")["pillar"]
 
-        assert m2.salt("w2", "mine.send", "test.arg", "changed").data["w2"] is True
+        assert m2.salt("w2", "mine.send", "test.arg", "changed", PATIENT).data["w2"] is True
         wait_for(lambda: mines("w2") == {"w2": ["changed"]}, SOON, "w1 gets what is new")
         assert not [each for each in (m1, m2) if "not shared" in row(each, each)["note"]]
 
@@ -69,7 +69,7 @@ def test_mines_of_minions_that_are_connected_to_another_master(make_lab: MakeLab
         m2.start()
         wait_for(lambda: level(m1) and level(m2), SOON, "m2 tells everything again")
         answers(m2, lab.minions["w3"])
-        assert m2.salt("w3", "mine.send", "test.arg", "later").data["w3"] is True
+        assert m2.salt("w3", "mine.send", "test.arg", "later", PATIENT).data["w3"] is True
         wait_for(lambda: mines("w*").get("w3") == ["later"], SOON, "m1 has heard it")
         assert "w2" not in mines("*")
         assert not cached(m1, "w2")["grains"]
