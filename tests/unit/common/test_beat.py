@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -48,14 +49,21 @@ def test_each_rest_ends_at_another_beat() -> None:
 
 
 def test_a_short_one_is_exact() -> None:
-    async def act() -> float:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        for _ in range(5):
-            await rest(0.001)
-        return loop.time() - began
+    async def act() -> None:
+        loop, asked = asyncio.get_running_loop(), list[float]()
+        call_at = loop.call_at
 
-    assert asyncio.run(act()) < BEAT
+        def noted(when: float, *what: Any, **more: Any) -> asyncio.TimerHandle:
+            asked.append(when)
+            return call_at(when, *what, **more)
+
+        loop.call_at = noted  # type: ignore[method-assign]
+        began = loop.time()
+        await rest(0.001)
+        # However late this machine wakes it.
+        assert began + 0.001 <= asked[0] <= loop.time() + 0.001
+
+    asyncio.run(act())
 
 
 @in_a_loop
