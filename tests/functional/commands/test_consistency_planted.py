@@ -44,12 +44,13 @@ BESIDE = {"cluster_id": "master_key", "keys.cache_driver": "master_key"}
 PLANTED = "planted"
 PAGE = Path(__file__).parents[3] / "docs" / "consistency.md"
 AT_ONCE = "master_key,access,options,roots"
-# Where Salt does not start with anything that is planted.
+# Where Salt does not start with anything that is planted, or leaves it out.
 VALID = {
     "ssl": {"certfile": "x"},
     "publish_signing_algorithm": "PKCS1v15-SHA224",
     "cluster_encryption_algorithm": "OAEP-SHA224",
     "ha": {"sync_interval": 7},
+    "ssh_minion_opts": {"x": "y"},
 }
 # Their content is compared.
 SERVED = {"file_roots", "pillar_roots"}
