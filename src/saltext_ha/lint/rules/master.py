@@ -195,10 +195,10 @@ def unread_reactor(facts: HostFacts) -> Hits:
     "HA519",
     ERROR,
     "file_roots or pillar_roots that Salt does not take as written",
-    why="Where it is a list, Salt logs a warning and takes its default, as /srv/salt. A folder "
-    "that stands beside its environment, in no list, is left out without a word. This master has "
-    "other states or pillar than is written, or none. Salt's guide to master clusters has had the "
-    "list.",
+    why="Where it is a list, or empty, Salt logs a warning and takes /srv/salt, as pillar, too. A "
+    "folder that stands beside its environment, in no list, is left out without a word. This "
+    "master has other states or pillar than is written, or none. Salt's guide to master clusters "
+    "has had the list.",
     fix="write the environment above a list of folders:  file_roots: {base: [/srv/salt]}",
     sources=(
         CitedLine(
@@ -217,15 +217,17 @@ def unread_reactor(facts: HostFacts) -> Hits:
     ),
 )
 def misread_roots(facts: HostFacts) -> Hits:
-    for option in ("file_roots", "pillar_roots"):
-        for what in _misread(facts.merged[option]) if option in facts.merged else ():
+    # An empty file_roots is as if it were not written.
+    for option, unwritten in (("file_roots", None), ("pillar_roots", {})):
+        roots = facts.merged.get(option, unwritten)
+        for what in _misread(roots) if roots != unwritten else ():
             yield Hit(option, what)
 
 
 def _misread(roots: object) -> Iterator[str]:
     """What Salt does not take of ``file_roots`` or ``pillar_roots``."""
     if not isinstance(roots, dict):
-        yield f"{roots!r:.100} is no mapping"
+        yield "it is empty" if roots is None else f"{roots!r:.100} is no mapping"
         return
     for env, folders in roots.items():
         if folders and not isinstance(folders, list):
