@@ -93,7 +93,7 @@ async def differing_below(
     answer = await peer.call("branches", {"tree": name, "branches": branches, SHARED: shared})
     try:
         children = dict(zip(branches, answer["children"], strict=True))
-        if done is not None and None in children.values():
+        if done is not None and done.shared and None in children.values():
             done.left = True
             children = {branch: theirs for branch, theirs in children.items() if theirs is not None}
         return [

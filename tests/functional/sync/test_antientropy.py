@@ -18,7 +18,7 @@ from saltext_ha.replication.record import ACCEPTED, REJECTED, Dot, Record, Value
 from saltext_ha.replication.vouching import MOST_WRITES
 from saltext_ha.sync import answers, antientropy, messages
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.antientropy import Comparison
+from saltext_ha.sync.antientropy import Comparison, Exchanged
 from saltext_ha.sync.codec import to_wire
 from saltext_ha.transport.wire import MAX_BODY, pack, unpack
 from tests.asking import Answering
@@ -384,6 +384,21 @@ def test_digests_that_make_no_sense_are_refused(few: Replica, junk: Any) -> None
     for about in ("digest", "branches"):
         with pytest.raises(InvalidRecord, match="make no sense"):
             asyncio.run(antientropy.differing_buckets(few.records, RECORDS, lying(about)))
+
+
+def test_a_peer_may_leave_branches_out_of_a_shared_round_only(few: Replica) -> None:
+    @Answering
+    async def busy(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"children": [None for _ in payload["branches"]]}
+
+    def ask(done: Exchanged | None) -> list[int]:
+        return asyncio.run(antientropy.differing_below(few.records, RECORDS, [1, 2], busy, done))
+
+    shared = Exchanged(shared=True)
+    assert (ask(shared), shared.left) == ([], True)
+    for whole in (Exchanged(), None):
+        with pytest.raises(InvalidRecord, match="make no sense"):
+            ask(whole)
 
 
 @pytest.mark.parametrize("junk", [None, 7, [7], [["minion1"]], [[7, KEY]], [["minion1", []]]])
