@@ -334,8 +334,8 @@ def _lines(
             yield begin
             yield from (f"{indent}  - {_item(item)}" for item in value)
         else:
-            # Hosts are quoted, whatever they look like.
-            yield f"{begin} {value if name == 'master_type' else json.dumps(value)}"
+            # Hosts are quoted, whatever they look like, and whatever the master is called.
+            yield f"{begin} {value if begin == 'master_type:' else json.dumps(value)}"
 
 
 def _item(value: str | Mapping[str, Any]) -> str:

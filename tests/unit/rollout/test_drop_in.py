@@ -87,6 +87,9 @@ def test_the_file_says_what_masters_are_called() -> None:
     answer = config(*apart, type="hot")
     assert loaded(answer)["ha_masters"] == {"m1": "10.0.0.1:4516", "m2": "10.0.0.2:4506"}
     assert set(loaded(answer)["ha_masters"].values()) == set(loaded(answer)["master"])
+    far = [replace(each, address=f"fd00::{each.name[1]}") for each in apart]
+    answer = config(replace(far[0], name="master_type"), far[1], type="hot")
+    assert loaded(answer)["ha_masters"] == {"master_type": "[fd00::1]:4516", "m2": "[fd00::2]:4506"}
     # A minion of an older release that runs the watchdog takes no other key under ha:.
     parse(loaded(answer))
 
