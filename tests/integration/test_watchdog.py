@@ -348,7 +348,7 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
     with ExitStack() as stack:
         address, request, publish = network(stack, site)
         name = f"deaf-{fault}"
-        wanted = drop_in.options(drop_in.Wanted((address, m2.address), watchdog=True))
+        wanted = drop_in.options(drop_in.wanted([address, m2.address], watchdog=True))
         keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
         config = {"master": [address, m2.address], **watched(), **keepalive}
         deaf = lab.add_minion(name, [m1, m2], "failover", config=config)
@@ -383,7 +383,7 @@ def test_a_hot_minion_gets_a_lost_subscription_back(site: Site) -> None:
     lab, m1, m2 = site.lab, site.m1, site.m2
     with ExitStack() as stack:
         address, _, publish = network(stack, site)
-        wanted = drop_in.options(drop_in.Wanted((address, m2.address), "hot", watchdog=True))
+        wanted = drop_in.options(drop_in.wanted([address, m2.address], type="hot", watchdog=True))
         keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
         config = {"master": [address, m2.address], **watched(), **keepalive}
         hot = lab.add_minion("hot", [m1, m2], "hot", config=config)

@@ -75,7 +75,7 @@ def test_a_connection_whose_packets_are_dropped_is_left(lab: Lab) -> None:
     address, ports = lab.new_address(), (m1.ret_port, m1.publish_port)
     request, publish = (Forwarder((address, port), (m1.address, port)) for port in ports)
     with request, publish:
-        wanted = drop_in.options(drop_in.Wanted((address, m2.address), watchdog=True))
+        wanted = drop_in.options(drop_in.wanted([address, m2.address], watchdog=True))
         keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
         config = {**watched(), **keepalive, **TCP, "master": [address, m2.address]}
         deaf = lab.add_minion("deaf", [m1, m2], "failover", config=config)
