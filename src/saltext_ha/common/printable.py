@@ -1,9 +1,9 @@
 """
-Which text may be a name that masters tell each other: the same on every Python.
+Which text may be a name that masters tell each other; and what others say, fit to be shown.
 
-``str.isprintable`` goes by the Unicode tables of the interpreter, and Python 3.11 knows characters
-that 3.10 does not. If names went by it, one master could record an id that another refuses for
-ever.
+What may be a name is the same on every Python: ``str.isprintable`` goes by the Unicode tables of
+the interpreter, and Python 3.11 knows characters that 3.10 does not. If names went by it, one
+master could record an id that another refuses for ever. What is only shown goes by it.
 """
 
 from __future__ import annotations
