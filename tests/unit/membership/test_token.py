@@ -7,7 +7,14 @@ import string
 import pytest
 
 from saltext_ha.common.errors import TokenError
-from saltext_ha.membership.token import PREFIX, JoinToken, decode, reply_mac, request_mac
+from saltext_ha.membership.token import (
+    PREFIX,
+    JoinToken,
+    decode,
+    mac_key,
+    reply_mac,
+    request_mac,
+)
 from saltext_ha.transport import fingerprints
 
 TOKEN = JoinToken(
@@ -107,3 +114,8 @@ def test_proofs_differ_in_every_part() -> None:
     # Moving a character across a boundary is a change as well.
     assert request_mac(key, "servers", "joiner", "ame", "url", "group") != proof
     assert reply_mac(key, "server", "joiner", b"x") != reply_mac(key, "server", "joiner", b"y")
+
+
+def test_nobody_proves_himself_by_nothing() -> None:
+    with pytest.raises(ValueError, match="no secret"):
+        mac_key(b"")
