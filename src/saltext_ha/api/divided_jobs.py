@@ -14,7 +14,7 @@ from saltext_ha.api.answer import shown
 from saltext_ha.api.attempts import Attempts
 from saltext_ha.api.calls import Came, at_once, begun, fail, given_up, returns
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.errors import ApiPoolError, OutcomeUnknown
+from saltext_ha.api.errors import ApiPoolError, OutcomeUnknown, TimedOut, listed
 from saltext_ha.api.group import GroupLocator
 from saltext_ha.api.jobs import Job, Returns
 from saltext_ha.api.master import MasterApi
@@ -80,17 +80,23 @@ class DividedJobs:
         unsure = {minion for minion in gone if there.perhaps_elsewhere(minion)}
         moved = [m for m, each in sorted(gone.items()) if each.master not in there.get(m, ())]
         moved = [minion for minion in moved if there.get(minion)]
-        if moved and again:
-            rest = self.run(
-                {**low, "tgt": moved, "tgt_type": "list"}, limit, idempotent, False, there
-            )
-            return Returns({**returned, **rest}, {**jids, **rest.jids}, rest.unsure | unsure)
-        if moved:
-            first, now = gone[moved[0]], ", ".join(sorted({n for m in moved for n in there[m]}))
-            known = f"{shown(', '.join(moved[:10]))} did not answer there, and listens to {now} now"
-            left = {minion: value for minion, value in returned.items() if minion not in moved}
-            raise OutcomeUnknown(first.master, known, first.jid, left, moved, jids)
-        return Returns(returned, jids, unsure)
+        if not moved:
+            return Returns(returned, jids, unsure)
+        left = {minion: value for minion, value in returned.items() if minion not in moved}
+        why = ""
+        if again:
+            low = {**low, "tgt": moved, "tgt_type": "list"}
+            once_more = partial(self.run, low, limit, idempotent, False, there)
+            found, errors = at_once([(there[moved[0]][0], once_more)])
+            if found:
+                rest = found[0]
+                return Returns({**left, **rest}, {**jids, **rest.jids}, rest.unsure | unsure)
+            if any(isinstance(each, (OutcomeUnknown, TimedOut)) for each in errors.values()):
+                fail(errors, jids, left)
+            why = "; " + listed({name: str(each) for name, each in errors.items()})
+        first, now = gone[moved[0]], ", ".join(sorted({n for m in moved for n in there[m]}))
+        known = f"{shown(', '.join(moved[:10]))} did not answer there, and listens to {now} now"
+        raise OutcomeUnknown(first.master, known + why, first.jid, left, moved, jids)
 
     def begin(self, low: dict[str, Any], limit: Deadline, idempotent: bool) -> Job:
         """Publish *low*, and wait for no return."""

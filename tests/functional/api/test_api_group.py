@@ -174,6 +174,25 @@ def test_a_minion_that_went_elsewhere(servers: list[Server], two: tuple[Master, 
         assert two[1].published == [(["fo2"], "list")]
 
 
+@pytest.mark.parametrize("takes", ["the first master", "nobody"])
+def test_a_minion_that_went_elsewhere_and_is_not_run_there(
+    servers: list[Server], two: tuple[Master, Master], takes: str
+) -> None:
+    """What the others returned is not lost, nor called not run."""
+    for master in two:
+        master.where, master.live = {"fo2": ["a"]}, {"fo2": ["b"]}
+
+    def answer(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        two[0](handler, low)
+        two[0].refuses = takes == "nobody"
+
+    servers[0].answer, two[1].refuses = answer, True
+    with pool(*servers) as one, pytest.raises(OutcomeUnknown) as lost:
+        one.local(["fo2", "both"], "test.x", idempotent=True)
+    assert (lost.value.missing, lost.value.returned) == (["fo2"], {"both": 1})
+    assert lost.value.jids.keys() == {"m1"}
+
+
 def test_a_minion_that_nobody_reaches(servers: list[Server], two: tuple[Master, Master]) -> None:
     for master in two:
         master.hears, master.where, master.live = set(), {}, {"both": []}
