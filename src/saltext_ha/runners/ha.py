@@ -210,7 +210,7 @@ def keys_(match: str = "*") -> Answer:
     master (None: not there), ``same`` and ``conflict``; ``unknown``: masters that could not be
     asked, and why. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
     Exit code 2 if a master could not be asked, 1 if keys are not the same on all masters, an id is
-    in conflict, or nothing matches ``match``, else 0.
+    in conflict, or nothing matches a ``match`` other than ``*``, else 0.
 
     CLI Example:
 
