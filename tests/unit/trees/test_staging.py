@@ -6,6 +6,8 @@ import errno
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -551,38 +553,51 @@ def test_a_master_that_runs_as_another_user() -> None:
         assert (status.st_uid, status.st_mode & 0o777) == (65534, 0o644)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> None:
-    """``user: salt``, and root renders pillar by salt-ssh: only root removes what that leaves."""
+@contextmanager
+def site_of_salt() -> Iterator[Path]:
+    """Folders for a source and for a tree, of which the second is another user's."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)
         (root / "source").mkdir()
         (root / "srv").mkdir()
         os.chown(root / "srv", 65534, 65534)
+        yield root
+
+
+def deployed_by_salt(
+    store: TreeStore, root: Path, text: str, keep: bool = True
+) -> tuple[bytes, str]:
+    """That other user deploys *text*: the version, and what it could not remove of the others."""
+    (root / "source" / "a.sls").write_text(text)
+    os.seteuid(65534)
+    try:
+        found = take(root / "source", (), store.tree.secret, root / "srv" / "digests")
+        version = manifests.version_of(found.manifest)
+        staging = store.begin(version, found.manifest)
+        copy_all(staging, found)
+        store.finish(version, staging)
+        store.switch(version)
+        return version, store.keep({version}) if keep else ""
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> None:
+    """``user: salt``, and root renders pillar by salt-ssh: only root removes what that leaves."""
+    with site_of_salt() as root:
         store = TreeStore(Tree("pillar", root / "srv" / "live", secret=True))
-        versions: list[bytes] = []
         for number in range(3):
-            (root / "source" / "who.sls").write_text(f"{number}")
-            os.seteuid(65534)
-            try:
-                found = take(root / "source", (), True, root / "srv" / "digests")
-                versions.append(manifests.version_of(found.manifest))
-                staging = store.begin(versions[-1], found.manifest)
-                copy_all(staging, found)
-                store.finish(versions[-1], staging)
-                store.switch(versions[-1])
-                store.keep({versions[-1]})
-            finally:
-                os.seteuid(0)
+            version, _ = deployed_by_salt(store, root, f"{number}")
             (root / "srv" / "live" / "__pycache__").mkdir()
             (root / "srv" / "live" / "__pycache__" / "who.pyc").touch()
-        assert store.live() == (LINKED, versions[-1])
+        assert store.live() == (LINKED, version)
         # Who can remove it need not see it.
-        assert store.edits(versions[-1]).added == []
+        assert store.edits(version).added == []
         os.seteuid(65534)
         try:
-            assert store.edits(versions[-1]).added == ["__pycache__", "__pycache__/who.pyc"]
+            assert store.edits(version).added == ["__pycache__", "__pycache__/who.pyc"]
         finally:
             os.seteuid(0)
 
@@ -591,36 +606,19 @@ def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> N
 @pytest.mark.parametrize("secret", [False, True])
 def test_a_version_that_was_given_to_another_user_keeps_nothing_else(secret: bool) -> None:
     """``user: salt``, and somebody runs ``chown -R root: /srv/salt/``."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        (root / "source").mkdir()
-        (root / "srv").mkdir()
-        os.chown(root / "srv", 65534, 65534)
+    with site_of_salt() as root:
         store = TreeStore(Tree("states", root / "srv" / "live", secret=secret))
-        versions: list[bytes] = []
-        for number in range(4):
-            (root / "source" / "a.sls").write_text(f"{number}")
-            os.seteuid(65534)
-            try:
-                found = take(root / "source", (), secret, root / "srv" / "digests")
-                versions.append(manifests.version_of(found.manifest))
-                staging = store.begin(versions[-1], found.manifest)
-                copy_all(staging, found)
-                store.finish(versions[-1], staging)
-                store.switch(versions[-1])
-                left = store.keep({versions[-1]}) if number != 1 else ""
-            finally:
-                os.seteuid(0)
-            if number == 0:
-                os.chown(store.path_of(versions[0]), 0, 0)
-        there = {path.name for path in store.path_of(versions[0]).parent.glob("?" * 64)}
-        assert there == {versions[0].hex(), versions[-1].hex()}
-        assert (store.tree.folder / "staging" / f"{versions[-1].hex()}.spare").is_dir()
-        where = store.tree.folder if secret else store.path_of(versions[0])
+        first, _ = deployed_by_salt(store, root, "0")
+        os.chown(store.path_of(first), 0, 0)
+        for number in range(1, 4):
+            last, left = deployed_by_salt(store, root, f"{number}", keep=number != 1)
+        there = {path.name for path in store.path_of(first).parent.glob("?" * 64)}
+        assert there == {first.hex(), last.hex()}
+        assert (store.tree.folder / "staging" / f"{last.hex()}.spare").is_dir()
+        where = store.tree.folder if secret else store.path_of(first)
         assert left.startswith(f"{where}")
         assert left.endswith(": Permission denied")
-        assert secret is (versions[0].hex() not in left)
+        assert secret is (first.hex() not in left)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
