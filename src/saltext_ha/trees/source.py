@@ -217,7 +217,8 @@ def commit(folder: Path, taken: Collection[str]) -> str:
     changed = None if filters is None else _git(folder, *looked, options=filters)
     more = ", uncommitted changes" if changed or changed is None else ""
     ignored = _git(folder, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
-    if ignored is None or any(path in taken for path in ignored.split("\0")):
+    # With a slash at its end: a checkout of its own, of which git names no more.
+    if ignored is None or any(path.rstrip("/") in taken for path in ignored.split("\0")):
         more += ", files that git ignores"
     return f"(git {head} {branch}{more})"
 

@@ -348,8 +348,8 @@ class TreeStore:
         # The manifest first: without it, the rest of a version does not count as one.
         for end in ENDS:
             path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-        path.rename(self._staging / NEXT)
         self._forget(version)
+        path.rename(self._staging / NEXT)
 
     def lacking(self, versions: set[bytes]) -> list[bytes]:
         """
@@ -408,8 +408,8 @@ class TreeStore:
             if (end in ENDS and not whole) or (not end and not manifest):
                 try:
                     _remove(path)
-                except PermissionError as exc:  # it names what lies in it, by its name alone
-                    failed = failed or PermissionError(exc.errno, exc.strerror, str(path))
+                except PermissionError as exc:
+                    failed = failed or exc
         return failed
 
     def close(self) -> None:
@@ -473,6 +473,9 @@ def _is_same(one: Path, other: Path) -> bool:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except OSError as exc:  # before Python 3.13 it names what lies in *path* by its name alone
+            raise OSError(exc.errno, exc.strerror, str(path)) from None
     else:
         path.unlink(missing_ok=True)

@@ -127,6 +127,16 @@ def test_files_that_git_ignores_are_told(source: Path) -> None:
     assert "sub/ä ö.local" in found.manifest
 
 
+def test_a_checkout_in_a_folder_that_git_ignores_is_told(source: Path) -> None:
+    """As a formula that was cloned there: git names its folder, and nothing in it."""
+    put(source, {"top.sls": "base: {}\n", ".gitignore": "formulas/\n"})
+    put_under_git(source)
+    put(source, {"formulas/nginx/init.sls": ""})
+    put_under_git(source / "formulas" / "nginx")
+    assert taken(source).words.endswith(" production, files that git ignores)")
+    assert taken(source, ignore=["/formulas/"]).words.endswith(" production)")
+
+
 def test_the_configuration_of_the_user_is_read_without_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -619,6 +619,8 @@ def test_a_version_that_was_given_to_another_user_keeps_nothing_else(secret: boo
         assert left.startswith(f"{where}")
         assert left.endswith(": Permission denied")
         assert secret is (first.hex() not in left)
+        # What is left of it is no version to be served. A closed one is left as it is.
+        assert secret or store.manifest(first) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -657,3 +659,29 @@ def test_a_file_that_the_master_may_not_read_any_more_is_edited() -> None:
             finally:
                 os.seteuid(0)
         assert missing >= {"closed", "0"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_cannot_be_removed_is_named_by_its_whole_path() -> None:
+    """As after  chown -R root: /srv/salt/nginx : that folder goes from version to version."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        os.chown(root, 65534, 65534)
+        store = TreeStore(Tree("states", root / "live"))
+        os.seteuid(65534)
+        try:
+            store.begin(b"1" * 32, {})
+            left = root / ".live.ha" / "staging" / (b"1" * 32).hex()
+            (left / "nginx").mkdir()
+            (left / "nginx" / "init.sls").touch()
+        finally:
+            os.seteuid(0)
+        os.chown(left / "nginx", 0, 0)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(PermissionError) as caught:
+                store.begin(b"2" * 32, {})
+        finally:
+            os.seteuid(0)
+        assert caught.value.filename == str(left)
