@@ -48,7 +48,8 @@ def options(file: Path) -> dict[str, Any]:
         from saltext_ha.lint import collect
 
         for found in collect.problems(str(file)):
-            raise ConfigError(f"{found.file}:{found.line}: {found.reason}") from exc
+            where = f"{found.file}:{found.line}" if found.line else found.file
+            raise ConfigError(f"{where}: {found.reason}") from exc
         raise
     return opts
 

@@ -83,6 +83,19 @@ def test_a_value_that_salt_fails_on_is_named(
     assert capsys.readouterr().err.startswith(told)
 
 
+def test_a_driver_that_salt_fails_in_has_no_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise ValueError("no such secret")
+
+    monkeypatch.setattr("salt.config.apply_sdb", denied)
+    (tmp_path / "master").write_text("id: m1\n")
+    assert cli.main(["-c", str(tmp_path), "lint"]) == 2
+    told = f"salt-ha: {tmp_path}/master: Salt fails with ValueError, in "
+    assert capsys.readouterr().err.startswith(told)
+
+
 CALLS = [["status"], ["report"], ["lock", "--wait", "0", "x", "--", "true"]]
 
 
