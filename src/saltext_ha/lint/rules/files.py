@@ -215,8 +215,8 @@ def left_out(facts: HostFacts) -> Hits:
     ERROR,
     "engines: that Salt does not start as they are written",
     why="Of an entry with several names Salt starts the first engine, and says nothing of the "
-    "others, nor of settings that are not below their engine. An engine that is named twice is "
-    "started twice.",
+    "others, nor of settings that are not below their engine. An engine that is named twice with "
+    "the same settings is started twice, and does everything twice.",
     fix="begin each engine with a dash, name it once, and write its settings further to the right "
     "than its name",
     sources=(
@@ -230,11 +230,13 @@ def left_out(facts: HostFacts) -> Hits:
 )
 def not_started(facts: HostFacts) -> Hits:
     listed = facts.get("engines")
-    names: list[str] = []
+    started: list[tuple[str, object]] = []
     for entry in listed if isinstance(listed, list) else ():
-        name, *others = map(str, entry) if isinstance(entry, dict) and entry else [str(entry)]
+        named = entry if isinstance(entry, dict) and entry else {str(entry): None}
+        name, *others = map(str, named)
         if others:
             yield Hit("engines", f"{name} is started, and not {' and '.join(others)}")
-        if name in names:
+        settings = next(iter(named.values())) or None
+        if (name, settings) in started:  # with other ones it is meant, as for a second queue
             yield Hit("engines", f"{name} is started twice")
-        names.append(name)
+        started.append((name, settings))
