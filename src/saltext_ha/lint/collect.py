@@ -53,6 +53,9 @@ KNOWN = frozenset(
 )
 # File systems that more than one host may have mounted.
 NETWORK = ("nfs", "cifs", "smb", "gluster", "ceph", "ocfs2", "gfs2", "lustre", "9p", "afs", "sshfs")
+# Those that one host has for itself.
+LOCAL = ("ext", "xfs", "btrfs", "zfs", "f2fs", "jfs", "tmpfs", "overlay")
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 LOOKUP = 3.0  # seconds for all names together
 SALT = Path(salt.config.__file__).parents[1]
 QUOTED = re.compile(r"""["'](\w+)["']""")  # a name in a line of Python
@@ -294,23 +297,30 @@ def _cached_key(path: Path, hash_type: str) -> str | None:
 
 
 def _mark(path: Path) -> str:
+    """Masters that find the same mark of a file share it; empty: it is not there, or unknown."""
     try:
         status = path.stat()
+        # Machines that were made from one disk have the same numbers and times.
+        host = BOOT.read_text().strip() if _kind(path.parent).startswith(LOCAL) else ""
     except OSError:
         return ""
-    return f"{status.st_ino}:{status.st_ctime_ns}"
+    return f"{status.st_ino}:{status.st_ctime_ns}:{host}"
 
 
 def _on_network(folders: Mapping[str, str]) -> dict[str, str]:
+    kinds = {option: _kind(Path(folder)) for option, folder in folders.items()}
+    return {
+        option: kind
+        for option, kind in kinds.items()
+        if kind.removeprefix("fuse.").startswith(NETWORK)
+    }
+
+
+def _kind(folder: Path) -> str:
+    """The kind of file system in which *folder* is; empty: not known."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
-    found = {}
-    for option, folder in folders.items():
-        path = Path(folder).resolve()
-        holder = next((str(p) for p in (path, *path.parents) if str(p) in mounts), "")
-        kind = mounts.get(holder, "")
-        if kind.removeprefix("fuse.").startswith(NETWORK):
-            found[option] = kind
-    return found
+    path = folder.resolve()
+    return next((mounts[str(p)] for p in (path, *path.parents) if str(p) in mounts), "")
 
 
 def addresses(masters: Iterable[str]) -> dict[str, frozenset[str] | None]:

@@ -589,6 +589,24 @@ def test_masters_that_really_share_folders_are_found_out(tmp_path: Path, user: s
     assert {f["code"] for f in check.compare(apart)} == {"HA706"}
 
 
+@pytest.mark.parametrize("kind", ["ext4", "nfs4", "virtiofs", ""])
+def test_machines_of_one_disk_image_share_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Their files have the same numbers and times. What several hosts may mount may be shared."""
+    (tmp_path / ".root_key").write_text("x")
+    monkeypatch.setattr(collect, "_kind", lambda folder: kind)
+    monkeypatch.setattr(collect, "BOOT", tmp_path / "boot_id")
+    members = []
+    for name in ("m1", "m2"):
+        (tmp_path / "boot_id").write_text(f"{name}\n")
+        path = tmp_path / name
+        path.write_text(f"id: {name}\ncachedir: {tmp_path}\npki_dir: /nowhere\nuser: root\n")
+        members.append(collect.member(name, collect.of_master({"conf_file": str(path)})))
+    found = {f["code"] for f in check.compare(members)}
+    assert found == (set() if kind == "ext4" else {"HA705"})
+
+
 def test_what_masters_have_in_their_files_is_compared(tmp_path: Path) -> None:
     found = []
     for name, seed in (("m1", "10.0.0.1"), ("m2", "10.0.0.2")):
