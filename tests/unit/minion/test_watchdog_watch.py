@@ -234,6 +234,27 @@ def test_who_only_connects_anew_signs_in_there_first(
     assert (DISCONNECTED in salt.tags()) is (final is None)
 
 
+def test_where_one_master_needs_no_look_up_no_other_name_is_waited_for(
+    salt: Salt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a name service that hangs, each name takes half a minute in which nothing is watched."""
+    asked: list[str] = []
+
+    def resolve(host: str) -> frozenset[str]:
+        asked.append(host)
+        if host != "10.0.0.3":
+            raise OSError("no answer from the name service")
+        return frozenset({host})
+
+    monkeypatch.setattr(binding, "resolve", resolve)
+    looker = salt.site.looker
+    looker.book = AddressBook(Running(("m1.example", "m2.example", "10.0.0.3")))
+    asked.clear()
+    refusal = looker.refusal("m2.example")
+    assert refusal == AuthRefusal("its name cannot be looked up now")
+    assert asked == ["m2.example", "10.0.0.3"]
+
+
 @pytest.mark.parametrize("found", ["", M3])
 def test_masters_whose_names_cannot_be_looked_up_now_are_no_way(
     salt: Salt, watch: Watch, monkeypatch: pytest.MonkeyPatch, found: str

@@ -182,10 +182,10 @@ class Looker:
         master = next(each for each in self.book.masters if each.configured == entry)
         if master.host and not binding.resolved(master.host):
             # Salt looks up all names when it has left its master, and ends if it finds none.
-            hosts = [each.host for each in self.book.masters if each.host]
-            return AuthRefusal(
-                "its name cannot be looked up now", final=not any(map(binding.resolved, hosts))
-            )
+            hosts = {each.host for each in self.book.masters if each.host} - {master.host}
+            # Addresses first: if the name service hangs, each name takes long.
+            found = any(map(binding.resolved, sorted(hosts, key=lambda host: not bare_ip(host))))
+            return AuthRefusal("its name cannot be looked up now", final=not found)
         return admission.refusal(self.opts, master, self.timeout)
 
     def _ask(self, masters: list[SeenMaster]) -> dict[str, bool]:
