@@ -100,8 +100,13 @@ def test_a_minion_that_could_not_be_started_anew_is_in_its_history(
 
 
 def test_who_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(HaError, match="no_such_module ended with 1 at its start"):
+    with pytest.raises(
+        HaError, match=r"ended with 1 at its start: .*No module named no_such_module"
+    ):
         detached.start("no_such_module", {})
+    denied = ("sh", "-c", "echo 'Failed to start transient scope unit: Access denied' >&2; exit 1")
+    with pytest.raises(HaError, match=r"ended with 1 at its start: .* scope unit: Access denied$"):
+        detached.start("module", {}, denied)
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(HaError, match=r"module cannot be started: .*No such file"):
         detached.start("module", {})

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.printable import harmless
 from saltext_ha.minion.restarting.processes import KnownProcess, know
 
 BEGINS = 60.0  # seconds; usually a fraction of one
@@ -34,8 +35,7 @@ def start(module: str, order: Mapping[str, Any], before: Iterable[str] = ()) -> 
         done = subprocess.run(  # nosec B603
             [*before, sys.executable, "-m", module],
             input=json.dumps(order).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             start_new_session=True,
             cwd="/",
             check=False,
@@ -46,8 +46,10 @@ def start(module: str, order: Mapping[str, Any], before: Iterable[str] = ()) -> 
     try:
         pid, started = done.stdout.split()
         return KnownProcess(int(pid), float(started))
-    except ValueError as exc:
-        raise HaError(f"{module} ended with {done.returncode} at its start: {exc}") from None
+    except ValueError:
+        said = done.stderr.decode(errors="replace").strip() or "it said nothing"
+        last = harmless(said.splitlines()[-1])
+        raise HaError(f"{module} ended with {done.returncode} at its start: {last}") from None
 
 
 def take() -> dict[str, Any]:
@@ -58,5 +60,7 @@ def take() -> dict[str, Any]:
         print(*know(psutil.Process(child)), flush=True)
         os._exit(0)
     with open(os.devnull, "w") as nowhere:
+        # Whoever has started it waits for the end of both.
         os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
     return order
