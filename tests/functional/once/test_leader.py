@@ -28,7 +28,8 @@ KNOWN = 40.0
 @contextmanager
 def processes(root: Path, *names: str, **ha: Any) -> Iterator[dict[str, ForkedEngine]]:
     """Engines in processes of their own, that have met."""
-    found = [Place(root, name, {**QUICK, **ha}) for name in names]
+    # Each look at who leads asks all, and a stopped one takes all of that time.
+    found = [Place(root, name, {**QUICK, "peer_timeout": 2, **ha}) for name in names]
     befriend(*found)
     with ExitStack() as stack:
         engines = {place.name: stack.enter_context(ForkedEngine(place)) for place in found}

@@ -28,6 +28,7 @@ pytestmark = [
 
 NAMES = ("m1", "m2", "m3")
 SOON = 120.0
+PATIENCE = 5  # seconds that each question to a hidden master takes
 
 
 class Sites:
@@ -43,6 +44,7 @@ class Sites:
                 name,
                 {
                     **QUICK,
+                    "peer_timeout": PATIENCE,
                     "trees": {"t": {"source": str(self.source), "live": str(root / name / "t")}},
                 },
                 {"interface": switch.addresses[name]},
