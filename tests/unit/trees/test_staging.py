@@ -626,12 +626,7 @@ def test_a_version_that_was_given_to_another_user_keeps_nothing_else(secret: boo
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_file_that_the_master_may_not_read_any_more_is_edited() -> None:
     """As after  chown -R root: /srv/salt/ : no minion gets it, and a link to it is no better."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        (root / "source").mkdir()
-        (root / "srv").mkdir()
-        os.chown(root / "srv", 65534, 65534)
+    with site_of_salt() as root:
         store = TreeStore(Tree("states", root / "srv" / "live"))
         for name, mode in (("open", 0o644), ("closed", 0o640)):
             (root / "source" / name).write_text(name)
@@ -664,15 +659,12 @@ def test_a_file_that_the_master_may_not_read_any_more_is_edited() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_what_cannot_be_removed_is_named_by_its_whole_path() -> None:
     """As after  chown -R root: /srv/salt/nginx : that folder goes from version to version."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        os.chown(root, 65534, 65534)
-        store = TreeStore(Tree("states", root / "live"))
+    with site_of_salt() as root:
+        store = TreeStore(Tree("states", root / "srv" / "live"))
         os.seteuid(65534)
         try:
             store.begin(b"1" * 32, {})
-            left = root / ".live.ha" / "staging" / (b"1" * 32).hex()
+            left = root / "srv" / ".live.ha" / "staging" / (b"1" * 32).hex()
             (left / "nginx").mkdir()
             (left / "nginx" / "init.sls").touch()
         finally:
