@@ -125,6 +125,12 @@ class Ledger:
         """Note that *known* was brought from elsewhere, by another way than the network."""
         self._perhaps[to] |= known
 
+    def forgotten(self, known: set[int], before: str) -> None:
+        """Note that the revocations in *known* may have been dropped before *before* came."""
+        for act in self.acts:
+            if act.on == before:
+                act.perhaps |= known
+
     def known_to(self, name: str) -> set[int]:
         """The acts that master *name* perhaps knows."""
         return set(self._perhaps[name])

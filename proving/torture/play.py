@@ -421,6 +421,9 @@ class Player(People):
         new = member.place.config
         ours = identity.load_or_create(new.state_dir, new.name)
         joiner = Applicant(ours, Trust(new.state_dir), new.name, new.url, new.group)
+        if world.drops:
+            # A key that it accepted may have been deleted here, and nobody remembers.
+            self.ledger.forgotten(self.ledger.known_to(via.name), before=member.name)
         world.run(join(joiner, token.encode()))
         member.gone = False
         if not member.pid:

@@ -161,6 +161,18 @@ def test_what_came_and_went_between_two_looks_need_not_count(book: Book) -> None
     assert verdict(book, shows(None), []) == []
 
 
+def test_a_newcomer_may_bring_back_what_was_deleted_and_forgotten(book: Book) -> None:
+    book.did("m1", GRANT)
+    book.did("m1", DELETE)
+    book.did("m2", GRANT)  # in no group yet
+    assert verdict(book, shows((ACCEPTED, "k0")), []) != []
+
+    book.forgotten(book.known_to("m1"), before="m2")
+    assert verdict(book, shows((ACCEPTED, "k0")), []) == []
+    book.did("m1", DELETE)
+    assert kinds(verdict(book, shows((ACCEPTED, "k0")), [])) == {"I2/I3"}
+
+
 def test_what_only_a_lost_replica_knew_need_not_count(book: Book) -> None:
     book.did("m1", GRANT)
     book.settled(BOTH)
