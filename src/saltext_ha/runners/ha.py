@@ -1088,7 +1088,7 @@ def deploy(*trees: str, **options: Any) -> Answer:
 
 def rollback(
     to: int | str = "",
-    tree: str | list[str] = "",
+    tree: str | list[str] | None = None,
     test: bool = False,
     without: str = "",
     message: str = "",
@@ -1112,11 +1112,13 @@ def rollback(
         salt-run ha.rollback test=True
         salt-run ha.rollback 7 tree=states
     """
-    payload = {"to": to, "trees": deploy_runner.named(tree), "test": test, "without": without}
-    payload |= {"message": message, "adopt": adopt, "by": _caller()}
-    return _answer(
-        lambda settings: deploy_runner.run(settings, "rollback", runner_arguments.checked(payload))
-    )
+    payload = {"to": to, "test": test, "without": without, "message": message, "adopt": adopt}
+
+    def work(settings: mapping.HaConfig) -> Answer:
+        named = {"trees": deploy_runner.named(tree), "by": _caller()}
+        return deploy_runner.run(settings, "rollback", runner_arguments.checked(payload | named))
+
+    return _answer(work)
 
 
 def deployments(*trees: str) -> Answer:

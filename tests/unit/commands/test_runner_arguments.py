@@ -135,6 +135,14 @@ def test_trees_to_roll_back_are_a_text_or_a_list() -> None:
         assert "is not running" in ha.rollback(tree=trees)["error"]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("tree", ["", " ", ",", []])
+def test_an_empty_tree_is_not_all_trees(tree: Any) -> None:
+    """``tree=$TREE`` in a script whose variable is not set."""
+    for answer in (ha.rollback(tree=tree), ha.deploy(tree=tree), ha.deploy("states", tree=tree)):
+        assert answer["error"].startswith("tree= is empty: name a tree")
+        assert answer["retcode"] == 2
+
+
 @pytest.mark.parametrize("typed", ["0", "no"])
 def test_what_salt_makes_nothing_of_is_not_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str

@@ -34,16 +34,25 @@ def deploy(settings: HaConfig, trees: Iterable[Any], options: Mapping[str, Any],
     """
     words = [str(each) for each in trees]
     given = {**options, **dict(each.split("=", 1) for each in words if "=" in each)}
-    names = [each for each in words if "=" not in each] + named(given.pop("tree", ""))
+    names = [each for each in words if "=" not in each] + named(given.pop("tree", None))
     if unknown := ", ".join(sorted(given.keys() - TAKES.keys())):
         raise HaError(f"{unknown}: takes tree, {', '.join(TAKES)}")
     return run(settings, "deploy", checked({"trees": names, **TAKES, **given, "by": by}))
 
 
 def named(tree: Any) -> list[str]:
-    """The trees in the argument ``tree``: a list, or a text such as ``states,pillar``."""
-    names = tree if isinstance(tree, list) else text(tree).split(",")
-    return [name.strip() for name in map(str, names) if name.strip()]
+    """
+    The trees in the argument ``tree``: a list, or a text such as ``states,pillar``; None: all.
+
+    :raises HaError: it is given and names none, as ``tree=$TREE`` of a script may.
+    """
+    if tree is None:
+        return []
+    texts = tree if isinstance(tree, list) else text(tree).split(",")
+    names = [name.strip() for name in map(str, texts) if name.strip()]
+    if not names:
+        raise HaError("tree= is empty: name a tree, or leave tree= out for all of them")
+    return names
 
 
 def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
