@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
     if options.help:
         return _guarded(lambda: _print(own_functions.help_of(name)))
+    if options.token_file is not None and name != "ha.join":
+        parser.error("--token-file is for join")
     if name == "ha.lock":
         return _guarded(lambda: own_functions.lock(parser, options, given[end + 1 :]))
     if options.wait is not None or end < len(given):
@@ -51,8 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for argument in [one for one in options.arguments if one.startswith("token_file=")]:
             options.arguments.remove(argument)
             options.token_file = argument.partition("=")[2]
-    elif options.token_file is not None:
-        parser.error("--token-file is for join")
     if name == "ha.completion":
         return _guarded(lambda: own_functions.completion(parser, options.arguments))
     return _guarded(lambda: _run(options, name))

@@ -359,9 +359,13 @@ def test_a_token_as_an_argument_is_refused_before_anything_is_done(
     assert not (folder.parent / "m2").exists()
 
 
-def test_nobody_else_takes_a_token(folder: Path) -> None:
+@pytest.mark.parametrize("words", [["peers"], ["lock", "nightly"]])
+def test_nobody_else_takes_a_token(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["-c", str(folder), "peers", "--token-file", "-"])
+        cli.main(["-c", str(folder), *words, "--token-file", "-", "--", "true"])
+    assert "--token-file is for join" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
