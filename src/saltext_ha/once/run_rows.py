@@ -11,16 +11,16 @@ from saltext_ha.replication.vouching import MOST_WRITES
 from saltext_ha.sync import register_rows
 from saltext_ha.sync.codec import MAX_TIME, NODE
 
-WHAT = "register of runs"
 LONGEST = 128
 _KINDS = (str, int, str, str, str, str, float, float, int, str, int)
 
 
 def to_rows(register: RunRegister, now: float) -> list[Any]:
     """
-    The rows of a register, for a peer.
+    The rows of a register.
 
-    :param now: rows have times as seconds before it, because clocks of masters differ.
+    :param now: rows have times as seconds before it, because clocks of masters differ; 0 in
+        replica.db, for times by this master's clock.
     """
     values = (
         (
@@ -41,7 +41,7 @@ def to_rows(register: RunRegister, now: float) -> list[Any]:
 
 def from_rows(raw: Any, now: float) -> RunRegister:
     """
-    The register in a peer's rows.
+    The register in rows, of which times are before *now*.
 
     :raises InvalidRecord: a row is invalid; none of the rows may be used.
     """
@@ -74,14 +74,4 @@ def from_rows(raw: Any, now: float) -> RunRegister:
             Dot(starter, start),
         )  # fmt: skip
 
-    return RunRegister(*register_rows.from_rows(raw, WHAT, _KINDS, read))
-
-
-def pack(register: RunRegister) -> bytes:
-    """A register as replica.db keeps it, with times by this master's clock."""
-    return register_rows.pack(to_rows(register, 0.0))
-
-
-def unpack(body: bytes) -> RunRegister:
-    """:raises InvalidRecord: it is damaged."""
-    return from_rows(register_rows.unpack(body, WHAT), 0.0)
+    return RunRegister(*register_rows.from_rows(raw, "register of runs", _KINDS, read))

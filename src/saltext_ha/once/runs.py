@@ -27,7 +27,7 @@ from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, Run, RunRegister
 from saltext_ha.sync.line import Line
-from saltext_ha.sync.vouching import Vouching
+from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -67,7 +67,7 @@ class Runs:
         self._processes: dict[tuple[str, Dot], psutil.Process] = {}
         self._troubles: dict[str, str] = {}
         """Peer → why this master does not take what it says."""
-        self.registers = core.replica.runs.all(run_rows.unpack)
+        self.registers = core.replica.runs.all(lambda rows: run_rows.from_rows(rows, 0.0))
 
     # -- what others ask
 
@@ -85,7 +85,7 @@ class Runs:
 
     def _message(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """A message with *rows*, and with the vouching of their writers."""
-        nodes = {node for name in rows for node, _ in self.registers[name].context}
+        nodes = writers(self.registers[name] for name in rows)
         return {"runs": dict(rows), "vouched": self._vouching.of(nodes)}
 
     def _rows(self, have: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,15 +281,13 @@ class Runs:
         read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
         vouches = self._vouching.read(vouched, list(read.values()))
         self._vouching.disowned(await self._core.meet(vouches, sender))
-        known = self._core.replica.vouched
-        merged: dict[str, RunRegister] = {}
         async with self._writing:
-            for name, theirs in read.items():
-                ours = self.registers.get(name, RunRegister()).disclaimed(known.highs)
-                sound, reason = theirs.sifted(ours, known.highs, known.owners)
-                if reason:
-                    self._vouching.note(sender, [f"once {name}: {reason}"])
-                merged[name] = ours.merged(sound)
+            merged = {
+                name: self._vouching.merged(
+                    self.registers.get(name, RunRegister()), theirs, f"once {name}", sender
+                )
+                for name, theirs in read.items()
+            }
             await self._write({n: r for n, r in merged.items() if r != self.registers.get(n)})
 
     async def _next_dot(self) -> Dot:
@@ -313,7 +311,7 @@ class Runs:
         def write() -> None:
             with replica.transaction():
                 for name, register in changed.items():
-                    replica.runs.put(name, run_rows.pack(register))
+                    replica.runs.put(name, run_rows.to_rows(register, 0.0))
                 for name in forgotten:
                     replica.runs.drop(name)
 

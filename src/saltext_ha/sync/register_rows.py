@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import msgpack
-
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.replication import register
 from saltext_ha.replication.record import covers
@@ -54,17 +52,3 @@ def from_rows(
     if not sound or len({value.dot for value in found}) != len(found):
         raise InvalidRecord(f"a {what} is inconsistent")
     return register.in_order(found), tuple(sorted(seen.items()))
-
-
-def pack(rows: list[Any]) -> bytes:
-    """The form of a register in replica.db."""
-    packed: bytes = msgpack.packb(rows, use_bin_type=True)
-    return packed
-
-
-def unpack(body: bytes, what: str) -> Any:
-    """:raises InvalidRecord: *body* is damaged."""
-    try:
-        return msgpack.unpackb(body, raw=False)
-    except (ValueError, TypeError, msgpack.UnpackException) as exc:
-        raise InvalidRecord(f"damaged {what}: {exc}") from None

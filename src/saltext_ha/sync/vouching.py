@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -23,6 +23,7 @@ from saltext_ha.common.files import read_plain
 from saltext_ha.common.printable import harmless
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.register import SharedRegister
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 from saltext_ha.transport import fingerprints, wire
 from saltext_ha.transport.identity import Identity
@@ -34,6 +35,8 @@ MOST = 1000
 """Most proofs that are checked per message: a tenth of a second. The next message has the rest."""
 SHOWN = 3600.0
 """For so many seconds the status shows that something a peer sent, or refused, did not count."""
+
+R = TypeVar("R", bound=SharedRegister[Any])
 
 _ECDSA = ec.ECDSA(hashes.SHA256())
 
@@ -127,7 +130,7 @@ class Vouching:
         self._follow()
         if not isinstance(raw, list):
             return []
-        needed = records and {node for record in records for node, _ in record.context}
+        needed = records and writers(records)
         found: list[Vouch] = []
         tried = 0
         for entry in raw:
@@ -172,6 +175,19 @@ class Vouching:
         wanted = owner.hex(":")
         return next((peer.name for peer in peers if wanted in peer.fingerprints), "")
 
+    def merged(self, ours: R, theirs: R, what: str, sender: str) -> R:
+        """
+        The register *ours* after *sender* told *theirs*; what does not count of it is noted.
+
+        :param what: names the register in that note.
+        """
+        known = self._replica.vouched
+        ours = ours.disclaimed(known.highs)
+        sound, reason = theirs.sifted(ours, known.highs, known.owners)
+        if reason:
+            self.note(sender, [f"{what}: {reason}"])
+        return ours.merged(sound)
+
     # -- what did not count
 
     def note(self, peer: str, reasons: Sequence[str]) -> None:
@@ -204,6 +220,11 @@ class Vouching:
             for what, noted in self._noted.items()
             if noted.peer in members and now - noted.at < SHOWN
         ]
+
+
+def writers(claiming: Iterable[Claiming]) -> set[str]:
+    """The nodes in the contexts of records or registers."""
+    return {node for each in claiming for node, _ in each.context}
 
 
 def nodes_of(records: Iterable[Any]) -> set[str]:

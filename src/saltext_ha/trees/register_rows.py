@@ -12,7 +12,6 @@ from saltext_ha.sync.codec import MAX_TIME
 from saltext_ha.transport import wire
 
 LONGEST = 512
-WHAT = "register of a tree"
 
 
 def to_rows(register: Register) -> list[Any]:
@@ -23,7 +22,8 @@ def to_rows(register: Register) -> list[Any]:
 
 def from_rows(raw: Any) -> Register:
     """:raises InvalidRecord: the rows make no sense; none of them may be used."""
-    return Register(*register_rows.from_rows(raw, WHAT, (str, int, list), _deployment))
+    kinds = (str, int, list)
+    return Register(*register_rows.from_rows(raw, "register of a tree", kinds, _deployment))
 
 
 def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
@@ -42,13 +42,3 @@ def _deployment(node: str, counter: int, kept: list[Any]) -> Deployment:
         ):
             raise InvalidRecord("malformed deployment")
     return Deployment(Dot(node, counter), entries)
-
-
-def pack(register: Register) -> bytes:
-    """A register as replica.db keeps it."""
-    return register_rows.pack(to_rows(register))
-
-
-def unpack(body: bytes) -> Register:
-    """:raises InvalidRecord: it is damaged."""
-    return from_rows(register_rows.unpack(body, WHAT))

@@ -16,7 +16,7 @@ from saltext_ha.replica.history import Receipt
 from saltext_ha.replication import deployment
 from saltext_ha.replication.deployment import KEPT, Entry, Register
 from saltext_ha.sync.line import Line
-from saltext_ha.sync.vouching import Vouching
+from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -53,7 +53,7 @@ class TreeRegisters(Mapping[str, Register]):
         """Whether all peers that are up were asked since the start."""
         self._troubles: dict[str, str] = {}
         """Peer → the note on what it says, or does not say."""
-        stored = core.replica.trees.all(register_rows.unpack)
+        stored = core.replica.trees.all(register_rows.from_rows)
         self._known = {name: stored.get(name, Register()) for name in names}
 
     def __getitem__(self, name: str) -> Register:
@@ -146,12 +146,12 @@ class TreeRegisters(Mapping[str, Register]):
         }
 
     def _vouched(self, *registers: Register) -> list[Any]:
-        return self._vouching.of({node for each in registers for node, _ in each.context})
+        return self._vouching.of(writers(registers))
 
     def _put(self, name: str, register: Register, receipt: Receipt = HERE) -> None:
         """Store a register; inside a transaction only."""
         replica = self._core.replica
-        replica.trees.put(name, register_rows.pack(register))
+        replica.trees.put(name, register_rows.to_rows(register))
         replica.deployments.wrote(name, register.entries, receipt)
         point("tree.record")
 
@@ -165,15 +165,11 @@ class TreeRegisters(Mapping[str, Register]):
         """
         vouches = self._vouching.read(vouched, list(told.values()))
         self._vouching.disowned(await self._core.meet(vouches, sender))
-        known = self._core.replica.vouched
         for name, theirs in told.items():
             async with self._writing:
-                ours = self._known[name].disclaimed(known.highs)
-                sound, reason = theirs.sifted(ours, known.highs, known.owners)
-                if reason:
-                    self._vouching.note(sender, [f"tree {name}: {reason}"])
-                merged = ours.merged(sound)
-                if merged != self._known[name]:
+                ours = self._known[name]
+                merged = self._vouching.merged(ours, theirs, f"tree {name}", sender)
+                if merged != ours:
                     await self._write(name, merged, Receipt(sender, time.time()))
                     self.changed.set()
 

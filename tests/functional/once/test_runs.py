@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from saltext_ha.commands.once.once import Once
 from saltext_ha.common.errors import EtcdError, HaError, PeerUnreachable
 from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
+from saltext_ha.sync.vouching import Claiming, Vouching
 from saltext_ha.transport import wire
 from saltext_ha.transport.peer import Peer
 from tests.leader import Leader
@@ -39,19 +40,22 @@ class Core:
         return {}
 
 
-class Vouching:
+class Believing(Vouching):
     """All are believed."""
 
-    def of(self, nodes: set[str]) -> list[Any]:
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def of(self, nodes: Iterable[str]) -> list[Any]:
         return []
 
-    def read(self, raw: Any, registers: list[Any]) -> list[Any]:
+    def read(self, raw: Any, records: Sequence[Claiming] | None = None) -> list[Any]:
         return []
 
-    def disowned(self, found: Mapping[str, list[str]]) -> None:
-        assert not found
+    def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
+        assert not reasons
 
-    def note(self, sender: str, reasons: list[str]) -> None:
+    def note(self, peer: str, reasons: Sequence[str]) -> None:
         raise AssertionError(reasons)
 
 
@@ -92,7 +96,8 @@ class Group:
             self.cores[name].replica.close()
         lines = {other: Line(self, name, other) for other in self.names if other != name}
         core = self.cores[name] = Core(self.root / f"{name}.db")
-        return Runs(name, core, lines, self.leaders[name], Vouching(), 0.1)  # type: ignore[arg-type]
+        vouching = Believing(core.replica)
+        return Runs(name, core, lines, self.leaders[name], vouching, 0.1)  # type: ignore[arg-type]
 
     async def once(self, master: str, /, **options: Any) -> dict[str, Any]:
         """``ha.once`` there."""

@@ -36,6 +36,7 @@ from saltext_ha.replication.record import (
     Value,
     decide,
 )
+from saltext_ha.trees import register_rows
 from tests.keys import public_key
 
 pytestmark = pytest.mark.core
@@ -415,6 +416,11 @@ def test_a_file_of_another_user_is_named(path: Path, monkeypatch: pytest.MonkeyP
         ("UPDATE stored SET doing = x'91'", lambda replica: replica.applied("web1")),
         ("UPDATE account SET body = x'90'", lambda replica: replica.history.lines()),
         ("UPDATE record SET body = x'90'", lambda replica: replica.history.prune(1e9, BEGINNING)),
+        ("INSERT INTO run VALUES ('backup', x'c1')", lambda replica: replica.runs.all(list)),
+        (
+            "INSERT INTO tree VALUES ('states', x'90')",
+            lambda replica: replica.trees.all(register_rows.from_rows),
+        ),
     ],
 )
 def test_a_row_that_makes_no_sense_is_damage(

@@ -72,7 +72,7 @@ def test_who_knows_all_ends_every_conflict(masters: list[Register], version: int
 @given(groups())
 def test_it_travels_as_it_is(masters: list[Register]) -> None:
     for master in masters:
-        assert register_rows.unpack(register_rows.pack(master)) == master
+        assert register_rows.from_rows(register_rows.to_rows(master)) == master
         assert (master.digest == Register().digest) == (master == Register())
 
 
@@ -158,7 +158,7 @@ def test_more_than_there_can_be_side_by_side() -> None:
     for number in range(MOST_VALUES + 3):
         register = register.merged(deploy(Register(), f"{number:016x}", entry(number)))
     assert len(register.values) == MOST_VALUES
-    assert register_rows.unpack(register_rows.pack(register)) == register
+    assert register_rows.from_rows(register_rows.to_rows(register)) == register
 
 
 def test_numbers_that_are_used_up_begin_anew() -> None:
