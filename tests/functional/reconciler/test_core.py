@@ -6,8 +6,8 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,15 @@ def accept_many(m1: Master) -> None:
     m1.scan()
 
 
-def assert_all_held(m1: Master) -> None:
-    """What is on its disk."""
+@asynccontextmanager
+async def held(m1: Master) -> AsyncIterator[Core]:
+    """A core that holds all that changes meanwhile, also on its disk."""
+    published: list[Record] = []
+    here = Core(m1.keeper, published.extend)
+    yield here
+    await until(lambda: bool(published or m1.replica.held.count), "what changed is judged")
+    here.close()
+    assert published == []
     m1.restart()
     assert sorted(m1.replica.held.all()) == MANY
 
@@ -136,13 +143,8 @@ async def test_portions_are_weighed_together(m1: Master) -> None:
     assert m1.state(MANY[0]) == DELETED
     for name in MANY:  # a copy of the folder is put back; each portion alone would be believed
         m1.knock(name, state=ACCEPTED)
-    published: list[Record] = []
-
-    here = Core(m1.keeper, published.extend)
-    await here.scan()
-    here.close()
-    assert published == []
-    assert_all_held(m1)
+    async with held(m1) as here:
+        await here.scan()
 
 
 @in_a_loop
@@ -154,7 +156,6 @@ async def test_what_is_gone_is_weighed_when_the_pass_is_over(
     for name in MANY:
         m1.remove(name)
     monkeypatch.setattr(work_queue, "SETTLE", 0.01)
-    published: list[Record] = []
     observe = m1.keeper.observe
 
     def slowly(*args: Any, **how: Any) -> list[Record]:
@@ -163,30 +164,21 @@ async def test_what_is_gone_is_weighed_when_the_pass_is_over(
 
     monkeypatch.setattr(m1.keeper, "observe", slowly)
 
-    here = Core(m1.keeper, published.extend)
-    await here.scan()
-    await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
-    here.close()
-    assert published == []
-    assert_all_held(m1)
+    async with held(m1) as here:
+        await here.scan()
 
 
 @in_a_loop
 async def test_a_folder_that_is_emptied_during_a_pass_is_weighed_whole(m1: Master) -> None:
     """What the pass found gone is little enough to believe; the rest follows while it settles."""
     accept_many(m1)
-    published: list[Record] = []
-    here = Core(m1.keeper, published.extend)
-    await here.run(m1.store.touched)
-    for name in MANY[:BATCH]:
-        m1.remove(name)
-    await here.scan()
-    for name in MANY[BATCH:]:
-        m1.remove(name)
-    await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
-    here.close()
-    assert published == []
-    assert_all_held(m1)
+    async with held(m1) as here:
+        await here.run(m1.store.touched)
+        for name in MANY[:BATCH]:
+            m1.remove(name)
+        await here.scan()
+        for name in MANY[BATCH:]:
+            m1.remove(name)
 
 
 @in_a_loop
@@ -195,8 +187,6 @@ async def test_a_pass_that_begins_before_vanished_keys_are_judged_is_waited_for(
 ) -> None:
     """The watch of the folders has the news that the keeper asks for, and began this pass."""
     accept_many(m1)
-    published: list[Record] = []
-    here = Core(m1.keeper, published.extend)
     loop, begun, go_on = asyncio.get_running_loop(), threading.Event(), threading.Event()
     list_all = m1.store.changed
 
@@ -218,13 +208,10 @@ async def test_a_pass_that_begins_before_vanished_keys_are_judged_is_waited_for(
     monkeypatch.setattr(m1.store, "touched", news_is_gone)
     for name in MANY[:BATCH]:
         m1.remove(name)
-    await here.scan()
-    await until(lambda: begun.is_set() and not here._tasks)
-    go_on.set()
-    await until(lambda: bool(published or m1.replica.held.count), "what vanished is judged")
-    here.close()
-    assert published == []
-    assert_all_held(m1)
+    async with held(m1) as here:
+        await here.scan()
+        await until(lambda: begun.is_set() and not here._tasks)
+        go_on.set()
 
 
 @in_a_loop
