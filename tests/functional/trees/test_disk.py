@@ -239,8 +239,8 @@ async def test_of_each_tree_contents_are_copied_by_one_loop(
         await breath.wait()
 
     monkeypatch.setattr("saltext_ha.trees.store.AT_A_TIME", -1)
-    monkeypatch.setattr("saltext_ha.trees.trees.BREATH", own)
-    monkeypatch.setattr("saltext_ha.trees.trees.asyncio.sleep", sleep)
+    monkeypatch.setattr("saltext_ha.trees.served_tree.BREATH", own)
+    monkeypatch.setattr("saltext_ha.trees.served_tree.asyncio.sleep", sleep)
     async with running(m1):
         for number in range(3):
             m1.put({"a.sls": "a", "n.sls": f"{number}"})

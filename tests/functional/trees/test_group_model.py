@@ -324,7 +324,7 @@ class GroupMachine(RuleBasedStateMachine):
         for engine in self.group.up:
             if engine.register.current and not self.serves_current(engine):
                 assert engine.trees.behind()
-                assert engine.trees.lag(TREE)
+                assert engine.trees[TREE].lag()
             if engine.register.conflict:
                 assert any("different versions" in note for note in engine.trees.notes())
 

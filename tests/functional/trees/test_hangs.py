@@ -297,7 +297,9 @@ async def test_a_master_that_cannot_look_at_its_tree_is_unknown_everywhere(
 def told_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> list[str]:
     """The events about trees that an engine fires from now on."""
     told: list[str] = []
-    monkeypatch.setattr(engine.parts.trees, "_announce", lambda tag, data: told.append(tag))
+    monkeypatch.setattr(
+        engine.parts.trees["states"], "_announce", lambda tag, data: told.append(tag)
+    )
     return told
 
 
@@ -312,13 +314,14 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
     async with met(m1, m2) as engines:
         await m1.deploy()
         trees = engines[1].parts.trees
+        tree = trees["states"]
         # Another task may have switched to it, and be about to tell.
-        await until(lambda: trees._told and not trees.behind(), "it serves it, and has told so")
+        await until(lambda: tree._told and not trees.behind(), "it serves it, and has told so")
         told = told_by(monkeypatch, engines[1])
         monkeypatch.setattr(tree_disk, "LAST", 1000.0)
         with blocked(monkeypatch, LivePath, "look", of_m2) as met_it:
             await until(met_it.is_set)
-            await trees.settle("states")
+            await tree.settle()
             assert (trees.behind(), told) == ("", []), "what was there just now still counts"
             monkeypatch.setattr(tree_disk, "LAST", 0.0)
             began = time.monotonic()
@@ -327,9 +330,9 @@ async def test_a_live_path_that_hangs_stops_nothing_else(
             assert f"{m2.live} cannot be looked at: {HANGS}" in notes["m2"]
             assert time.monotonic() - began < 100
             assert HANGS in trees.behind()
-            await trees.settle("states")
+            await tree.settle()
             assert told == ["deploy/failed"]
-        await until(lambda: not trees._late, "the disk responds, and it is looked at")
+        await until(lambda: not tree._late, "the disk responds, and it is looked at")
         assert (trees.behind(), told) == ("", ["deploy/failed"]), "nothing else was deployed"
 
 
@@ -350,7 +353,7 @@ async def test_a_switch_that_was_given_up_and_is_done_later_is_told(
             assert told == ["deploy/failed"]
         await until(lambda: "deployed" in told, "the disk responds, and it follows")
         assert m2.served() == STATES
-        await engines[1].parts.trees.settle("states")
+        await engines[1].parts.trees["states"].settle()
         assert told == ["deploy/failed", "deployed"]
 
 

@@ -146,8 +146,8 @@ class Masters:
             return str(answer.get("problem") or "")
 
         async def own() -> str:
-            await self._trees.settle(name, adopt)
-            return self._trees.unserved(name)
+            await self._trees[name].settle(adopt)
+            return self._trees[name].unserved()
 
         names = sorted(masters)
         works = (own() if peer == self._group.name else tell(peer) for peer in names)
