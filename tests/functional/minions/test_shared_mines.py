@@ -187,6 +187,11 @@ class Site:
         return sum(found)
 
 
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_mines, "BETWEEN", 0.0)
@@ -265,8 +270,7 @@ async def test_pillar_that_comes_while_a_copy_is_written_is_kept(
 
 
 @in_a_loop
-async def test_a_second_one_within_the_tolerance_comes_as_well(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_a_second_one_within_the_tolerance_comes_as_well(site: Site) -> None:
     site.m1.sends(MINE, "web1", {"n": 1})
     await site.later(1)
     await site.later(1)
@@ -278,8 +282,7 @@ async def test_a_second_one_within_the_tolerance_comes_as_well(tmp_path: Path) -
 
 
 @in_a_loop
-async def test_a_copy_comes_by_way_of_another_master(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_a_copy_comes_by_way_of_another_master(site: Site) -> None:
     site.m1.shared._lines = {"m2": site.m2}  # type: ignore[dict-item]
     site.m3.shared._lines = {"m2": site.m2}  # type: ignore[dict-item]
     for n in (1, 2):
@@ -292,9 +295,8 @@ async def test_a_copy_comes_by_way_of_another_master(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_a_peer_that_starts_again_is_heard_anew_and_nothing_is_fetched_twice(
-    tmp_path: Path,
+    site: Site,
 ) -> None:
-    site = Site(tmp_path)
     site.m1.sends(MINE, "web1", {"n": 1}, ago=60)
     await site.later()
     assert site.fetched() == 2
@@ -308,8 +310,7 @@ async def test_a_peer_that_starts_again_is_heard_anew_and_nothing_is_fetched_twi
 
 
 @in_a_loop
-async def test_a_quiet_group_exchanges_little(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_a_quiet_group_exchanges_little(site: Site) -> None:
     for n in range(300):
         site.m1.sends(MINE, f"web{n}", {"n": n}, ago=60)
     await site.later()
@@ -321,10 +322,9 @@ async def test_a_quiet_group_exchanges_little(tmp_path: Path) -> None:
 
 @in_a_loop
 async def test_many_and_large_ones_come_in_several_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mine_copies, "PAGE", 100)
-    site = Site(tmp_path)
     for n in range(ASKED + 50):
         site.m1.sends(MINE, f"web{n}", {"n": n})
     for n in range(300, 310):
@@ -383,10 +383,9 @@ async def test_ids_that_are_too_long_for_a_file_of_3008(tmp_path: Path, release:
 
 @in_a_loop
 async def test_only_minions_that_are_accepted_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_mines, "CHECKED", 1)
-    site = Site(tmp_path)
     site.m1.sends(MINE, "a", {"n": 0})
     site.m2.accepted.clear()
     site.m1.sends(MINE, "web1", {"n": 1})
@@ -402,10 +401,9 @@ async def test_only_minions_that_are_accepted_here(
 
 @in_a_loop
 async def test_each_id_gets_its_turn_while_keys_change_all_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_mines, "CHECKED", 1)
-    site = Site(tmp_path)
     for minion_id in ("a", "b", "web1"):  # no master has a key of a or b
         site.m1.sends(MINE, minion_id, {"n": 1})
     for _ in range(3):
@@ -416,9 +414,8 @@ async def test_each_id_gets_its_turn_while_keys_change_all_the_time(
 
 @in_a_loop
 async def test_a_peer_that_tells_of_copies_and_sends_none_keeps_nobody_from_those_of_another(
-    tmp_path: Path,
+    site: Site,
 ) -> None:
-    site = Site(tmp_path)
     site.m2.sends(MINE, "web1", {"n": 2}, ago=20)
     site.m3.sends(MINE, "web1", {"n": 3})
     site.m3.hangs.add(COPIES)
@@ -452,8 +449,7 @@ async def test_a_minion_that_was_deleted_does_not_come_back(tmp_path: Path, rele
 
 
 @in_a_loop
-async def test_one_that_is_deleted_while_it_is_fetched(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_one_that_is_deleted_while_it_is_fetched(site: Site) -> None:
     site.m1.sends(MINE, "web1", {"n": 1})
     give = site.m1.call
 
@@ -470,8 +466,7 @@ async def test_one_that_is_deleted_while_it_is_fetched(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_one_that_the_minion_sends_here_while_it_is_fetched(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_one_that_the_minion_sends_here_while_it_is_fetched(site: Site) -> None:
     site.m1.sends(MINE, "web1", {"n": 1}, ago=60)
     give = site.m1.call
 
@@ -491,9 +486,8 @@ async def test_one_that_the_minion_sends_here_while_it_is_fetched(tmp_path: Path
 
 
 @in_a_loop
-async def test_one_that_takes_long_to_come_does_not_get_older(tmp_path: Path) -> None:
+async def test_one_that_takes_long_to_come_does_not_get_older(site: Site) -> None:
     """Else the next would be one that is older than it."""
-    site = Site(tmp_path)
     site.m1.sends(MINE, "web1", {"n": 2}, ago=10)
     site.m3.sends(MINE, "web1", {"n": 1}, ago=20)
     give = site.m1.call
@@ -511,8 +505,7 @@ async def test_one_that_takes_long_to_come_does_not_get_older(tmp_path: Path) ->
 
 
 @in_a_loop
-async def test_older_peers_and_those_that_do_not_share_are_left_alone(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_older_peers_and_those_that_do_not_share_are_left_alone(site: Site) -> None:
     site.m2.old = True
     site.m3.start(OFF)
     site.m3.sends(MINE, "web1", {"n": 1})
@@ -546,9 +539,8 @@ async def test_older_peers_and_those_that_do_not_share_are_left_alone(tmp_path: 
 )
 @in_a_loop
 async def test_a_peer_that_answers_nonsense(
-    tmp_path: Path, method: str, answer: dict[str, Any]
+    site: Site, method: str, answer: dict[str, Any]
 ) -> None:
-    site = Site(tmp_path)
     site.m3.sends(MINE, "web1", {"n": 1})
     site.m3.says[method] = answer
     site.m2.sends(MINE, "web2", {"n": 2})
@@ -561,11 +553,8 @@ async def test_a_peer_that_answers_nonsense(
 
 @pytest.mark.parametrize("content", [b"\xc1", b"\x90", b"\x81\xa1a" + b"\x91" * 1022 + b"\x90"])
 @in_a_loop
-async def test_one_that_salt_could_not_read_holds_no_other_up(
-    tmp_path: Path, content: bytes
-) -> None:
+async def test_one_that_salt_could_not_read_holds_no_other_up(site: Site, content: bytes) -> None:
     """A minion may send what another release of msgpack takes."""
-    site = Site(tmp_path)
     site.m3.sends(MINE, "web1", {"n": 1})
     site.m3.sends(MINE, "web2", {"n": 2})
     rows = [["mine", "web1", 1.0, 1, content], ["mine", "web2", 1.0, 1, b"\x81\xa1n\x02"]]
@@ -577,9 +566,8 @@ async def test_one_that_salt_could_not_read_holds_no_other_up(
 
 
 @in_a_loop
-async def test_pages_without_end(tmp_path: Path) -> None:
+async def test_pages_without_end(site: Site) -> None:
     """The others are heard all the same."""
-    site = Site(tmp_path)
     site.m3.says[CHANGES] = {"epoch": "a", "n": 0, "more": True, "changed": []}
     site.m2.sends(MINE, "web2", {"n": 2})
     await site.m2.shared.step()
@@ -588,11 +576,10 @@ async def test_pages_without_end(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_slow_answers_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_answers_without_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a peer has left is asked in the next step, after the others were heard."""
     monkeypatch.setattr(shared_mines, "TURN", 0.0)
     monkeypatch.setattr(shared_mines, "ASKED", 1)
-    site = Site(tmp_path)
     for n in range(3):
         site.m1.sends(MINE, f"web{n}", {"n": n})
     await site.m1.shared.step()
@@ -603,9 +590,8 @@ async def test_slow_answers_without_end(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @in_a_loop
-async def test_ids_without_end(tmp_path: Path) -> None:
+async def test_ids_without_end(site: Site) -> None:
     """Only those that are offered now are remembered as not accepted."""
-    site = Site(tmp_path)
     for n in range(3):
         rows = [["mine", f"odd{n}-{i}", 1.0, 1] for i in range(50)]
         site.m3.says[CHANGES] = {"epoch": str(n), "n": 1, "more": False, "changed": rows}
@@ -614,8 +600,7 @@ async def test_ids_without_end(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_peer_that_does_not_answer_is_asked_next_time(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_a_peer_that_does_not_answer_is_asked_next_time(site: Site) -> None:
     site.m1.sends(MINE, "web1", {"n": 1})
     await site.m1.shared.step()
     site.m1.unreachable = True
@@ -628,9 +613,8 @@ async def test_a_peer_that_does_not_answer_is_asked_next_time(tmp_path: Path) ->
 
 @in_a_loop
 async def test_a_cache_that_hangs_keeps_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(tmp_path)
     goes_on, counted = threading.Event(), threading.active_count()
     monkeypatch.setattr(site.m1.cache, "marks", lambda: goes_on.wait() and {})
     site.m1.shared._disk.limit = 0.05
@@ -646,10 +630,7 @@ async def test_a_cache_that_hangs_keeps_one_thread(
 
 
 @in_a_loop
-async def test_a_cache_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Site(tmp_path)
+async def test_a_cache_that_cannot_be_written(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.m1.sends(MINE, "web1", {"n": 1})
     await site.m1.shared.step()
 
@@ -664,9 +645,8 @@ async def test_a_cache_that_cannot_be_written(
     assert site.m2.mine("web1") == {"n": 1}
 
 
-def test_a_copy_never_looks_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_never_looks_new(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever the engine ends, a copy is there as old as it is, or not at all."""
-    site = Site(tmp_path)
     replaced = []
 
     def full(made: Path, file: Path) -> None:
@@ -686,8 +666,7 @@ def test_a_copy_never_looks_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @in_a_loop
-async def test_what_shares_nothing_says_why(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_what_shares_nothing_says_why(site: Site) -> None:
     site.m1.start("cache is redis")
     await site.m1.shared.run()
     assert site.m1.notes() == ["mines are not shared: cache is redis"]
@@ -708,8 +687,7 @@ async def test_grains_of_a_peer_are_known_as_such(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_other_files_in_the_cache(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+async def test_other_files_in_the_cache(site: Site) -> None:
     site.m1.sends(MINE, "web1", ["no mine"])
     site.m1.salt.store("mine", "web2", {1: 2})
     for name in (".hidden.p", "tmp12", "web3"):
