@@ -10,7 +10,6 @@ from saltext_ha.output._text import (
     clean,
     count,
     distinct,
-    fingerprint,
     listed,
     not_asked,
     notes,
@@ -50,9 +49,9 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if not keys:
         return [*not_asked(data, screen), "no keys"]
     rows = []
-    for key in keys:
+    prints = distinct(key.get("fingerprint") or "?" for key in keys)
+    for key, shown in zip(keys, prints, strict=True):
         states = key.get("states") or {}
-        shown = fingerprint(key.get("fingerprint") or "?")
         rows.append([key.get("id"), shown, *(_state(states.get(m, "-")) for m in masters)])
     entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
     columns = ["Id", "Fingerprint", *masters]
@@ -89,22 +88,18 @@ def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     test = data.get("test")
     lines = []
     if changes:
-        rows = [
-            [c.get("master"), c.get("id"), _short(c.get("from")), _short(c.get("to"))]
-            for c in changes
-        ]
+        before, after = (distinct(c.get(key) for c in changes) for key in ("from", "to"))
+        names = [(c.get("master"), c.get("id")) for c in changes]
+        rows = [[*name, *states] for name, *states in zip(names, before, after, strict=True)]
         lines += table(screen, ["Master", "Id", "From", "To"], rows)
         done = "made" if data.get("written", True) else "recorded; no key store is written"
         done = "planned; nothing was changed (test=True)" if test else done
         lines.append(f"{count(len(changes), 'change')} {done}")
+    elif data.get("notes") or data.get("unreachable"):
+        lines.append("no key was changed")  # that nothing has to be is not known, or not so
     else:
         lines.append("nothing to change")
     lines += conflicts(data.get("conflicts") or [], screen)
     for name, why in (data.get("unreachable") or {}).items():
         lines.append(f"{screen.paint(clean(name), 'unknown')} could not be reached: {clean(why)}")
     return lines + notes(data)
-
-
-def _short(state: Any) -> str:
-    """``accepted 3a:9f:…``: the fingerprint in a state shortened, the words kept."""
-    return " ".join(fingerprint(word) for word in str(state).split())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NARROWEST = 12  # a column is not shrunk below this many cells
+WIDEST = 256  # cells of a column where the screen has no edge; longer than any minion id
 GAP = "  "
 LONGEST_REASON = 200
 LONGEST_NOTE = 400
@@ -28,10 +29,12 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class Screen:
-    """The terminal: its width in cells, and Salt's colours (empty texts without colour)."""
+    """Where text goes: its width in cells, and Salt's colours (empty texts without colour)."""
 
     width: int = 80
     colors: Mapping[str, Any] = field(default_factory=dict)
+    edge: bool = True
+    """Whether tables must fit it. In a pipe or a file no id is cut: grep has to find it."""
 
     def paint(self, text: str, word: str | None = None) -> str:
         """*text* in the colour of *word* (default: *text* itself), if there is one."""
@@ -46,12 +49,14 @@ def clean(value: Any) -> str:
     table or change the direction of writing.
     """
     text = " ".join(str(value).split())
+    if text.isascii() and text.isprintable():  # most are; thousands of keys are shown sooner
+        return text
     return "".join("?" if unicodedata.category(char) in HIDDEN else char for char in text)
 
 
 def display_width(text: str) -> int:
     """How many terminal cells *text* takes."""
-    return sum(_cells(char) for char in text)
+    return len(text) if text.isascii() else sum(map(_cells, text))
 
 
 def _cells(char: str) -> int:
@@ -142,11 +147,14 @@ def table(
     """
     Lines of an aligned table; each cell is made :func:`clean`. Columns named in *right* are
     right-aligned. If the table is wider than the screen, its widest column is shortened first: no
-    column below :data:`NARROWEST`, and columns in *whole* never.
+    column below :data:`NARROWEST`, and columns in *whole* never. On a screen without an edge only
+    columns wider than :data:`WIDEST` are.
     """
     cells = [list(map(clean, row)) for row in (columns, *rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
-    elastic = [place for place, name in enumerate(columns) if name not in whole]
+    if not screen.edge:
+        widths = [min(width, WIDEST) for width in widths]
+    elastic = [place for place, name in enumerate(columns) if screen.edge and name not in whole]
     while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and elastic:
         widest = max(elastic, key=lambda place: widths[place])
         if widths[widest] <= NARROWEST:

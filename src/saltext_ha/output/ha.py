@@ -88,8 +88,9 @@ def output(data: Any, **kwargs: Any) -> str:
 
 def _screen() -> Screen:
     colors = salt.utils.color.get_colors(__opts__.get("color"), __opts__.get("color_theme"))
-    columns = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
-    return Screen(columns, colors)
+    terminal = sys.stdout.isatty()
+    columns = shutil.get_terminal_size((80, 24)).columns if terminal else 80
+    return Screen(columns, colors, edge=terminal)
 
 
 def _of_minion(name: str, answer: Any, kwargs: Mapping[str, Any]) -> str:

@@ -201,10 +201,45 @@ def test_wide_and_combining_characters_keep_columns_aligned():
     )
 
 
-def test_long_ids_are_cut_to_fit_the_screen():
-    text = ha.output(keys(key("w" * 200, "accepted", "pending"), key("字" * 100, "accepted", None)))
+LONG = keys(key("w" * 200, "accepted", "pending"), key("字" * 100, "accepted", None))
+
+
+def test_long_ids_are_cut_to_fit_the_terminal(terminal):
+    text = ha.output(LONG)
     assert all(_text.display_width(line) <= 80 for line in text.splitlines())
     assert text.count("…") == 4  # two ids, two fingerprints
+
+
+def test_no_id_is_cut_in_a_pipe():
+    """``salt-run ha.keys | grep ID`` finds it, whatever its length; but arguments may be huge."""
+    text = ha.output(LONG)
+    assert "w" * 200 in text
+    assert "字" * 100 in text
+    text = ha.output(keys(key("w" * 10_000, "accepted", "pending")))
+    assert "w" * (_text.WIDEST - 1) + "…  3a" in text
+
+
+def test_keys_whose_fingerprints_begin_alike_are_not_shown_alike():
+    alike = [FP1, FP1.replace("0b:aa", "0b:ab")]
+    rows = [{**key("web1", "accepted", "denied"), "fingerprint": each} for each in alike]
+    first, second = ha.output(keys(*rows)).splitlines()[1:3]
+    assert first != second
+    changes = [{"master": "m2", "id": "web1", "from": f"accepted {each}", "to": "deleted"}
+               for each in alike]  # fmt: skip
+    first, second = ha.output({"kind": "sync", "changes": changes}).splitlines()[1:3]
+    assert first != second
+
+
+def test_plain_ids_are_not_looked_at_character_by_character(monkeypatch):
+    """A table of twenty thousand keys took ten seconds."""
+    monkeypatch.setattr(_text, "unicodedata", None)
+    columns = ["Id", "State"]
+    rows = [["web1.example.com", "accepted"], ["web2", "pending"]]
+    assert _text.table(_text.Screen(width=24), columns, rows, whole=columns) == [
+        "Id                State",
+        "web1.example.com  accepted",
+        "web2              pending",
+    ]
 
 
 def test_names_that_begin_alike_are_not_shown_alike():
@@ -257,6 +292,14 @@ def test_sync_plan():
 
 def test_sync_with_nothing_to_do():
     shows({"kind": "sync", "test": False, "changes": []}, "nothing to change")
+
+
+def test_sync_that_leaves_something_does_not_say_that_nothing_is_to_change():
+    left = "m2: 1 not changed: its mode is paused"
+    data = {"kind": "sync", "test": False, "changes": [], "notes": [left]}
+    shows(data, f"no key was changed\n{left}")
+    data = {"kind": "sync", "test": False, "changes": [], "unreachable": {"m3": "timed out"}}
+    shows(data, "no key was changed\nm3 could not be reached: timed out")
 
 
 @pytest.fixture
@@ -319,7 +362,7 @@ def test_history_says_where_a_claim_is_not_what_was_seen(berlin):
     ]
 
 
-def test_history_of_many_cuts_ids_rather_than_times(berlin):
+def test_history_of_many_cuts_ids_rather_than_times(berlin, terminal):
     shows(
         history(
             line(1769900000, "m1", "DOMAIN\\alice", "accepted", "web07.example.com"),
