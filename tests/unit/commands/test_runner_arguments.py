@@ -209,6 +209,6 @@ def test_more_arguments_that_are_no_mapping_are_an_error(
 def test_bytes_that_are_no_utf8_are_refused_in_words(name: str) -> None:
     """From a terminal in Latin-1; the engine failed on them, with a traceback in the log."""
     typed = os.fsdecode("müller".encode("latin-1"))
-    with pytest.raises(HaError, match="is not typed in UTF-8"):
+    with pytest.raises(HaError, match="is not in UTF-8"):
         runner_arguments.checked({name: typed})
     assert runner_arguments.checked({name: "müller"}) == {name: "müller"}
