@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab import Master, Minion
+from saltext_ha.common import version
 from tests import salt_venv
 from tests.integration.conftest import MakeLab
 from tests.integration.group import QUICK, answers, meet
@@ -19,7 +19,7 @@ from tests.integration.watching import supervised
 
 # Another release of Salt for one of the minions, where it is installed: make test-all.
 OLDER = Path(__file__).parents[2] / ".venv-3006" / "bin" / "python"
-VERSION = metadata.version("saltext-ha")
+VERSION = version.ours()
 
 
 @dataclass

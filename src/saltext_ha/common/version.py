@@ -8,11 +8,33 @@ from pathlib import Path
 
 import saltext_ha
 
+NAME = "saltext-ha"
+
+
+def distribution() -> metadata.Distribution:
+    """
+    The installed saltext-ha. Of several in one folder, the last: an upgrade by ``salt-pip`` leaves
+    the metadata of older versions there.
+
+    :raises importlib.metadata.PackageNotFoundError: it is not installed.
+    """
+    first = metadata.distribution(NAME)
+    beside = metadata.distributions(name=NAME, path=[str(first.locate_file(""))])
+    return max(beside, key=_written, default=first)
+
+
+def _written(found: metadata.Distribution) -> float:
+    info = f"saltext_ha-{found.version}.dist-info"
+    try:
+        return Path(str(found.locate_file(info))).joinpath("METADATA").stat().st_mtime
+    except OSError:  # another format
+        return 0.0
+
 
 @functools.cache
 def ours() -> str:
     """The installed version of saltext-ha."""
-    return metadata.version("saltext-ha")
+    return distribution().version
 
 
 def installed_at() -> float:

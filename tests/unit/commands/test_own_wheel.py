@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import subprocess
 import sys
 import zipfile
@@ -12,11 +14,12 @@ import pytest
 
 import saltext_ha
 from saltext_ha.commands.rollout import own_wheel
+from saltext_ha.common.version import ours
 
 
 def test_it_has_every_file_and_installs(tmp_path: Path) -> None:
     wheel = own_wheel.make()
-    assert wheel.version == metadata.version("saltext-ha")
+    assert wheel.version == ours()
     (tmp_path / wheel.name).write_bytes(wheel.content)
     here = Path(saltext_ha.__file__).parent
     files = {p for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
@@ -44,3 +47,22 @@ def test_installed_from_its_own_wheel_it_is_the_same(
     (installed,) = metadata.distributions(path=[str(target)])
     monkeypatch.setattr(metadata, "distribution", lambda name: installed)
     assert own_wheel.make().content == wheel.content
+
+
+@pytest.mark.parametrize("version", ["0.0.1", "99.0"])
+def test_metadata_that_an_upgrade_has_left_is_not_taken(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """salt-pip installs with ``--target``, where pip removes nothing of the older version."""
+    wheel = own_wheel.make()
+    with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:
+        archive.extractall(tmp_path)
+    old = tmp_path / f"saltext_ha-{version}.dist-info"
+    old.mkdir()
+    (old / "METADATA").write_text(f"Metadata-Version: 2.1\nName: saltext-ha\nVersion: {version}\n")
+    (old / "RECORD").write_text("saltext_ha/gone.py,,\n")
+    os.utime(old / "METADATA", (1, 1))
+    left = metadata.Distribution.at(old)
+    monkeypatch.setattr(metadata, "distribution", lambda name: left)  # whichever comes first
+    assert own_wheel.make().content == wheel.content
+    assert ours.__wrapped__() == wheel.version

@@ -13,9 +13,10 @@ from importlib import metadata
 from pathlib import Path
 
 import saltext_ha
+from saltext_ha.common import version
 from saltext_ha.common.errors import HaError, reason_of
 
-NAME, PACKAGE = "saltext-ha", "saltext_ha"
+PACKAGE = "saltext_ha"
 # Not in the wheel: files that pip adds; RECORD and WHEEL are made anew.
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "WHEEL", "direct_url.json", "top_level.txt"}
 WHEEL = "Wheel-Version: 1.0\nGenerator: saltext-ha\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -44,7 +45,7 @@ def make() -> OwnWheel:
     :raises HaError: a part of it is missing or cannot be read.
     """
     try:
-        found = metadata.distribution(NAME)
+        found = version.distribution()
         info = f"{PACKAGE}-{found.version}.dist-info"
         parts = {name: path.read_bytes() for name, path in _files(found, info)}
     except (metadata.PackageNotFoundError, OSError) as exc:
