@@ -180,7 +180,8 @@ class Trust(Pins):
         :return: whether it was news.
         :raises TrustError: the fingerprint is invalid, or the note cannot be written.
         """
-        # Write the note first: after a crash in between, the note still unpins the peer.
+        # Write the note first: after a crash in between, or if the file of the peer cannot be
+        # deleted, the note still unpins the peer.
         self._refresh()
         news = self.removals.note(removed)
         for peer in list(self._folder.found.values()):
@@ -189,7 +190,10 @@ class Trust(Pins):
                 for other in peer.fingerprints:
                     self.removals.note(replace(removed, fingerprint=other))
                 point("remove.unpin")
-                self.unpin(peer.name)
+                try:
+                    self.unpin(peer.name)
+                except TrustError as exc:
+                    log.warning("peer stays out, its file stays: name=%s %s", peer.name, exc)
         return news
 
     @contextlib.contextmanager

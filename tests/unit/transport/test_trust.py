@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,26 @@ def test_a_removal_bars_also_while_the_file_of_the_peer_is_there(
     # Again, now that the folder can be written.
     trust.bar(Removed(peer.fingerprint, peer.name))
     assert not (state / "peers" / "m2.json").exists()
+
+
+def test_a_removal_is_done_although_the_file_of_the_peer_cannot_be_deleted(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it counted as failed, the others would not be told at once."""
+    trust, peer = Trust(state), some_peer(tmp_path)
+    trust.pin(peer)
+
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "m2.json":
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert trust.remove("m2").fingerprint == peer.fingerprint
+    assert (state / "peers" / "m2.json").exists()
+    assert trust.pinned() == {}
 
 
 def test_removing_nobody(state: Path) -> None:
