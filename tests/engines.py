@@ -13,7 +13,7 @@ from lab.engines import Engine, Place, befriend
 from lab.key_folders import ACCEPTED
 from saltext_ha.runners import ha as runner
 from tests.keys import public_key
-from tests.loop import until
+from tests.loop import becomes, until
 
 # On a busy machine a peer that answers late is not away.
 QUICK = {"sync_interval": 0.2, "scan_interval": 1, "peer_timeout": 20}
@@ -66,6 +66,16 @@ async def run(place: Place, function: str, *args: Any, **kwargs: Any) -> dict[st
         return answer
 
     return await asyncio.to_thread(call)
+
+
+async def is_degraded(place: Place) -> dict[str, Any]:
+    """What ``ha.status`` says once the group is degraded; before all were asked it is unknown."""
+
+    async def state() -> object:
+        return (await run(place, "status"))["state"]
+
+    await becomes(state, "degraded")
+    return await run(place, "status")
 
 
 def wrong(status: Mapping[str, Any]) -> list[str]:

@@ -144,7 +144,9 @@ def test_engines_that_run_already_find_each_other(
         status = ask(masters[0], "status")
         assert "different master keys" in str(status["notes"])
         assert "salt-run ha.join force=True" in str(status["notes"])
-        assert status["state"] == "degraded"
+        wait_for(
+            lambda: ask(masters[0], "status")["state"] == "degraded", SOON, "the group is degraded"
+        )
         # The command that it names is the one that mends it.
         refused = join.join(masters[1].opts, masters[1].config, "", 10)
         assert refused["kind"] == "notice"
