@@ -16,8 +16,6 @@ unexport PYTHONDONTWRITEBYTECODE
 # So many tests at a time in each job; those of one file follow each other. Two processors are busy
 # with three that start daemons, and others beside; tests/conftest.py says which files come first.
 WORKERS   ?= 3
-# Salt has races of its own that show when its daemons wait long for a processor.
-AFTER_DAEMONS = nice -n 5
 SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # One process each, no daemon, no network: key store, replica and keeper.
 QUICK      = $(addprefix tests/functional/, keystore replica once/test_runs.py minions/test_job_cache.py \
@@ -40,8 +38,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## two real masters, three real minions, the main job shown and checked
 	$(BIN)/python -m lab.demo
 
-# All at once: each of them waits for most of its time.
-SUITE = $(MAKE) --no-print-directory --keep-going --jobs 3 daemons
+# Two of these at a time, in this order: what keeps the processors busy first.
+SUITE = $(MAKE) --no-print-directory --keep-going --jobs 2 daemons
 
 test: programs lint  ## lint, the whole test suite, and a core of it on the other Pythons that are installed
 	$(BIN)/python -m lab.pythons --install
@@ -54,13 +52,12 @@ suite: $(STAMP)
 daemons: $(STAMP)
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/integration
 
-others: WORKERS = 4
 others: $(STAMP)
-	$(AFTER_DAEMONS) $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/functional tests/unit
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/functional tests/unit
 
 # What it starts is no job of this make.
 pythons: $(STAMP)
-	WORKERS=1 MAKEFLAGS= $(AFTER_DAEMONS) $(BIN)/python -m lab.pythons
+	WORKERS=1 MAKEFLAGS= $(BIN)/python -m lab.pythons
 
 check: $(STAMP)  ## for the edit loop: lint, types, unit tests, and what of the others needs no daemon
 	$(BIN)/ruff check .
