@@ -165,6 +165,7 @@ def test_a_newcomer_may_bring_back_what_was_deleted_and_forgotten(book: Book) ->
     book.did("m1", GRANT)
     book.did("m1", DELETE)
     book.did("m2", GRANT)  # in no group yet
+    book.forgotten(book.known_to("m1"), before="m3")
     assert verdict(book, shows((ACCEPTED, "k0")), []) != []
 
     book.forgotten(book.known_to("m1"), before="m2")
