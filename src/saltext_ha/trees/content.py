@@ -65,10 +65,10 @@ def disk_of(disks: Mapping[str, TreeDisk], payload: Mapping[str, Any]) -> TreeDi
 
 def _page(store: TreeStore, version: bytes, base: bytes, after: str) -> dict[str, Any]:
     """Entries of *version* that *base* lacks, in the order of paths; and paths only in *base*."""
-    manifest = store.manifest(version)
+    manifest = store.versions.manifest(version)
     if manifest is None:
         raise HaError("that version is not here")
-    before = store.manifest(base) if base else None
+    before = store.versions.manifest(base) if base else None
     known = before or {}
     gone = sorted(known.keys() - manifest.keys())
     room = MOST - sum(_weight(path) for path in gone)
@@ -124,7 +124,7 @@ async def fetch_manifest(peer: Asking, disk: TreeDisk, version: bytes, base: byt
         answer = await peer.call_large("tree_manifest", {**ask, "after": after})
         rows = wire.rows(answer.get("rows"), "manifest", str, str, int, int, bytes)
         if first and answer.get("base") is True:
-            known = await disk.deploying(disk.store.manifest, base)
+            known = await disk.deploying(disk.store.versions.manifest, base)
             entries = dict(known or {})
             for path in wire.texts(answer, "removed"):
                 entries.pop(path, None)

@@ -148,7 +148,7 @@ class ServedTree:
         """Switch to a version, and fetch it first if needed; returns whether this task did it."""
         disk, store = self._disk, self._disk.store
         verified = version in self._stager.verified(self._name)
-        if not verified or not await disk.deploying(store.manifest, version):
+        if not verified or not await disk.deploying(store.versions.manifest, version):
             await self._stager.stage(self._name, version)
         async with disk.lock:
             if await disk.deploying(store.live) == (LINKED, version):

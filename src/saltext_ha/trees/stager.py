@@ -206,7 +206,7 @@ class Stager:
     async def _manifest(
         self, peers: Mapping[str, Asking], disk: TreeDisk, version: bytes
     ) -> Manifest:
-        here = await disk.deploying(disk.store.manifest, version)
+        here = await disk.deploying(disk.store.versions.manifest, version)
         if here is not None:
             return here
         base, why = (await disk.deploying(disk.store.live))[1] or b"", []
@@ -267,7 +267,7 @@ class Stager:
 
     async def _check(self, disk: TreeDisk, version: bytes) -> None:
         tree, store, why = disk.tree, disk.store, ""
-        folder, uses = store.path_of(version), self._checked[tree.name]
+        folder, uses = store.versions.path_of(version), self._checked[tree.name]
         uses.append(version)
         try:
             await disk.looking(check_command.look, tree, folder, where=f"check: {tree.check}")
@@ -307,9 +307,9 @@ async def explained(tree: Tree) -> AsyncIterator[None]:
 
 def _state_of(store: TreeStore) -> dict[str, Any]:
     live, version = store.live()
-    if version and store.manifest(version) is None:
+    if version and store.versions.manifest(version) is None:
         version = None  # its manifest is damaged: whether it was edited cannot be known
-    edits = store.edits(version) if version else ((), (), ())
+    edits = store.versions.edits(version) if version else ((), (), ())
     paths = sorted({path for each in edits for path in each})
     return {
         "live": live,
@@ -323,15 +323,15 @@ def _state_of(store: TreeStore) -> dict[str, Any]:
 
 def _changed(store: TreeStore, version: bytes) -> str:
     """The first paths that were changed in a version; empty: none was."""
-    if store.manifest(version) is None:
+    if store.versions.manifest(version) is None:
         return "it is gone"
-    paths = sorted({path for each in store.edits(version) for path in each})
+    paths = sorted({path for each in store.versions.edits(version) for path in each})
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
     return f"{', '.join(map(as_text, paths[:SHOWN]))}{more}"
 
 
 def _is_sound(store: TreeStore, version: bytes) -> bool:
-    return store.manifest(version) is not None and not any(store.edits(version))
+    return store.versions.manifest(version) is not None and not any(store.versions.edits(version))
 
 
 def _take_own(staging: Staging, digest: bytes, source: Source) -> None:

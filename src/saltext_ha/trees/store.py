@@ -1,5 +1,5 @@
 """
-The versions of one tree on this disk, beside the folder that is served::
+How the versions of one tree come and go on this disk, beside the folder that is served::
 
     /srv/salt -> .salt.ha/versions/<id>     the served version: a link (live_path.py)
     /srv/.salt.ha/served -> versions/<id>   only of a secret tree, whose live path leads to this
@@ -20,7 +20,6 @@ of a version that is no longer kept. The next deployment then only exchanges wha
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -30,22 +29,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import msgpack
-
-from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
+from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.files import as_text, sync_dir, write_whole
+from saltext_ha.common.files import as_text, sync_dir
 from saltext_ha.config.trees import Tree
 from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Mark, Marks
 from saltext_ha.trees.live_path import NEXT, VERSIONS, LivePath, exchange
-from saltext_ha.trees.manifest import FILE, Changes, Manifest, Node
+from saltext_ha.trees.manifest import FILE, Manifest, Node
 from saltext_ha.trees.pristine import Pristine
 from saltext_ha.trees.room import make_room
 from saltext_ha.trees.staging import Parts, Staging
+from saltext_ha.trees.versions import MANIFEST, MARKS, Versions, packed
 
-ENDS = (".manifest", ".marks")
+ENDS = (MANIFEST, MARKS)
 SPARE = ".spare"
 AT_A_TIME = 0.2
 _HEX = re.compile("[0-9a-f]{64}")
@@ -64,108 +62,26 @@ class TreeStore:
         self._stop = stop
         self._mode = 0o700 if tree.secret else 0o755
         self.place = LivePath(tree)
-        self._versions = tree.folder / VERSIONS
+        self.versions = Versions(tree.folder / VERSIONS, stop)
         self._staging = tree.folder / "staging"
         self.parts = Parts(self._staging / "parts")
         self._pristine = Pristine(tree.folder / "pristine", stop)
-        # Data of versions that are here; forgotten when that version comes or goes.
-        self._loaded: dict[bytes, Manifest] = {}
-        self._marked: dict[bytes, Marks] = {}
-        self._by_content: dict[bytes, dict[bytes, list[str]]] = {}
-
-    # -- what there is
-
-    def versions(self) -> list[bytes]:
-        """The versions that are here whole."""
-        try:
-            names = sorted(entry.name for entry in self._versions.iterdir() if entry.is_dir())
-        except FileNotFoundError:
-            return []
-        found = []
-        for name in names:
-            with contextlib.suppress(ValueError):
-                if len(name) == 64 and (self._versions / f"{name}.manifest").exists():
-                    found.append(bytes.fromhex(name))
-        return found
-
-    def path_of(self, version: bytes) -> Path:
-        return self._versions / version.hex()
-
-    def manifest(self, version: bytes) -> Manifest | None:
-        """The manifest of a version; None: the version is not here, or the manifest is damaged."""
-        if not self.path_of(version).is_dir():  # somebody may have deleted it by hand
-            self._forget(version)
-            return None
-        found = self._loaded.get(version)
-        if found is None:
-            try:
-                data = (self._versions / f"{version.hex()}.manifest").read_bytes()
-                if hashlib.sha256(data).digest() != version:
-                    return None
-                found = self._loaded[version] = manifests.unpack(data)
-            except (FileNotFoundError, InvalidRecord):
-                return None
-        return found
 
     def live(self) -> tuple[str, bytes | None]:
         """See :meth:`.LivePath.look`."""
         return self.place.look()
-
-    def edits(self, version: bytes) -> Changes:
-        """
-        The changes by hand in a version since it was put there. Files with another mark are read:
-        where they were restored, or moved to another disk, the content is the same.
-        """
-        manifest = self.manifest(version)
-        if manifest is None:
-            return Changes([], [], [])
-        top, marks = self.path_of(version), self._marks(version)
-        found = entries.edits(top, manifest, marks, self._stop)
-        changed = []
-        for path in found.changed:
-            if mark := entries.verified(manifest[path], top / path, self._stop):
-                marks[path] = mark  # kept at once: if this is given up, it goes on there next time
-            else:
-                changed.append(path)
-        if len(changed) < len(found.changed):
-            with contextlib.suppress(OSError):  # they are read again after the next start
-                write_whole(self._versions / f"{version.hex()}{ENDS[1]}", _packed(marks))
-        return found._replace(changed=changed)
 
     def holders(self, digests: Iterable[bytes]) -> Iterator[Path | None]:
         """For each of *digests*, a file here with that content, judged without reading it."""
         order = self._in_order()
         for digest in digests:
             self._stop()
-            yield self._holder(digest, order) or self._pristine.whole(digest)
-
-    def _holder(self, digest: bytes, order: list[bytes]) -> Path | None:
-        found = self._with_content(digest, order)
-        return next((self.path_of(v) / path for v, path in found if self._is_put(v, path)), None)
-
-    def _with_content(self, digest: bytes, order: list[bytes]) -> Iterator[tuple[bytes, str]]:
-        for version in order:
-            for path in self._index(version).get(digest, ()):
-                yield version, path
-
-    def _index(self, version: bytes) -> dict[bytes, list[str]]:
-        index = self._by_content.get(version)
-        if index is None:
-            index = {}
-            for path, node in (self.manifest(version) or {}).items():
-                if node.kind == FILE:
-                    index.setdefault(node.what, []).append(path)
-            self._by_content[version] = index
-        return index
+            yield self.versions.holder(digest, order) or self._pristine.whole(digest)
 
     def _in_order(self) -> list[bytes]:
         """The versions that are here, the served one first."""
         live = self.live()[1]
-        return sorted(self.versions(), key=lambda version: version != live)
-
-    def _forget(self, version: bytes) -> None:
-        for kept in (self._loaded, self._marked, self._by_content):
-            kept.pop(version, None)
+        return sorted(self.versions.here(), key=lambda version: version != live)
 
     # -- a new version
 
@@ -188,14 +104,14 @@ class TreeStore:
         live = self.live()[1]
         if live and self._spare(live).is_dir():
             self._spare(live).rename(folder)
-            before = self.manifest(live) or {}, self._marks(live)
+            before = self.versions.manifest(live) or {}, self.versions.marks(live)
         else:
             folder.mkdir(mode=0o700)
             before = {}, {}
         staging = Staging(folder, manifest, self.parts, self._stop)
         staging.fill(*before, self._finder())
         point("tree.linked")
-        needless = set() if in_use is None else {*self.versions()} - {*in_use, version, live}
+        needless = set() if in_use is None else {*self.versions.here()} - {*in_use, version, live}
         removable = (partial(self.take_out, v) for v in needless if not self._holds_edits(v))
         make_room(self._staging, staging, removable, self._pristine)
         for digest in self._pristine.digests & staging.missing.keys():
@@ -244,16 +160,16 @@ class TreeStore:
         served: Manifest = {}
         marks, top = Marks(), ""
         if live:
-            served, marks = self.manifest(live) or {}, self._marks(live)
-            top = f"{self.path_of(live)}/"
+            served, marks = self.versions.manifest(live) or {}, self.versions.marks(live)
+            top = f"{self.versions.path_of(live)}/"
 
         def find(path: str, node: Node) -> tuple[str, Mark] | None:
             if served.get(path) == node and path in marks:
                 return top + path, marks[path]
-            for version, other in self._with_content(node.what, order):
-                mark = self._marks(version).get(other)
-                if mark is not None and (self.manifest(version) or {}).get(other) == node:
-                    return f"{self.path_of(version)}/{other}", mark
+            for version, other in self.versions.with_content(node.what, order):
+                mark = self.versions.marks(version).get(other)
+                if mark is not None and (self.versions.manifest(version) or {}).get(other) == node:
+                    return f"{self.versions.path_of(version)}/{other}", mark
             return None
 
         return find
@@ -261,10 +177,10 @@ class TreeStore:
     def finish(self, version: bytes, staging: Staging) -> None:
         """Make a whole version durable, and put it among the versions."""
         name = version.hex()
-        packed = _packed(staging.marks)
+        marks = packed(staging.marks)
         beside = {
             self._staging / f"{name}{end}": data
-            for end, data in zip(ENDS, (manifests.pack(staging.manifest), packed), strict=True)
+            for end, data in zip(ENDS, (manifests.pack(staging.manifest), marks), strict=True)
         }
         for path, data in beside.items():
             path.touch(mode=0o600)
@@ -272,18 +188,17 @@ class TreeStore:
         staging.make_durable(self._mode, [*beside])
         point("tree.staged")
         for path in beside:
-            path.rename(self._versions / path.name)
-        there = self.path_of(version)
+            path.rename(self.versions.folder / path.name)
+        there = self.versions.path_of(version)
         if there.exists():  # damaged, or edited by hand: keep it, out of the way
             # Under its last name at once: tidying after a crash must not remove the edits.
-            aside = self._versions / f"{name}.edited-{time.time_ns()}"
+            aside = self.versions.folder / f"{name}.edited-{time.time_ns()}"
             staging.folder.rename(aside)
             exchange(aside, there)
         else:
             staging.folder.rename(there)
-        sync_dir(self._versions)
-        self._forget(version)
-        self._loaded[version], self._marked[version] = staging.manifest, staging.marks
+        sync_dir(self.versions.folder)
+        self.versions.came(version, staging.manifest, staging.marks)
 
     # -- what is served
 
@@ -293,8 +208,8 @@ class TreeStore:
 
         :raises HaError: also if the version is gone.
         """
-        if self.manifest(version) is None:
-            raise HaError(f"a version of tree {self.tree.name} is gone from {self._versions}")
+        if self.versions.manifest(version) is None:
+            raise HaError(f"a version of tree {self.tree.name} is gone from {self.versions.folder}")
         return self.place.switch(version, adopt)
 
     def keep(self, versions: set[bytes]) -> str:
@@ -309,12 +224,12 @@ class TreeStore:
         failed = self._remove_left_over(live)
         rest = self._staging / NEXT
         before: tuple[Manifest, Marks] = {}, {}
-        for version in set(self.versions()) - versions - {live}:
+        for version in set(self.versions.here()) - versions - {live}:
             try:
                 if self._holds_edits(version):
                     continue
                 _remove(rest)
-                was = self.manifest(version) or {}, self._marks(version)
+                was = self.versions.manifest(version) or {}, self.versions.marks(version)
                 self._set_aside(version)
                 before = was
             except PermissionError as exc:
@@ -329,26 +244,26 @@ class TreeStore:
         Whether something that was edited by hand in a version is in no other. What was edited in
         its place is in all versions that share the file, and one of them is enough.
         """
-        found, top = self.edits(version), self.path_of(version)
-        others = [path for path in _in(self._versions) if path.is_dir() and path != top]
+        found, top = self.versions.edits(version), self.versions.path_of(version)
+        others = [path for path in _in(self.versions.folder) if path.is_dir() and path != top]
         return bool(found.added) or not all(
             any(_is_same(top / path, other / path) for other in others) for path in found.changed
         )
 
     def take_out(self, version: bytes) -> None:
         """Remove a version, with all edits in it, unless it is served."""
-        if version in self.versions() and version != self.live()[1]:
+        if version in self.versions.here() and version != self.live()[1]:
             _remove(self._staging / NEXT)
             self._set_aside(version)
             _remove(self._staging / NEXT)
 
     def _set_aside(self, version: bytes) -> None:
         """Move a version from the others to a folder that is reused, or removed."""
-        path = self.path_of(version)
+        path = self.versions.path_of(version)
         # The manifest first: without it, the rest of a version does not count as one.
         for end in ENDS:
             path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
-        self._forget(version)
+        self.versions.forget(version)
         path.rename(self._staging / NEXT)
 
     def lacking(self, versions: set[bytes]) -> list[bytes]:
@@ -358,7 +273,7 @@ class TreeStore:
         """
         sizes: dict[bytes, int] = {}
         for version in filter(None, versions | {self.live()[1]}):
-            nodes = (self.manifest(version) or {}).values()
+            nodes = (self.versions.manifest(version) or {}).values()
             sizes.update((node.what, node.size) for node in nodes if node.kind == FILE)
         self._pristine.keep(sizes)
         return [*(sizes.keys() - self._pristine.digests)]
@@ -372,7 +287,7 @@ class TreeStore:
         order = self._in_order()
         while lacking:
             digest = lacking.pop()
-            path = self._holder(digest, order)
+            path = self.versions.holder(digest, order)
             if path is not None and not self._pristine.add(digest, path):
                 lacking.clear()
             if time.monotonic() > until:
@@ -381,7 +296,7 @@ class TreeStore:
 
     def _prepare(self, folder: Path, before: Manifest, marks: Marks, live: bytes) -> None:
         """Make the spare of the version *live* out of a *folder* that holds *before*."""
-        manifest = self.manifest(live)
+        manifest = self.versions.manifest(live)
         if manifest is None or self._spare(live).is_dir():
             return
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -399,12 +314,12 @@ class TreeStore:
         :return: why one of them could not be removed, if so.
         """
         failed: OSError | None = None
-        for path in _in(self._versions):
+        for path in _in(self.versions.folder):
             name, end = path.name[:64], path.name[64:]
             if not _HEX.fullmatch(name) or (live and name == live.hex()):
                 continue
-            whole = (self._versions / name).is_dir()
-            manifest = (self._versions / f"{name}{ENDS[0]}").exists()
+            whole = (self.versions.folder / name).is_dir()
+            manifest = (self.versions.folder / f"{name}{MANIFEST}").exists()
             if (end in ENDS and not whole) or (not end and not manifest):
                 try:
                     _remove(path)
@@ -414,50 +329,24 @@ class TreeStore:
 
     def close(self) -> None:
         """Close the folders to other users if the tree is secret, else open them, if they exist."""
-        for folder in (self.tree.folder, self._versions):
+        for folder in (self.tree.folder, self.versions.folder):
             with contextlib.suppress(FileNotFoundError):
                 folder.chmod(self._mode)
 
     # -- below
 
     def _make_folders(self) -> None:
-        for folder in (self.tree.folder, self._versions):
+        for folder in (self.tree.folder, self.versions.folder):
             folder.mkdir(mode=self._mode, exist_ok=True)
         self.close()
         for folder in (self._staging, self.parts.folder):
             folder.mkdir(mode=0o700, exist_ok=True)
-
-    def _marks(self, version: bytes) -> Marks:
-        found = self._marked.get(version)
-        if found is None:
-            try:
-                data = (self._versions / f"{version.hex()}{ENDS[1]}").read_bytes()
-                rows = msgpack.unpackb(data)
-                found = {path: (ino, at, size) for path, ino, at, size in rows}
-            except (OSError, ValueError, TypeError, msgpack.UnpackException):
-                found = {}  # all its files are read again, or fetched
-            self._marked[version] = found
-        return found
-
-    def _is_put(self, version: bytes, path: str) -> bool:
-        node, top = (self.manifest(version) or {}).get(path), self.path_of(version)
-        try:
-            status = (top / path).lstat()
-        except OSError:
-            return False
-        mark = self._marks(version).get(path)
-        return node is not None and entries.is_as_put(node, status, mark, top, path)
 
 
 def explanation(tree: Tree, exc: OSError) -> str:
     """What failed where, for people; of a secret tree without the path, which names a version."""
     where = tree.folder if tree.secret else exc.filename or tree.folder
     return f"{as_text(str(where))}: {reason_of(exc)}"
-
-
-def _packed(marks: Marks) -> bytes:
-    packed: bytes = msgpack.packb([(path, *mark) for path, mark in [*marks.items()]])
-    return packed
 
 
 def _in(folder: Path) -> list[Path]:

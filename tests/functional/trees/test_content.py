@@ -110,13 +110,13 @@ async def test_what_is_not_that_file_is_refused_and_the_next_is_asked(
     liar = peer_of(there, tree_parts=parts(bend))
     with pytest.raises(HaError, match=words):
         await fetch(store, version, manifest, liar=liar)
-    assert store.versions() == []
+    assert store.versions.here() == []
     assert outside(tmp_path / "m2") == {".live.ha"}
     refused = await fetch(store, version, manifest, liar=liar, honest=peer_of(there))
     assert refused == ([] if words == "does not have all" else ["liar"])
-    path = store.path_of(version)
+    path = store.versions.path_of(version)
     assert {name: (path / name).read_bytes() for name in files} == files
-    assert not any(store.edits(version))
+    assert not any(store.versions.edits(version))
 
 
 @in_a_loop
@@ -141,7 +141,7 @@ async def test_a_large_file_goes_on_where_it_was_cut(tmp_path: Path) -> None:
         await fetch(store, version, manifest, m1=watched(cut=True))
     await fetch(store, version, manifest, m1=watched(cut=False))
     assert asked == [0, PART, 2 * PART, 2 * PART, 3 * PART]
-    assert (store.path_of(version) / "large").read_bytes() == LARGE
+    assert (store.versions.path_of(version) / "large").read_bytes() == LARGE
 
 
 @in_a_loop
@@ -161,7 +161,7 @@ async def test_a_message_of_files_comes_in_time_on_a_slow_line(tmp_path: Path) -
 
 def edit(store: TreeStore, version: bytes, path: str) -> None:
     """In its place, so that this master does not have that content any more."""
-    with (store.path_of(version) / path).open("ab") as file:
+    with (store.versions.path_of(version) / path).open("ab") as file:
         file.write(b"x")
 
 
@@ -227,7 +227,7 @@ async def test_a_file_is_never_held_whole(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < size / 4
-    assert (store.path_of(version) / "huge").stat().st_size == size
+    assert (store.versions.path_of(version) / "huge").stat().st_size == size
 
 
 @in_a_loop

@@ -17,7 +17,7 @@ from saltext_ha.commands.trees.deploy_masters import Masters
 from saltext_ha.config import mapping
 from saltext_ha.transport import wire
 from saltext_ha.transport.client import PeerClient
-from saltext_ha.trees.store import TreeStore
+from saltext_ha.trees.versions import Versions
 from tests.disk_steps import put
 from tests.engines import QUICK, met, running
 from tests.functional.trees.tree_place import (
@@ -378,15 +378,15 @@ async def test_an_error_of_a_rollback_names_no_version_of_a_secret_tree(
     """As of folders that belong to root, after salt-master was made to run as salt."""
     m1 = tree_place(tmp_path, "m1", files={}, secret=True)
 
-    def closed(store: TreeStore, version: bytes) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(store.path_of(version)))
+    def closed(versions: Versions, version: bytes) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(versions.path_of(version)))
 
     async with running(m1):
         for text in ("one", "two"):
             m1.put({"a": text})
             await m1.deploy()
         with monkeypatch.context() as patched:
-            patched.setattr(TreeStore, "manifest", closed)
+            patched.setattr(Versions, "manifest", closed)
             refused = await m1.refused("rollback")
     assert refused == f"{m1.store}: Permission denied"
 

@@ -210,7 +210,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert engine.master.live() == before, "each goes on serving its own"
         now, version = engine.store.live()
         if now == LINKED and version is not None and (now, version) != link:
-            assert not any(engine.store.edits(version)), "edits are not what was deployed"
+            assert not any(engine.store.versions.edits(version)), "edits are not what was deployed"
 
     @rule(name=names)
     def end_or_start(self, name: str) -> None:

@@ -73,7 +73,7 @@ class Master:
         self.kept = [*self.kept, version][-keep:]
         self.store.keep(set(self.kept))
         assert self.served() == files
-        assert not any(self.store.edits(version))
+        assert not any(self.store.versions.edits(version))
 
     def served(self) -> dict[str, str]:
         return read(self.live.resolve())
@@ -127,7 +127,7 @@ def test_what_was_edited_by_hand_is_fetched_anew(master: Master, way: str) -> No
         if way == "a new file":
             live.unlink()
         live.write_text("by hand")
-    assert master.store.edits(master.kept[-1]).changed == ["b/3"]
+    assert master.store.versions.edits(master.kept[-1]).changed == ["b/3"]
     master.deploy(changed(1))
     edited = next((master.store.tree.folder / "versions").glob(f"{master.kept[0].hex()}/b/3"))
     assert edited.read_text() == ("b3\n" if way == "other permissions" else "by hand")
@@ -152,10 +152,10 @@ def test_what_was_moved_to_another_disk_is_not_edited(master: Master, marks: boo
     (versions / master.kept[-1].hex() / "b" / "3").write_text("B3\n")
     for _ in range(2):
         master.store = TreeStore(master.store.tree)  # it starts again
-        assert master.store.edits(master.kept[-1]).changed == ["b/3"]
-        assert not any(master.store.edits(master.kept[0]))
+        assert master.store.versions.edits(master.kept[-1]).changed == ["b/3"]
+        assert not any(master.store.versions.edits(master.kept[0]))
     (versions / master.kept[-1].hex() / "b" / "3").write_text("b3\n")
-    assert not any(master.store.edits(master.kept[-1]))
+    assert not any(master.store.versions.edits(master.kept[-1]))
     master.deploy(changed(3), 1)
     assert len([*versions.iterdir()]) == 3  # the version, its manifest, its marks
 
@@ -165,9 +165,9 @@ def test_marks_that_were_found_anew_are_read_once(
 ) -> None:
     master.deploy(FILES)
     moved(master.store.tree.folder / "versions")
-    assert not any(TreeStore(master.store.tree).edits(master.kept[-1]))
+    assert not any(TreeStore(master.store.tree).versions.edits(master.kept[-1]))
     monkeypatch.setattr(entries, "verified", None)
-    assert not any(TreeStore(master.store.tree).edits(master.kept[-1]))
+    assert not any(TreeStore(master.store.tree).versions.edits(master.kept[-1]))
 
 
 def test_what_is_served_is_not_removed_with_its_manifest_lost(master: Master) -> None:
@@ -210,13 +210,13 @@ def test_an_edit_in_place_destroys_no_kept_version(master: Master) -> None:
     preserved(master)
     for number in (2, 1, 0):
         version = master.kept[number]
-        manifest = master.store.manifest(version)
+        manifest = master.store.versions.manifest(version)
         assert manifest is not None
-        assert master.store.edits(version).changed == (["a/0"] * (number == 2)) + ["b/3"]
+        assert master.store.versions.edits(version).changed == (["a/0"] * (number == 2)) + ["b/3"]
         staging = master.store.begin(version, manifest)
         assert not staging.missing
         master.store.finish(version, staging)
-        assert not any(master.store.edits(version))
+        assert not any(master.store.versions.edits(version))
         master.store.switch(version)
         assert master.served() == changed(number)
 
@@ -350,7 +350,7 @@ def test_an_undeployed_version_gives_way_before_the_copies(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undeployed = master.stage({"large": "large"})
-    there = master.store.path_of(undeployed)
+    there = master.store.versions.path_of(undeployed)
     master.kept = [undeployed]
     folder = preserved(master)
     free_space(monkeypatch, lambda _: 0 if there.exists() else 4)
@@ -412,10 +412,10 @@ def test_links_are_put_and_what_somebody_made_of_them_is_told(master: Master) ->
     for make in (lambda: link.symlink_to("b"), link.mkdir, link.touch):
         link.rmdir() if link.is_dir() and not link.is_symlink() else link.unlink()
         make()
-        assert master.store.edits(master.kept[-1]).changed == ["link"]
+        assert master.store.versions.edits(master.kept[-1]).changed == ["link"]
     folder.rename(master.root / "aside")
     folder.symlink_to("a")
-    assert master.store.edits(master.kept[-1]).changed == ["c", "link"]
+    assert master.store.versions.edits(master.kept[-1]).changed == ["c", "link"]
     master.deploy(changed(1))
     assert str(link.readlink()) == "a"
 
@@ -493,13 +493,13 @@ def test_a_version_that_was_never_deployed_gives_way(
     """It was staged here, and another master could not."""
     master.deploy(FILES)
     large, edited = (master.stage(files) for files in ({"large": "large"}, {"edited": "x"}))
-    (master.store.path_of(edited) / "edited").write_text("by hand")
-    free_space(monkeypatch, lambda _: 0 if master.store.path_of(large).exists() else 100)
+    (master.store.versions.path_of(edited) / "edited").write_text("by hand")
+    free_space(monkeypatch, lambda _: 0 if master.store.versions.path_of(large).exists() else 100)
     for in_use in (None, [large]):
         with pytest.raises(OSError, match="are free"):
             master.begun({**FILES, "new": "new"}, in_use)
     master.begun({**FILES, "new": "new"}, [])
-    assert set(master.store.versions()) == {*master.kept, edited}
+    assert set(master.store.versions.here()) == {*master.kept, edited}
 
 
 def test_thousands_of_equal_files(master: Master) -> None:
@@ -546,7 +546,7 @@ def test_a_master_that_runs_as_another_user() -> None:
             store.finish(version, staging)
             store.switch(version)
             store.keep(set())
-            assert not any(store.edits(version))
+            assert not any(store.versions.edits(version))
         finally:
             os.seteuid(0)
         status = (root / "srv" / "live" / "open").stat()
@@ -594,10 +594,10 @@ def test_what_python_of_another_user_compiled_keeps_nobody_from_deploying() -> N
             (root / "srv" / "live" / "__pycache__" / "who.pyc").touch()
         assert store.live() == (LINKED, version)
         # Who can remove it need not see it.
-        assert store.edits(version).added == []
+        assert store.versions.edits(version).added == []
         os.seteuid(65534)
         try:
-            assert store.edits(version).added == ["__pycache__", "__pycache__/who.pyc"]
+            assert store.versions.edits(version).added == ["__pycache__", "__pycache__/who.pyc"]
         finally:
             os.seteuid(0)
 
@@ -609,18 +609,18 @@ def test_a_version_that_was_given_to_another_user_keeps_nothing_else(secret: boo
     with site_of_salt() as root:
         store = TreeStore(Tree("states", root / "srv" / "live", secret=secret))
         first, _ = deployed_by_salt(store, root, "0")
-        os.chown(store.path_of(first), 0, 0)
+        os.chown(store.versions.path_of(first), 0, 0)
         for number in range(1, 4):
             last, left = deployed_by_salt(store, root, f"{number}", keep=number != 1)
-        there = {path.name for path in store.path_of(first).parent.glob("?" * 64)}
+        there = {path.name for path in store.versions.path_of(first).parent.glob("?" * 64)}
         assert there == {first.hex(), last.hex()}
         assert (store.tree.folder / "staging" / f"{last.hex()}.spare").is_dir()
-        where = store.tree.folder if secret else store.path_of(first)
+        where = store.tree.folder if secret else store.versions.path_of(first)
         assert left.startswith(f"{where}")
         assert left.endswith(": Permission denied")
         assert secret is (first.hex() not in left)
         # What is left of it is no version to be served. A closed one is left as it is.
-        assert secret or store.manifest(first) is None
+        assert secret or store.versions.manifest(first) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
@@ -642,7 +642,7 @@ def test_a_file_that_the_master_may_not_read_any_more_is_edited() -> None:
                 copy_all(staging, found)
                 store.finish(version, staging)
                 store.switch(version)
-                assert not any(store.edits(version))
+                assert not any(store.versions.edits(version))
             finally:
                 os.seteuid(0)
             (root / "source" / f"{number}").touch()
@@ -650,7 +650,7 @@ def test_a_file_that_the_master_may_not_read_any_more_is_edited() -> None:
                 os.chown(root / "srv" / "live" / name, 0, 65533)
             os.seteuid(65534)
             try:
-                assert store.edits(version).changed == ["closed"]
+                assert store.versions.edits(version).changed == ["closed"]
             finally:
                 os.seteuid(0)
         assert missing >= {"closed", "0"}

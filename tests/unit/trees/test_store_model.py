@@ -103,17 +103,17 @@ class StoreMachine(RuleBasedStateMachine):
     def serve(self, files: Files, adopt: bool) -> None:
         """What is deployed is served as it was described, whatever was done by hand before."""
         version = self._stage(files)
-        assert not any(self.store.edits(version))
+        assert not any(self.store.versions.edits(version))
         if self.store.live()[0] == FOREIGN and not adopt:
             return
         self.store.switch(version, adopt)
         assert self.store.live() == (LINKED, version)
         self.expected = files
-        assert not any(self.store.edits(version))
+        assert not any(self.store.versions.edits(version))
 
     def _stage(self, files: Files) -> bytes:
         version = manifests.version_of(described(files))
-        if self.store.manifest(version) is None or any(self.store.edits(version)):
+        if self.store.versions.manifest(version) is None or any(self.store.versions.edits(version)):
             _, staging = self._begin(files)
             while staging.missing:
                 self._fetch(staging, files)
@@ -158,13 +158,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(some=st.integers(0, 1))
     def remove_old_ones(self, some: int) -> None:
-        stay = set(self.store.versions()[:some])
+        stay = set(self.store.versions.here()[:some])
         self.store.keep(stay)
-        assert stay <= set(self.store.versions())
+        assert stay <= set(self.store.versions.here())
 
     @rule(some=st.integers(0, 3))
     def copy_contents(self, some: int) -> None:
-        self.store.preserve(self.store.lacking(set(self.store.versions()[:some])))
+        self.store.preserve(self.store.lacking(set(self.store.versions.here()[:some])))
 
     @rule()
     def start_anew(self) -> None:
@@ -213,7 +213,9 @@ class StoreMachine(RuleBasedStateMachine):
     def edits_are_seen(self) -> None:
         live, version = self.store.live()
         if live == LINKED and version is not None:
-            assert any(self.store.edits(version)) is (self.expected != self.versions[version])
+            assert any(self.store.versions.edits(version)) is (
+                self.expected != self.versions[version]
+            )
 
     @invariant()
     def other_users_read_nothing(self) -> None:
@@ -274,7 +276,7 @@ def _as_it_was(tree: Tree, before: str, files: Files) -> Files:
 def _deployed(store: TreeStore, files: Files) -> None:
     manifest = described(files)
     version = manifests.version_of(manifest)
-    if store.manifest(version) is None or any(store.edits(version)):
+    if store.versions.manifest(version) is None or any(store.versions.edits(version)):
         staging = store.begin(version, manifest)
         for digest, paths in list(staging.missing.items()):
             staging.parts.forget(digest)

@@ -118,13 +118,13 @@ class Deploy:
                 raise HaError(f"{exc}; to take back another tree alone: {alone}") from None
             disk = self._disks[tree.name]
             async with explained(tree):
-                manifest = await disk.deploying(disk.store.manifest, entry.version)
+                manifest = await disk.deploying(disk.store.versions.manifest, entry.version)
                 served = (await disk.deploying(disk.store.live))[1]
             # What is served is not mended yet where it was edited by hand: it may be a look only.
             if manifest is None or served != entry.version:
                 job.text = f"fetching deployment {entry.number} of {tree.name}"
                 await self._stager.stage(tree.name, entry.version)
-                manifest = await disk.deploying(disk.store.manifest, entry.version) or {}
+                manifest = await disk.deploying(disk.store.versions.manifest, entry.version) or {}
             words = f"deployment {entry.number}, {entry.source}"
             planned.append(Planned(tree, entry.version, manifest, words[:LONGEST], None))
         return await self._carry_out(planned, known, payload, job)
@@ -323,7 +323,7 @@ class Deploy:
             store, do = self._disks[each.tree.name].store, self._disks[each.tree.name].deploying
             async with explained(each.tree):
                 version = (await do(store.live))[1]
-                manifest = await do(store.manifest, version) if version else None
+                manifest = await do(store.versions.manifest, version) if version else None
             if not version or not manifest or version == each.version:
                 return None
             there = Planned(each.tree, version, manifest, str(each.tree.live), None)

@@ -52,12 +52,12 @@ def plan_row(
     """
     name = each.tree.name
     _, served = store.live()
-    before = (store.manifest(served) if served else None) or {}
-    old = store.path_of(served) if served else None
+    before = (store.versions.manifest(served) if served else None) or {}
+    old = store.versions.path_of(served) if served else None
     if there is not None and there.source is not None:
         before, old = there.manifest, there.source.folder
     found = manifests.changes(before, each.manifest)
-    new = each.source.folder if each.source else store.path_of(each.version)
+    new = each.source.folder if each.source else store.versions.path_of(each.version)
     return {
         "tree": name,
         "secret": each.tree.secret,
