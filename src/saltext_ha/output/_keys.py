@@ -88,9 +88,8 @@ def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     test = data.get("test")
     lines = []
     if changes:
-        before, after = (distinct(c.get(key) for c in changes) for key in ("from", "to"))
-        names = [(c.get("master"), c.get("id")) for c in changes]
-        rows = [[*name, *states] for name, *states in zip(names, before, after, strict=True)]
+        states = iter(distinct(c.get(key) for c in changes for key in ("from", "to")))
+        rows = [[c.get("master"), c.get("id"), next(states), next(states)] for c in changes]
         lines += table(screen, ["Master", "Id", "From", "To"], rows)
         done = "made" if data.get("written", True) else "recorded; no key store is written"
         done = "planned; nothing was changed (test=True)" if test else done

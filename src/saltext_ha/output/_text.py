@@ -34,7 +34,7 @@ class Screen:
     width: int = 80
     colors: Mapping[str, Any] = field(default_factory=dict)
     edge: bool = True
-    """Whether tables must fit it. In a pipe or a file no id is cut: grep has to find it."""
+    """Whether tables must fit it. In a pipe or a file they cut no id: grep has to find it."""
 
     def paint(self, text: str, word: str | None = None) -> str:
         """*text* in the colour of *word* (default: *text* itself), if there is one."""
@@ -147,14 +147,16 @@ def table(
     """
     Lines of an aligned table; each cell is made :func:`clean`. Columns named in *right* are
     right-aligned. If the table is wider than the screen, its widest column is shortened first: no
-    column below :data:`NARROWEST`, and columns in *whole* never. On a screen without an edge only
-    columns wider than :data:`WIDEST` are.
+    column below :data:`NARROWEST`, and columns in *whole* never. On a screen without an edge those
+    wider than :data:`WIDEST` are shortened to that.
     """
     cells = [list(map(clean, row)) for row in (columns, *rows)]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+    elastic = [place for place, name in enumerate(columns) if name not in whole]
     if not screen.edge:
-        widths = [min(width, WIDEST) for width in widths]
-    elastic = [place for place, name in enumerate(columns) if screen.edge and name not in whole]
+        for place in elastic:
+            widths[place] = min(widths[place], WIDEST)
+        elastic = []
     while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and elastic:
         widest = max(elastic, key=lambda place: widths[place])
         if widths[widest] <= NARROWEST:

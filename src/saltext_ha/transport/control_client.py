@@ -30,6 +30,7 @@ AGAIN = 10.0
 ANSWER_WITHIN = 5.0
 BUSY = 503  # the status of an answer
 
+NEAR = 20  # characters on each side that show where something is in a request
 MAX_REASON = 10_000
 NOT_STARTED = (
     "is salt-master started (its engine takes some seconds), and does its configuration have  "
@@ -117,11 +118,13 @@ def request(
     :raises EngineUnavailable: no engine answers there. It is :exc:`EngineBrokeOff` if one may have
         got the command, :exc:`NotPermitted` if this user may not ask it.
     :raises HaError: the engine refused or failed; the message is its reason. It is
-        :exc:`EngineBusy` if it carries out too many commands.
+        :exc:`EngineBusy` if it carries out too many commands. Or *payload* has a text that is not
+        in UTF-8.
     """
+    body = _body(payload or {})
     connection = _UnixConnection(path, timeout)
     try:
-        _send(connection, command, payload)
+        _send(connection, command, body)
         _wait(connection, path, timeout, meanwhile)
         response = connection.getresponse()
         answer = json.loads(response.read())
@@ -150,12 +153,24 @@ def request(
     return dict(answer)
 
 
-def _send(connection: _UnixConnection, command: str, payload: Mapping[str, Any] | None) -> None:
+def _body(payload: Mapping[str, Any]) -> bytes:
+    """:raises HaError: a text is not in UTF-8, as it was typed in a terminal that uses Latin-1."""
+    text = json.dumps(payload, ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        near = text[max(0, exc.start - NEAR) : exc.end + NEAR]
+        raise HaError(
+            f"an argument is not in UTF-8, near {near!r}; does the terminal use it?"
+        ) from None
+
+
+def _send(connection: _UnixConnection, command: str, body: bytes) -> None:
     """
     :raises _Silent: the engine does not accept the connection, or does not read.
     """
     try:
-        connection.request("POST", f"/{command}", json.dumps(payload or {}))
+        connection.request("POST", f"/{command}", body)
     except (TimeoutError, BlockingIOError):
         raise _Silent from None
 

@@ -193,7 +193,8 @@ class Trust(Pins):
                 try:
                     self.unpin(peer.name)
                 except TrustError as exc:
-                    log.warning("peer stays out, its file stays: name=%s %s", peer.name, exc)
+                    if news:  # others tell of it again and again
+                        log.warning("peer stays out, its file stays: name=%s %s", peer.name, exc)
         return news
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import stat
 import tempfile
@@ -119,6 +120,14 @@ def test_a_command_is_carried_out(engine: Engine) -> None:
     payload = {"ids": ["büro-7"], "test": True, "none": None, "number": 1.5}
     assert control_client.request(engine.path, "echo", payload) == {"got": payload}
     assert control_client.request(engine.path, "echo") == {"got": {}}
+
+
+@pytest.mark.parametrize("place", [lambda text: text, lambda text: [{"deep": text}]])
+def test_bytes_that_are_no_utf8_are_refused_in_words(engine: Engine, place: Any) -> None:
+    """From a terminal in Latin-1; the engine failed on them, with a traceback in its log."""
+    typed = os.fsdecode("müller".encode("latin-1"))
+    with pytest.raises(HaError, match=r"not in UTF-8, near .*ller"):
+        control_client.request(engine.path, "echo", {"glob": place(typed)})
 
 
 def test_a_large_request_and_answer_pass(engine: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,12 +202,3 @@ def test_more_arguments_that_are_no_mapping_are_an_error(
     for answer in (ha.cmd("*", "test.arg", kwarg=wrong), ha.once("test.arg", kwarg=wrong)):
         assert (answer["kind"], answer["retcode"]) == ("error", 2)
         assert answer["error"] == "kwarg: takes a mapping of arguments: kwarg='{name: web1}'"
-
-
-@pytest.mark.parametrize("name", ["glob", "minion", "by_whom", "since"])
-def test_bytes_that_are_no_utf8_are_refused_in_words(name: str) -> None:
-    """From a terminal in Latin-1; the engine failed on them, with a traceback in the log."""
-    typed = os.fsdecode("müller".encode("latin-1"))
-    with pytest.raises(HaError, match="is not in UTF-8"):
-        runner_arguments.checked({name: typed})
-    assert runner_arguments.checked({name: "müller"}) == {name: "müller"}

@@ -228,6 +228,17 @@ def test_keys_whose_fingerprints_begin_alike_are_not_shown_alike():
                for each in alike]  # fmt: skip
     first, second = ha.output({"kind": "sync", "changes": changes}).splitlines()[1:3]
     assert first != second
+    states = dict(zip(("from", "to"), (f"accepted {each}" for each in alike), strict=True))
+    data = {"kind": "sync", "changes": [{"master": "m2", "id": "web1", **states}]}
+    _, shown = ha.output(data).splitlines()[1].split("accepted ", 1)
+    before, after = shown.split("accepted ")
+    assert before.strip() != after.strip()
+
+
+def test_columns_that_are_shown_whole_are_so_without_an_edge_too():
+    screen = _text.Screen(edge=False)
+    shown = _text.table(screen, ["Id"], [["w" * 300]], whole=["Id"])
+    assert shown[1] == "w" * 300
 
 
 def test_plain_ids_are_not_looked_at_character_by_character(monkeypatch):

@@ -110,7 +110,10 @@ def test_a_removal_bars_also_while_the_file_of_the_peer_is_there(
 
 
 def test_a_removal_is_done_although_the_file_of_the_peer_cannot_be_deleted(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """If it counted as failed, the others would not be told at once."""
     trust, peer = Trust(state), some_peer(tmp_path)
@@ -124,9 +127,12 @@ def test_a_removal_is_done_although_the_file_of_the_peer_cannot_be_deleted(
         unlink(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    assert trust.remove("m2").fingerprint == peer.fingerprint
+    removed = trust.remove("m2")
+    assert removed.fingerprint == peer.fingerprint
     assert (state / "peers" / "m2.json").exists()
     assert trust.pinned() == {}
+    assert not trust.bar(removed)  # each message of a peer tells of it again
+    assert caplog.text.count("its file stays") == 1
 
 
 def test_removing_nobody(state: Path) -> None:
