@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -11,20 +12,21 @@ import saltext_ha
 NAME = "saltext-ha"
 
 
-def distribution() -> metadata.Distribution:
+def distribution(name: str = NAME) -> metadata.Distribution:
     """
-    The installed saltext-ha. Of several in one folder, the last: an upgrade by ``salt-pip`` leaves
-    the metadata of older versions there.
+    The installed package *name*. Of several in one folder, the last: an upgrade by ``salt-pip``
+    leaves the metadata of older versions there.
 
     :raises importlib.metadata.PackageNotFoundError: it is not installed.
     """
-    first = metadata.distribution(NAME)
-    beside = metadata.distributions(name=NAME, path=[str(first.locate_file(""))])
+    first = metadata.distribution(name)
+    beside = metadata.distributions(name=name, path=[str(first.locate_file(""))])
     return max(beside, key=_written, default=first)
 
 
 def _written(found: metadata.Distribution) -> float:
-    info = f"saltext_ha-{found.version}.dist-info"
+    name = re.sub("[-_.]+", "_", found.metadata["Name"])
+    info = f"{name}-{found.version}.dist-info"
     try:
         return Path(str(found.locate_file(info))).joinpath("METADATA").stat().st_mtime
     except OSError:  # another format

@@ -41,13 +41,13 @@ def take(mine: Mine) -> Facts:
 @functools.cache
 def extensions() -> tuple[tuple[str, str], ...]:
     """The other Salt extensions: name and release of each package with a ``salt.loader`` entry."""
-    found = set()
+    found = {}
     for package in importlib.metadata.distributions():
         if any(entry.group == "salt.loader" for entry in package.entry_points):
-            name = str(package.metadata["Name"]).lower().replace("_", "-")
-            if name != "saltext-ha":
-                found.add((name, str(package.version)))
-    return tuple(sorted(found))
+            name = str(package.metadata["Name"])
+            found[name.lower().replace("_", "-")] = version.distribution(name).version
+    found.pop(version.NAME, None)
+    return tuple(sorted(found.items()))
 
 
 SECTION = of_rules(

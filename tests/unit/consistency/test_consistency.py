@@ -17,7 +17,7 @@ from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
 from saltext_ha.config.consistency import ConsistencySettings
 from saltext_ha.consistency import result as results
-from saltext_ha.consistency import roots, section
+from saltext_ha.consistency import roots, section, versions
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.result import exit_code, of_differences
 from saltext_ha.consistency.section import Mine
@@ -722,6 +722,19 @@ def test_another_extension(master):
     installed = master.facts()["versions"].leaves
     assert "saltext-ha" in installed
     assert "extension:saltext-ha" not in installed
+
+
+def test_an_extension_whose_older_metadata_an_upgrade_has_left(tmp_path, monkeypatch):
+    """As ``salt-pip`` does, which installs with ``--target``; 1.9 is the later text."""
+    for number, release in enumerate(("1.9", "1.10")):
+        info = tmp_path / f"saltext_planted-{release}.dist-info"
+        info.mkdir()
+        about = f"Metadata-Version: 2.1\nName: saltext.planted\nVersion: {release}\n"
+        (info / "METADATA").write_text(about)
+        (info / "entry_points.txt").write_text("[salt.loader]\nplanted = planted\n")
+        os.utime(info / "METADATA", (number, number))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert dict(versions.extensions.__wrapped__())["saltext.planted"] == "1.10"
 
 
 # Unknown is never OK
