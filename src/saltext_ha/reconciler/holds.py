@@ -23,7 +23,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.interpretation import is_gone, still_accepted
-from saltext_ha.replication.placement import place
+from saltext_ha.replication.placement import Stored, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
 
 log = logging.getLogger(__name__)
@@ -188,7 +188,18 @@ class Holds:
         if applied.stored.state == ACCEPTED and now.state not in (ACCEPTED, REJECTED):
             # A minion that knocks at an emptied store brings nothing back.
             return True
-        if now.state != ACCEPTED or not now.key or by:
+        return not by and self._is_back(minion_id, now)
+
+    def may_be_copied(self, minion_id: str, now: Stored, by: str) -> bool:
+        """
+        Whether a revoked key is back while an older copy of the store may be put in its place: the
+        copy's signature may come after its keys. Call this only if the id is not dirty.
+        """
+        return not by and self._is_back(minion_id, now) and not self._store.at_rest()
+
+    def _is_back(self, minion_id: str, now: Stored) -> bool:
+        """Whether a revoked key is accepted."""
+        if now.state != ACCEPTED or not now.key:
             return False
         record = self._replica.get(minion_id).get(now.key)
         return record is not None and record.state in (DELETED, REJECTED)

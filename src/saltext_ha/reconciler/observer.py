@@ -115,8 +115,7 @@ class Observer:
                         continue
                     found = _without_held(found)
                 found = self._compared(minion_id, found, task)
-            gone = interpretation.is_gone(found.applied.stored, found.content.stored)
-            if found.news and gone and not (task.certain or task.released):
+            if found.news and self._must_settle(minion_id, found, task):
                 unsettled.add(minion_id)
             elif not self._must_wait(minion_id, found):
                 seen[minion_id] = found
@@ -257,6 +256,15 @@ class Observer:
         pending = applied.stored.state == PENDING and not applied.dirty
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
         return seen._replace(news=again)
+
+    def _must_settle(self, minion_id: str, seen: Sighting, task: Task) -> bool:
+        """Whether a change is not believed yet: a key is gone, or back, perhaps not for good."""
+        if task.adopted or task.released:
+            return False
+        applied, now = seen.applied, seen.content.stored
+        if interpretation.is_gone(applied.stored, now):
+            return not task.certain
+        return not applied.dirty and self.holds.may_be_copied(minion_id, now, task.by)
 
     def _must_wait(self, minion_id: str, seen: Sighting) -> bool:
         """

@@ -268,7 +268,7 @@ class Reconciler:
                 self.races.forget(minion_id)
         if not task.blind:
             for minion_id in unsettled:
-                self.work.settle(minion_id)
+                self.work.settle(minion_id, anew=task.certain)
             self.work.done(unsettled.symmetric_difference(ids), task.deleted)
         return changed, moves
 

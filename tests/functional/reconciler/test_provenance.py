@@ -410,6 +410,30 @@ def test_an_older_copy_is_adopted_when_all_of_it_is_there(m1: Master, m2: Master
     assert m1.keeper.holds.provenance.look() == OURS
 
 
+def test_a_deleted_key_that_is_copied_before_the_signature_stays_deleted(
+    m1: Master, m2: Master
+) -> None:
+    """The order in which a tool copies files is any: the signature may come last."""
+    shared(m1, m2, "old", "gone")
+    backup = copy_of(m1)
+    m1.remove("gone")
+    m1.settle()
+    exchange(m1, m2)
+    m1.keeper.holds.provenance.sign()
+
+    m1.store.copying = True
+    shutil.copy2(backup / "gone", m1.root / "minions")
+    for _ in range(2):
+        assert m1.scan() == []
+    link = m1.root / "minions" / ".ha-m1"
+    link.unlink()
+    shutil.copy2(backup / ".ha-m1", link, follow_symlinks=False)
+    exchange(m1, m2)
+    m1.store.copying = False
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"old"}
+
+
 def test_a_store_that_never_rests_is_adopted_all_the_same(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -586,6 +610,21 @@ def test_one_deleted_key_that_somebody_puts_back_by_hand_is_accepted(
     m1.knock("web1", 0, ACCEPTED)
     exchange(m1, m2)
     assert accepted(m2) == {"web1"}
+
+
+def test_it_is_believed_when_no_copy_is_under_way(m1: Master, m2: Master) -> None:
+    shared(m1, m2, "web1", "web2")
+    for minion_id in ("web1", "web2"):
+        m1.remove(minion_id)
+    exchange(m1, m2)
+    m1.store.copying = True
+    restore_over(m1, ["web1", "web2"])
+    m1.scan()
+    m1.keeper.observe(["web2"], by="operator")  # an event of Salt names it
+    assert (m1.state("web1"), m1.state("web2")) == (DELETED, ACCEPTED)
+    m1.store.copying = False
+    exchange(m1, m2)
+    assert accepted(m2) == {"web1", "web2"}
 
 
 def test_a_crash_at_the_very_first_signature_leaves_the_store_unsigned(
