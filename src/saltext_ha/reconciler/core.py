@@ -79,6 +79,17 @@ class Core:
         """Whether this master writes its key store, and why not."""
         return self.keeper.mode
 
+    @property
+    def unseen(self) -> str:
+        """
+        Why it is not known what the store shows: it could not be listed, or what it showed could
+        not be recorded. Empty if it is known.
+        """
+        why = self._unlisted or (self.problem if self.keeper.work.ids() else "")
+        if self.mode.adopting:
+            why = "its replica.db was lost, and is not rebuilt yet"
+        return f"its keys are not known: {why}" if why else ""
+
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run *function* in the keeper's thread."""
         loop = asyncio.get_running_loop()

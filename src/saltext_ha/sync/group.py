@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord, StoreError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
@@ -97,7 +97,13 @@ class Group:
         return {"keys": shown}
 
     async def shown(self, payload: Mapping[str, Any]) -> list[list[Any]]:
-        """What the store shows: ``[id, state, fingerprint, [denied, …]]`` by glob or by ids."""
+        """
+        What the store shows: ``[id, state, fingerprint, [denied, …]]`` by glob or by ids.
+
+        :raises StoreError: it is not known.
+        """
+        if unseen := self._core.unseen:
+            raise StoreError(unseen)
         keeper = self._core.keeper
         ids, glob = payload.get("ids"), wire.field(payload, "glob", str, "*")
         if not (ids is None or isinstance(ids, list)):
@@ -182,11 +188,15 @@ class Group:
         no sense.
         """
         answers, errors = await self.ask("keys", question, SLOW)
-        own = await self.shown(question)
+        own: dict[str, dict[str, Any]] = {}
+        try:
+            own[self.name] = {"keys": await self.shown(question)}
+        except StoreError as exc:
+            errors[self.name] = str(exc)
 
         def tables() -> dict[str, dict[str, Stored]]:
-            theirs = read_each(answers, errors, lambda _, answer: table(answer.get("keys")))
-            return {self.name: table(own), **theirs}
+            everywhere = {**own, **answers}
+            return read_each(everywhere, errors, lambda _, answer: table(answer.get("keys")))
 
         # Whatever grows with the number of keys must not hold up the event loop.
         return await asyncio.to_thread(tables), errors

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, messages
@@ -79,6 +79,8 @@ class SyncServer:
     # Any thread may read the digest trees, so these two methods never wait for the keeper.
 
     async def _digest(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload.get("tree") == answers.PLACEMENTS and (unseen := self._core.unseen):
+            raise StoreError(unseen)
         return answers.answer_digest(self._core.replica, payload)
 
     async def _branches(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

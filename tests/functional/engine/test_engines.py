@@ -1056,3 +1056,38 @@ async def test_leave_asks_for_no_restart_and_none_is_needed(tmp_path: Path) -> N
         (two.pki_dir / "minions" / "web0").unlink()
         put(one, "web2")
         await until(lambda: accepted(one) == accepted(two) == [{"web1", "web2"}], "both ways")
+
+
+@pytest.mark.parametrize("where", ["m1", "m2"])
+@in_a_loop
+async def test_keys_that_cannot_be_read_are_not_said_to_be_the_same(
+    tmp_path: Path, where: str
+) -> None:
+    one, two = places(tmp_path, "m1", "m2")
+    async with sharing(["web1"], one, two) as engines:
+        await level(*engines)
+        spoilt = next(engine for engine in engines if engine.place.name == where)
+        denied = spoilt.place.pki_dir / "minions_denied"
+        if denied.exists():
+            denied.rmdir()
+        denied.symlink_to(denied)
+        (spoilt.place.pki_dir / "minions" / "web1").unlink()
+        await spoilt.parts.core.scan()
+
+        keys = await run(one, "keys_")
+        assert keys["retcode"] == 2
+        assert "cannot be listed" in keys["unknown"][where]
+        assert [key["states"][where] for key in keys["keys"]] == ["unknown"]
+        sync = await run(one, "sync", test=True)
+        assert sync["retcode"] == 2
+        assert "cannot be listed" in sync["unreachable"][where]
+        assert not sync["changes"]
+        checked = await run(one, "check_consistency", only="keys")
+        assert checked["retcode"] == 2
+        assert checked["sections"]["keys"]["unknown"].keys() == {where}
+        assert not checked["unknown"], "other sections could be compared"
+
+        denied.unlink()
+        await until(lambda: not spoilt.parts.core.unseen, "it can be read again")
+        await until(lambda: not there(one) and not there(two), "the deletion is heard")
+        assert (await run(one, "check_consistency", only="keys"))["retcode"] == 0

@@ -117,3 +117,21 @@ async def test_who_comes_or_comes_back_is_compared_soon(
     up.add("m2")
     await until(lambda: len(checks) >= 4)
     task.cancel()
+
+
+@in_a_loop
+async def test_keys_that_were_not_known_are_compared_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SETTLED", "TURN", "RETRY"):
+        monkeypatch.setattr(consistency_watch, name, 0.01)
+    watch = ConsistencyWatch(tmp_path, "m1", lambda *_: None, 86400.0, up=lambda: {"m1", "m2"})
+    why = [{"m2": "its keys are not known"}, {}]
+
+    async def check() -> Any:
+        keys = of_differences("keys", [], why.pop(0))
+        return answer({"keys": keys}, ["m1", "m2"], {})
+
+    task = asyncio.ensure_future(watch.run(check))
+    await until(lambda: watch.compared(True)["status"] == "same", "compared again", 10.0)
+    task.cancel()

@@ -26,6 +26,7 @@ from saltext_ha.common.file_looks import Looks
 from saltext_ha.common.files import read_plain, write_whole
 from saltext_ha.consistency import freshness, news
 from saltext_ha.consistency.remaining import without
+from saltext_ha.consistency.sections import KEYS
 from saltext_ha.health import group_state
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class ConsistencyWatch:
             # when it is back.
             now = frozenset(self._up())
             self._asked = up & now
-            if now & (self.last.unknown or {}).keys():
+            if now & self._lacking():
                 pause = min(pause, RETRY)
 
     async def _pause(self, seconds: float) -> None:
@@ -163,6 +164,12 @@ class ConsistencyWatch:
             if now >= settled and up - self._asked:
                 return
             await asyncio.sleep(min(TURN, end - now))
+
+    def _lacking(self) -> set[str]:
+        """The masters that the last comparison lacked, or whose keys were not known then."""
+        sections = self.answer["sections"] if self.answer else {}
+        keys = sections.get(KEYS, {}).get("unknown") or {}
+        return {*(self.last.unknown or {}), *keys}
 
     def _take(self, answer: Mapping[str, Any], at: float) -> None:
         """Keep *answer*, made *at* (Unix seconds), and fire the event that follows from it."""

@@ -100,6 +100,8 @@ class Differences:
         core = self._core
         merged: dict[str, dict[bytes, Record]] = {}
         unreachable = self._group.unasked()
+        if core.unseen:
+            unreachable[self._group.name] = core.unseen
         lagging: set[str] = set()
 
         def learn(records: Iterable[Record]) -> None:

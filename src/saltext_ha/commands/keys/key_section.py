@@ -26,6 +26,7 @@ HELD = (
     "salt-run ha.refill test=True on {masters} lists them; then ha.refill there or, if it was "
     "meant, ha.release"
 )
+UNSEEN = "its keys are not known; salt-run ha.status says why"
 DENIED = (
     "not wrong in itself: somebody has another key than the accepted one; salt-run ha.keys shows "
     "who, salt-key -d ID lets a reinstalled minion in again"
@@ -39,13 +40,17 @@ class KeySection:
         self._group, self._core = group, core
 
     async def counts(self) -> dict[str, int]:
-        """How many keys are held, and how many are denied, on this master."""
+        """
+        How many keys are held, and how many are denied, on this master; ``unseen``: whether what
+        its store shows is not known.
+        """
         core = self._core
 
         def read() -> dict[str, int]:
             return {
                 "held": core.replica.held.count,
                 "denied": core.replica.counts().get("denied", 0),
+                "unseen": int(bool(core.unseen)),
             }
 
         return await core.run(read)
@@ -64,25 +69,28 @@ class KeySection:
         """
         replica = self._core.replica
         ids: set[str] = set(await self._core.run(replica.conflicts))
+        everywhere = {self._group.name: await self.counts(), **counts}
+        unseen = {name: UNSEEN for name, one in everywhere.items() if one.get("unseen")}
         for name, line in list(self._group.lines.items()):
-            if name in unreached:
+            if name in unreached or name in unseen:
                 continue
             try:
                 ids |= await self.differing_ids(line)
             except HaError as exc:
                 unreached[name] = str(exc)
-        everywhere = {self._group.name: await self.counts(), **counts}
         totals = await self._core.run(replica.counts)
         found = _held(everywhere, unreached)
-        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN], unreached)
+        unknown = {**unreached, **unseen}
+        tables = await self._group.keys_of(sorted(ids)[:MAX_SHOWN], unknown)
+        unreached |= {name: why for name, why in unknown.items() if name not in unseen}
         conflicts = set(await self._core.run(replica.conflicts)) if ids else set()
         for minion_id, stored in sorted(tables.items()):
             if minion_id not in conflicts and len({one.slot for one in stored.values()}) < 2:
                 ids.discard(minion_id)  # a change that was under way has arrived
                 continue
-            found.append(_difference(minion_id, stored, unreached, minion_id in conflicts))
+            found.append(_difference(minion_id, stored, unknown, minion_id in conflicts))
         found += _denied(everywhere)
-        section = result.of_differences(KEYS, found, unreached, settings)
+        section = result.of_differences(KEYS, found, unknown, settings)
         amount = sum(totals.values()) - totals.get("denied", 0)
         differ = sum(not settings.ignores(KEYS, minion_id) for minion_id in ids)
         return {**section, "counts": {"differ": differ, "of": amount}}
