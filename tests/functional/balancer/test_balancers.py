@@ -479,6 +479,18 @@ async def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site, home: 
     assert not any(token in site.balancer.calls() for token in tokens)
 
 
+def test_a_token_in_a_path_is_not_in_the_log_of_errors(site: Site) -> None:
+    (_, token), (home, _) = site.on("m1"), site.on("m2")
+    site.m2.die()
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "x"}
+    with site.client(home) as session:
+        session.get(f"{site.balancer.url}/ws/{token}", headers=headers, stream=True, timeout=SOON)
+        site.m1.close()  # behind an open one
+        site.call(session, "0-of-nobody")
+    wait_for(lambda: site.balancer.log(), SOON, "an error is logged")
+    assert token not in site.balancer.log() + site.balancer.calls()
+
+
 def test_a_token_is_good_from_every_address(site: Site) -> None:
     url, low = site.balancer.url, b'[{"client": "local_async"}]'
     sources = [site.on("m1")[0], site.on("m2")[0]]
