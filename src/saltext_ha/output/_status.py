@@ -73,14 +73,18 @@ def _ago(at: Any) -> str:
 
 
 def _of_masters(data: Mapping[str, Any]) -> list[str]:
-    """Why masters are not ok, if neither the table nor their notes say it."""
+    """Why masters are not ok, or that is not known, if neither table nor notes say it."""
     notes = {row.get("name"): row.get("note") or "" for row in data.get("masters") or []}
     return [
         f"  {clean(reason.get('about'))}: {shorten(clean(reason.get('text')), LONGEST_NOTE)}"
         for reason in data.get("reasons") or []
-        if reason.get("kind") in ("serves", "ready")
+        if (reason.get("kind") in ("serves", "ready") or _of_unknown_keys(reason))
         and str(reason.get("text")).removesuffix(BECAUSE) not in notes.get(reason.get("about"), "")
     ]
+
+
+def _of_unknown_keys(reason: Mapping[str, Any]) -> bool:
+    return reason.get("kind") == "behind" and "unknown" in (reason.get("states") or ())
 
 
 def _not_compared(data: Mapping[str, Any], screen: Screen) -> list[str]:
@@ -102,24 +106,22 @@ def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
     columns += [*right[len(amounts) :], "Seen"]
     rows = []
     for master in masters:
-        state = master.get("state") or "unknown"
-        missing = "-" if state == "running" else "?"
         rows.append(
             [
                 f"{master.get('name')} *" if master.get("self") else master.get("name"),
-                state,
+                master.get("state") or "unknown",
                 master.get("salt") or "?",
-                *(number_or(master.get(key), missing) for key in amounts),
-                master.get("digest") or missing,
-                _behind(master.get("behind"), missing),
-                *(number_or(master.get(key), missing) for key in bound),
+                *(number_or(master.get(key), "?") for key in amounts),
+                master.get("digest") or "?",
+                _behind(master.get("behind")),
+                *(number_or(master.get(key), "?") for key in bound),
                 seen(master),
             ]
         )
     return with_notes(screen, columns, rows, masters, right)
 
 
-def _behind(value: int | None, missing: str) -> str:
+def _behind(value: int | None) -> str:
     if value is None:
-        return missing
+        return "?"
     return count(value, "key") if value else "-"

@@ -16,6 +16,7 @@ import pytest
 
 from lab import key_folders
 from lab.engines import Engine, Place, free_port
+from saltext_ha.commands.masters.status import Status
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.hysteresis import Health
 from saltext_ha.replica.serializers import Applied
@@ -96,11 +97,18 @@ def test_a_group_that_is_well(tmp_path: Path) -> None:
     show([m1, m2], scene)
 
 
-def test_a_master_that_is_dead(tmp_path: Path) -> None:
+def test_a_master_that_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = [master(tmp_path, name) for name in ("m1", "m2", "m3")]
+
+    async def not_known(*_: object) -> None:
+        """It answered, but not the question after that."""
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
+        with monkeypatch.context() as patched:
+            patched.setattr(Status, "_behind", not_known)
+            await state(page, "unknown")
+            assert "m2: it is not known whether it has the same keys" in await page.text("#notes")
         engines[1].parts.health.state = Health(False, True, 0, 0.0, "request port: timed out")
         await state(page, "degraded")
         await page.until("document.querySelector('[data-master=m2]').innerText.includes('no')")

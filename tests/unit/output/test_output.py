@@ -68,6 +68,29 @@ def test_status():
     )
 
 
+def test_keys_of_which_it_is_not_known_whether_they_are_the_same():
+    unknown = {"kind": "behind", "text": "it is not known whether it has the same keys"}
+    reasons = [
+        {**unknown, "about": "m2", "states": ["unknown"]},
+        {"kind": "behind", "text": "1 key not as on this master", "about": "m3",
+         "states": ["degraded"]},
+    ]  # fmt: skip
+    masters = [
+        {**RUNNING, "name": "m2", "digest": "41aa07", "seen": 2},
+        {**RUNNING, "name": "m3", "digest": "9f3c1e", "behind": 1, "seen": 2},
+    ]
+    shows(
+        status(state="degraded", masters=masters, reasons=reasons),
+        """
+        Group prod · DEGRADED · sync enforce · tolerates the loss of 0 masters
+        Master  State    Salt    Accepted  Pending  Digest  Behind  Seen
+        m2      running  3008.3         ?        ?  41aa07  ?       2 s
+        m3      running  3008.3         ?        ?  9f3c1e  1 key   2 s
+          m2: it is not known whether it has the same keys
+        """,
+    )
+
+
 def test_status_with_everything():
     data = status(
         state="ok",

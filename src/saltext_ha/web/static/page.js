@@ -98,7 +98,8 @@
     fill($("rows"), status.masters.map(masterRow));
     const notes = status.masters.flatMap((row) => {
       const note = row.note || "";
-      const why = reasons("serves", "ready").filter((reason) => reason.about === row.name)
+      const why = reasons("serves", "ready", "behind").filter((reason) => reason.about === row.name)
+        .filter((reason) => reason.kind !== "behind" || reason.states.includes("unknown"))
         .map((reason) => reason.text).filter((text) => !note.includes(text));
       const said = [note, ...why].filter(Boolean);
       if (!said.length) return [];
