@@ -263,11 +263,17 @@ class Watcher:
             log.error("ha health: this master does not serve: %s", self.state.reason)
 
     async def _deep(self, question: _Question, settings: HealthSettings) -> None:
-        """Ask an expensive question less often; if it fails, as often as the others."""
+        """
+        Ask an expensive question less often; if it fails, as often as the others. A failure counts
+        from the second in a row: every round until the next answer counts it.
+        """
+        failed = False
         while True:
             result = await question.result(DEEP_TIMEOUT)
-            self._results[result.name] = result
             good = not verdict.reason([result])
+            if good or failed:
+                self._results[result.name] = result
+            failed = not good
             await asyncio.sleep(settings.deep_interval if good else settings.interval)
 
     def _expensive(self, settings: HealthSettings) -> list[_Question]:

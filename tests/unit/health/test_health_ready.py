@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.hysteresis import Health, Rules
+from saltext_ha.common.tasks import begin
 from saltext_ha.config.health import HealthSettings
 from saltext_ha.health import verdict
 from saltext_ha.health.echoes import ECHO, Echoes
 from saltext_ha.health.fitness import HANGS
-from saltext_ha.health.watcher import RECOVERING, Watcher
+from saltext_ha.health.watcher import RECOVERING, Watcher, _Question
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.proof import Proofs
-from tests.loop import in_a_loop
+from tests.loop import in_a_loop, until
 
 GOOD = Health(True, True, 0, 0.0, "")
 BAD = Health(False, True, 0, 0.0, "publisher: timed out")
@@ -130,6 +131,35 @@ def test_what_is_told_of_a_verdict() -> None:
     assert (watcher().told()["healthy"], watcher().told()["problem"]) == (True, "")
     starting = watcher(verdict.UNDECIDED).told()
     assert (starting["healthy"], starting["problem"], starting["since"]) == (None, "", None)
+
+
+@in_a_loop
+async def test_one_runner_that_came_too_late_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rounds until the next one would each count it."""
+    said = iter(["timed out", "", "timed out", "timed out"])
+    goes_on, rounds = asyncio.Semaphore(1), 0
+
+    async def runner() -> str:
+        await goes_on.acquire()
+        return next(said)
+
+    async def port() -> str:
+        nonlocal rounds
+        rounds += 1
+        return ""
+
+    monkeypatch.setattr(Watcher, "_expensive", lambda *_: [_Question("runner", runner)])
+    monkeypatch.setattr(Watcher, "_questions", lambda *_: [_Question("request port", port)])
+    made = watcher(settings=HealthSettings(interval=0.01, deep_interval=0.01))
+    running = begin(made.run())
+    for _ in range(3):
+        before = rounds
+        await until(lambda before=before: rounds > before + 3, "rounds that count the last answer")
+        assert made.healthy
+        goes_on.release()
+    await until(lambda: made.healthy is False, "it fails twice in a row")
+    assert made.state.reason == "runner: timed out"
+    running.cancel()
 
 
 @pytest.mark.parametrize(
