@@ -141,17 +141,13 @@ CASES = {
         {"section": "access"},
         "Salt masters differ: access",
     ),
-    # The clock of these tests begins with 0; who was never compared says nothing.
+    # Another alert is about one that is old; how old it may be depends on  interval:.
     "SaltMastersNotCompared": Case(
-        {"saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200", **GROUP, **OTHER},
-        {
-            "saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200",
-            "saltext_ha_consistency_timestamp_seconds{instance='m2'}": "0+60x200",
-            **GROUP,
-        },
-        121 + 30,
+        {**GROUP, **OTHER},
+        {"saltext_ha_consistency_timestamp_seconds{instance='m1'}": "0x200", **GROUP},
+        30,
         {"group": "prod"},
-        "Nobody has compared the masters of Salt group prod for two hours",
+        "The masters of Salt group prod were never compared",
     ),
     # One engine whose comparison counts is enough: it tells the others' differences, too.
     "SaltComparisonStale": Case(
@@ -227,8 +223,6 @@ def test_alerts_fire_when_they_should_and_only_then(name: str, tmp_path: Path) -
     tests = [at(name, case.fires, case.minutes, [alert]), at(name, case.quiet, 190, [])]
     if case.minutes:
         tests.append(at(name, case.fires, case.minutes - 1, []))
-    if name == "SaltMastersNotCompared":
-        tests.append(at(name, {**GROUP, **OTHER}, 30, [alert]))
     assert promtool_says(tests, tmp_path) == ""
 
 
