@@ -47,7 +47,7 @@ class SaltApiPool:
     :param allow_insecure: http:// to another host than this one sends the password in clear text:
         ``None`` warns (:class:`InsecureConnection`), ``True`` allows it, ``False`` refuses it.
     :param probe_interval: seconds between two probes of a master.
-    :param probe_timeout: seconds for each of the two layers of a probe.
+    :param probe_timeout: seconds for a probe, with both of its layers.
     :param fall: failures in a row until a master is down.
     :param rise: successes in a row until it is up again.
     :param spacing: seconds; signals that are closer together count once.

@@ -115,10 +115,18 @@ class Transport:
             whole = "complete " if response else ""
             raise Lost(f"no {whole}answer within {limit:.1f} s" if slow else problem, slow=slow)
         if again and len(self._idle) < CONNECTIONS:
-            self._idle.append((connection, time.monotonic()))
+            self._keep(connection)
         else:
             connection.close()
         return answer
+
+    def _keep(self, connection: ApiConnection) -> None:
+        """Keep *connection* for reuse, and close those that nobody has used for too long."""
+        now = time.monotonic()
+        self._idle.append((connection, now))
+        with contextlib.suppress(IndexError):
+            while now - self._idle[0][1] >= KEPT:
+                self._idle.popleft()[0].close()
 
     def _connected(self, deadline: Deadline) -> tuple[ApiConnection, str]:
         """A connection, and why it is not open; empty if it is."""

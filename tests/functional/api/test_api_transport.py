@@ -35,7 +35,7 @@ from saltext_ha.api import (
 from saltext_ha.api import tokens as api_tokens
 from saltext_ha.api.connection import ApiConnection
 from saltext_ha.api.deadline import Deadline
-from saltext_ha.api.transport import Lost, NotSent, Transport
+from saltext_ha.api.transport import KEPT, Lost, NotSent, Transport
 from tests.api_server import PASSWORD, Server, everything, pool, respond
 from tests.certificates import self_signed
 
@@ -527,6 +527,26 @@ def test_more_connections_than_are_kept_are_closed(
     monkeypatch.setattr("saltext_ha.api.transport.ApiConnection", Watched)
     Transport(servers[0].url).exchange("POST", "/", Deadline(5), [{"fun": "x", "arg": []}])
     assert len(closed) == 1
+
+
+def test_connections_of_many_threads_do_not_stay_when_one_goes_on(servers: list[Server]) -> None:
+    """salt-api has closed its end of them."""
+    transport, together = Transport(servers[0].url), threading.Barrier(3)
+
+    def meet(handler: BaseHTTPRequestHandler, low: Any) -> None:
+        together.wait(60)
+        servers[0].echo(handler, low)
+
+    servers[0].answer = meet
+    with ThreadPoolExecutor(3) as threads:
+        for _ in range(3):
+            threads.submit(transport.exchange, "POST", "/", Deadline(60), [{"fun": "x", "arg": []}])
+    others = [connection for connection, _ in list(transport._idle)[:2]]
+    for place, connection in enumerate(others):
+        transport._idle[place] = connection, time.monotonic() - KEPT
+    transport.exchange("GET", "/", Deadline(60))
+    assert [connection.sock for connection in others] == [None, None]
+    assert len(transport._idle) == 1
 
 
 def test_sent_to_one_that_hangs_or_is_gone(servers: list[Server]) -> None:
