@@ -176,7 +176,19 @@ def _notes(master: Server, kind: str) -> list[str]:
 
 
 def _check(wanted: Wishes, served: Sequence[Server]) -> None:
-    """Refuse what this kind of balancer cannot do."""
+    """Refuse what this kind of balancer, or any, cannot do."""
+    at = dict[str, str]()
+    for master in served:
+        if master.problem or not master.api:
+            continue  # where it is, is only assumed
+        where = master.api.netloc
+        other = at.setdefault(where, master.name)
+        if other != master.name:
+            raise HaError(
+                f"{other} and {master.name} both say that their salt-api is at {where}: a balancer "
+                "would call one for the other; let it listen on an address of the master's own "
+                "(rest_cherrypy: host: …), restart salt-master and salt-api"
+            )
     kinds = {master.api.tls: master.name for master in served if master.api}
     if wanted.kind == "nginx" and len(kinds) > 1:
         raise HaError(

@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
 
 def master(root: Path, name: str, port: int | None, **ha: Any) -> Place:
-    """A master with a salt-api on *port*, or without one."""
-    api = {} if port is None else {"rest_cherrypy": {"port": port, "disable_ssl": True}}
+    """A master with a salt-api on *port* of an address of its own, or without one."""
+    own = {"host": f"127.0.0.{name[1:]}", "port": port, "disable_ssl": True}
+    api = {} if port is None else {"rest_cherrypy": own}
     more = {"address": "127.0.0.1", "listen_host": "127.0.0.1", **ha}
     return place(root, name, more, **api)
 
@@ -32,8 +33,8 @@ async def test_masters_that_answer_and_one_that_does_not(tmp_path: Path) -> None
         assert (told["kind"], told["retcode"]) == ("proxy_config", 0)
         assert [(row["name"], row["api"], row["ready"]) for row in told["masters"]] == [
             ("m1", "127.0.0.1:8001", f"127.0.0.1:{port}"),
-            ("m2", "127.0.0.1:8002", None),
-            ("m3", "127.0.0.1:8002", None),
+            ("m2", "127.0.0.2:8002", None),
+            ("m3", "127.0.0.3:8002", None),
         ]
         assert not any(row["unknown"] for row in told["masters"])
         await engines[2].stop()
@@ -47,7 +48,7 @@ async def test_masters_that_answer_and_one_that_does_not(tmp_path: Path) -> None
         assert f"server m3 {gone['api']} check" in told["text"]
         told = await run(m1, "proxy_config", "nginx", api_port=8003)
         assert told["masters"][2]["api"] == "127.0.0.1:8003"
-        assert [row["api"] for row in told["masters"][:2]] == ["127.0.0.1:8001", "127.0.0.1:8002"]
+        assert [row["api"] for row in told["masters"][:2]] == ["127.0.0.1:8001", "127.0.0.2:8002"]
         assert "server 127.0.0.1:8003 max_fails" in told["text"]
 
 
@@ -68,7 +69,7 @@ async def test_a_master_without_salt_api_and_nobody_with_one(tmp_path: Path) -> 
     async with met(m1, m2, m3) as engines:
         told = await run(m1, "proxy_config", "nginx")
         assert told["retcode"] == 0
-        assert [row["api"] for row in told["masters"]] == [None, "127.0.0.1:8002", None]
+        assert [row["api"] for row in told["masters"]] == [None, "127.0.0.2:8002", None]
         assert "NOTE m1 is left out" in told["text"]
         await engines[1].stop()
         told = await run(m1, "proxy_config", "nginx")

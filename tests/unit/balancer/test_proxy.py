@@ -112,6 +112,14 @@ def test_neither_can_a_peer_that_is_only_assumed(host: str) -> None:
         text(PLAIN, servers.assumed("m3", host, Address("", 8000, False), "timed out"))
 
 
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_two_masters_are_not_one(kind: str) -> None:
+    """A salt-api on loopback behind a proxy of that host: the balancer would only reach its own."""
+    local = Address("127.0.0.1", 8000, False)
+    with pytest.raises(HaError, match=r"m1 and m2 .* 127\.0\.0\.1:8000: .*rest_cherrypy: host"):
+        text(Server("m1", local), Server("m2", local), Server("m3", None), kind=kind)
+
+
 # -- what both are told
 
 
