@@ -117,10 +117,18 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) ->
             *_clear(wanted),
             *(note for master in masters for note in _notes(master, wanted.kind)),
         ],
-        bind=wanted.listen if ":" in wanted.listen else f":{wanted.listen}",
+        bind=_bind(wanted),
         servers=[_server(master, wanted) for master in served],
         tls=any(master.api and master.api.tls for master in served),
     )
+
+
+def _bind(wanted: Wishes) -> str:
+    """Where it listens; ``[::]`` is all addresses, those of IPv4, too, as for our listeners."""
+    haproxy = wanted.kind == "haproxy"
+    if wanted.listen.startswith("[::]:"):
+        return f"{wanted.listen} {'v4v6' if haproxy else 'ipv6only=off'}"
+    return f":{wanted.listen}" if haproxy and ":" not in wanted.listen else wanted.listen
 
 
 def _server(master: Server, wanted: Wishes) -> str:

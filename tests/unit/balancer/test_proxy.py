@@ -136,6 +136,18 @@ def test_plain_http_is_there_only_for_who_asks_and_says_so(kind: str) -> None:
         wishes(kind=kind, tls=False, cert="/etc/ssl/cert.pem")
 
 
+@pytest.mark.parametrize("tls", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [("haproxy", "bind [::]:8443 v4v6"), ("nginx", "listen [::]:8443 ipv6only=off")],
+)
+def test_all_addresses_are_those_of_ipv4_too(kind: str, line: str, tls: bool) -> None:
+    """As for ``ha: listen_host``. nginx would take it for IPv6 only."""
+    found = directives(text(BARE, kind=kind, tls=tls, listen="[::]:8443"))
+    assert line in [each.split(" ssl")[0].strip(";") for each in found]
+    assert "v4v6" not in text(BARE, kind=kind, listen="[fd00::1]:8443")
+
+
 @pytest.mark.parametrize("given", ["/salt-api/", "/salt-api", "salt-api/", "salt-api"])
 def test_a_prefix_with_slashes_or_without(given: str) -> None:
     assert wishes(kind="nginx", prefix=given).prefix == "/salt-api"
