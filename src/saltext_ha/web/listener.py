@@ -30,9 +30,7 @@ from saltext_ha.transport.http_server import HttpServer
 log = logging.getLogger(__name__)
 
 # Seconds for which a connection may be idle; a page asks every few seconds.
-LIMITS = Limits(
-    header=5.0, keepalive=20.0, max_line=4096, max_handshakes=32, max_anonymous=64, backlog=64
-)
+LIMITS = Limits(header=5.0, keepalive=20.0, max_handshakes=32, max_anonymous=64, backlog=64)
 OPEN = ("/live", "/ready")
 RETRY = 5.0
 # Seconds between two looks at the files of certificate and key.

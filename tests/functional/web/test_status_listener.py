@@ -275,6 +275,17 @@ async def test_what_fails_is_told_by_its_kind_and_no_more(tmp_path: Path) -> Non
 
 
 @in_a_loop
+async def test_browsers_send_what_other_pages_of_this_machine_gave_them() -> None:
+    """Cookies know no port; on 127.0.0.1 they come to every page, also through ssh -L."""
+    cookies = "; ".join(f"username-127-0-0-1-{port}={'x' * 300}" for port in range(8880, 8903))
+    async with listening(here=here) as listener, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{listener.port}/here"
+        for headers, status in (({"Cookie": cookies}, 200), ({"Cookie": 2 * cookies}, 400)):
+            async with session.get(url, headers=headers) as answer:
+                assert answer.status == status
+
+
+@in_a_loop
 async def test_browsers_are_told_to_keep_and_to_run_nothing_else(tmp_path: Path) -> None:
     m1 = place(tmp_path)
     async with serving(m1), aiohttp.ClientSession() as session:
