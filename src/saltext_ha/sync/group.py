@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
@@ -130,6 +130,7 @@ class Group:
         payload: dict[str, Any] | None = None,
         timeout: float | None = None,
         own: Awaitable[dict[str, Any]] | None = None,
+        without: Collection[str] = (),
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """
         Ask every peer at once; return the answers, and the reasons why peers did not answer.
@@ -137,6 +138,7 @@ class Group:
         :param timeout: seconds that a peer may take; by default :attr:`timeout`. A peer gets longer
             only if it answers a small question in time, so an unresponsive one is noticed as fast.
         :param own: the answer of this master, if it belongs to them.
+        :param without: peers that are not asked.
         """
         trifle = self._trifle()
 
@@ -152,7 +154,7 @@ class Group:
                 return str(exc)
 
         works = {self.name: own} if own is not None else {}
-        works |= {name: ask(line) for name, line in self.lines.items()}
+        works |= {name: ask(line) for name, line in self.lines.items() if name not in without}
         found = await asyncio.gather(*map(told, works.values()))
         answers: dict[str, dict[str, Any]] = {}
         errors: dict[str, str] = {}
@@ -181,13 +183,13 @@ class Group:
         return {self.name: self._core.mode.name, **theirs}, errors
 
     async def shown_everywhere(
-        self, question: dict[str, Any]
+        self, question: dict[str, Any], without: Collection[str] = ()
     ) -> tuple[dict[str, dict[str, Stored]], dict[str, str]]:
         """
         What each master shows, *question* as in :meth:`shown`; and why some do not answer, or make
-        no sense.
+        no sense. Peers in *without* are not asked.
         """
-        answers, errors = await self.ask("keys", question, SLOW)
+        answers, errors = await self.ask("keys", question, SLOW, without=without)
         own: dict[str, dict[str, Any]] = {}
         try:
             own[self.name] = {"keys": await self.shown(question)}
@@ -203,7 +205,7 @@ class Group:
 
     async def keys_of(self, ids: list[str], errors: dict[str, str]) -> dict[str, dict[str, Stored]]:
         """
-        For each id, what every master shows, except masters in *errors*.
+        For each id, what every master shows, except masters in *errors*, which are not asked.
 
         :param errors: master → reason; a master that does not answer about all *ids* is added, also
             one that joins or leaves meanwhile.
@@ -212,7 +214,7 @@ class Group:
         parts = list(batches(ids, 10 * MAX_SHOWN))
         told = Counter[str]()
         for batch in parts:
-            shown, failed = await self.shown_everywhere({"ids": batch})
+            shown, failed = await self.shown_everywhere({"ids": batch}, tuple(errors))
             told.update(shown.keys())
             for name, found in shown.items():
                 everywhere.setdefault(name, {}).update(found)
@@ -228,11 +230,17 @@ class Group:
             for minion_id in ids
         }
 
-    async def conflicts(self, ids: list[str]) -> list[dict[str, Any]]:
-        """The rows of *ids*, which are in conflict; see :func:`.conflict_row`."""
+    async def conflicts(
+        self, ids: list[str], unasked: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """
+        The rows of *ids*, which are in conflict; see :func:`.conflict_row`.
+
+        :param unasked: masters that are not asked, and why.
+        """
         if not ids:
             return []
-        tables = await self.keys_of(ids, {})
+        tables = await self.keys_of(ids, dict(unasked or {}))
         conflicts = []
         for minion_id in ids:
             records = await self._core.run(self._core.replica.get, minion_id)

@@ -21,7 +21,7 @@ from lab.engines import befriend, free_port
 from saltext_ha.common import master_key
 from saltext_ha.common.errors import HaError
 from saltext_ha.web import pages, snapshot
-from tests.engines import met, run, running
+from tests.engines import met, put, run, running
 from tests.forked import ForkedEngine
 from tests.functional.comparing import place
 from tests.loop import becomes, in_a_loop, until
@@ -445,6 +445,36 @@ async def test_who_follows_is_told_when_nothing_is_known(
             monkeypatch.setattr(snapshot, "GOOD_FOR", 0.0)
             while await asyncio.wait_for(stream.content.readline(), SOON) != b"event: status\n":
                 pass
+
+
+@in_a_loop
+async def test_conflicts_do_not_make_it_wait_once_more_for_who_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m1, m2, m3 = (watched(tmp_path, name) for name in ("m1", "m2", "m3"))
+    for number, each in enumerate((m1, m2)):
+        put(each, "db2", number)
+    async with met(m1, m2, m3) as (one, *_):
+        await eventually(m1, "/status.json", lambda s: s["conflict_count"], "it is in conflict")
+        asked: list[str] = []
+        line, busy = one.parts.links.lines["m3"], True
+
+        async def call(method: str, *args: Any) -> dict[str, Any]:
+            asked.append(method)
+            if not busy:
+                raise HaError("timed out")
+            return {**await real(method, *args), "busy": 12.0}  # its key folder hangs
+
+        real = line.call
+        monkeypatch.setattr(line, "call", call)
+        for busy in (True, False):
+            asked.clear()
+            found = await run(m1, "status")
+            assert [row["state"] for row in found["masters"]].count("running") == 2 + busy
+            ((conflict,),) = (found["conflicts"],)
+            assert conflict["keys"].keys() == {"m1", "m2"}
+            assert "summary" in asked
+            assert "keys" not in asked
 
 
 @in_a_loop

@@ -62,7 +62,7 @@ class Differences:
             "kind": "sync",
             "test": test,
             "changes": changes,
-            "conflicts": await self._group.conflicts(sorted(conflicts)),
+            "conflicts": await self._group.conflicts(sorted(conflicts), unreachable),
             "unreachable": unreachable,
             "notes": notes,
             "retcode": 2 if unreachable else 1 if conflicts or notes else 0,

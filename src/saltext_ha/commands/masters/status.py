@@ -148,7 +148,9 @@ class Status:
         if own["busy"]:  # this master cannot look up their keys now
             conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
         else:
-            conflicts = await self._group.conflicts(ids)
+            # Who hangs would hold up the state of the group once more, and for longer.
+            slow = {name: "busy" for name, answer in answers.items() if answer.get("busy")}
+            conflicts = await self._group.conflicts(ids, errors | slow)
         apart = _master_keys(
             {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
         )
