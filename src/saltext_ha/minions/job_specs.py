@@ -247,7 +247,7 @@ def plain(value: Any, depth: int = DEEPEST) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if -(2**63) <= value < 2**64 else str(value)  # msgpack takes no others
+        return sendable(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, (Mapping, list, tuple)) and not depth:
@@ -257,6 +257,18 @@ def plain(value: Any, depth: int = DEEPEST) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(each, depth - 1) for each in value]
     return _text(value)
+
+
+def sendable(value: Any) -> Any:
+    """
+    *value*, of types that JSON knows, with whole numbers as text that msgpack does not take, as
+    Salt sends them: ``jid=20261124120000123456`` is one.
+    """
+    if isinstance(value, Mapping):
+        return {key: sendable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [sendable(each) for each in value]
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
 
 
 def _text(value: Any) -> str:

@@ -435,3 +435,15 @@ async def test_an_id_that_salt_has_made_a_number_of_is_refused(tmp_path: Path) -
                 await there.run("cmd", wrong, "test.arg"),
             ):
                 assert (refused["kind"], refused["retcode"]) == ("error", 2), wrong
+
+
+@in_a_loop
+async def test_a_job_id_reaches_minions_of_all_masters(tmp_path: Path) -> None:
+    """For Salt, ``saltutil.kill_job jid=2026…`` has a number; msgpack takes none so large."""
+    jid = 20261124120000123456
+    async with world(tmp_path, fo1=failover("m1"), fo2=failover("m2")) as there:
+        there.all_start()
+        ran = await there.run("cmd", "fo*", "test.arg", jid, jid=jid, timeout=SECONDS)
+        assert ran["retcode"] == 0, ran
+        told = [str(jid), {"__kwarg__": True, "jid": str(jid)}]
+        assert ran["returned"] == {"fo1": told, "fo2": told}

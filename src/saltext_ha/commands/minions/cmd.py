@@ -15,7 +15,7 @@ from saltext_ha.commands.minions.cmd_batches import TIMEOUT
 from saltext_ha.commands.minions.where import Where
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_answers import Answers
-from saltext_ha.minions.job_specs import CommandSpec
+from saltext_ha.minions.job_specs import CommandSpec, sendable
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.publishing import new_jids
 from saltext_ha.transport import wire
@@ -117,12 +117,13 @@ class Commands:
         return {"masters": {n: each._asdict() for n, each in counts.items()}, "unknown": unknown}
 
     async def _cmd(self, payload: Mapping[str, Any], under_way: UnderWay) -> dict[str, Any]:
-        seconds, arg = timeout_of(payload, TIMEOUT), wire.field(payload, "arg", list, [])
+        seconds = timeout_of(payload, TIMEOUT)
+        arg, kwarg = wire.field(payload, "arg", list, []), payload.get("kwarg") or {}
         tgt, tgt_type = payload.get("tgt", ""), payload.get("tgt_type", "glob")
         if tgt_type == "list" and isinstance(tgt, str):
             tgt = [each for each in tgt.split(",") if each]
         wanted = CommandSpec(
-            tgt, tgt_type, payload.get("fun", ""), tuple(arg), payload.get("kwarg") or {}
+            tgt, tgt_type, payload.get("fun", ""), tuple(sendable(arg)), sendable(kwarg)
         )
         question = (
             {"ids": tgt} if tgt_type == "list" else {"glob": tgt if tgt_type == "glob" else "*"}
