@@ -202,7 +202,9 @@ def state(
     kwarg = {key: value for key, value in wanted.items() if value is not None}
     try:
         expected = orchestrated.Expected(
-            lambda states: bool(check_result(states, recurse=True)),
+            lambda states: bool(
+                orchestrated.left_out(states) or check_result(states, recurse=True)
+            ),
             expect_minions,
             expect_masters,
             orchestrated.ids(fail_minions),

@@ -16,6 +16,8 @@ from saltext_ha.commands.minions.orchestrated import (
     shown,
 )
 from saltext_ha.common.errors import HaError
+from saltext_ha.minions.own_jobs import NO_ROOM
+from saltext_ha.salt_bus.intake import TOO_MUCH
 from saltext_ha.states import ha as state
 
 NOTHING: dict[str, Any] = {
@@ -197,3 +199,18 @@ def test_a_step_tells_minions_whether_it_is_a_test(
     found = state.state("x", "*", sls="y", test=step_says)
     assert asked == [told]
     assert found["result"] is (None if told.get("test") else True)
+
+
+@pytest.mark.parametrize("instead", [f"{TOO_MUCH}; …", {"error": f"{NO_ROOM}; …"}])
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_return_that_is_too_large_counts_by_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, instead: Any, code: int
+) -> None:
+    """As of the first highstate of a minion, with the differences of all its files."""
+    answer = {**NOTHING, "returned": {"w1": instead}, "failed": {"w1": code} if code else {}}
+    monkeypatch.setattr(state, "__opts__", {}, raising=False)
+    monkeypatch.setattr(state, "_cmd", lambda *_, **__: answer)
+    found = state.state("x", "*", highstate=True)
+    assert found["result"] is (code == 0)
+    shown = found["changes"]["ret"]["w1"]  # whether it changed something is not known
+    assert "left out" in shown or "does not fit" in shown

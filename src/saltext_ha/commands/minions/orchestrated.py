@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from saltext_ha.commands.minions import cmd_batches
 from saltext_ha.common.errors import HaError
+from saltext_ha.minions.own_jobs import NO_ROOM
+from saltext_ha.salt_bus.intake import TOO_MUCH
 
 Answer = Mapping[str, Any]
 
@@ -92,7 +94,11 @@ def shown(
     counted = sorted(failed.keys() - expected.may_fail)
     masters = _masters(answer, tgt_type) if expected.masters else []
     nobody = expected.minions and not (returned or failed)
-    changes = {i: value for i, value in returned.items() if i in failed or is_change(value)}
+    changes = {
+        i: left_out(value) or value
+        for i, value in returned.items()
+        if i in failed or is_change(value)
+    }
     lines = [f"{i}: {failed[i]}" for i in counted[:LISTED]]
     if len(counted) > LISTED:
         lines += [f"and {len(counted) - LISTED} more"]
@@ -144,14 +150,25 @@ def _masters(answer: Answer, tgt_type: str) -> list[str]:
 
 def _said(value: Any) -> str:
     """What a minion returned, if that is a text or texts: Salt's errors, mostly; its beginning."""
-    texts = value if isinstance(value, list) else [value]
+    texts = value if isinstance(value, list) else [left_out(value) or value]
     if not texts or not all(isinstance(each, str) for each in texts):
         return ""
     text = "; ".join(texts)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
+def left_out(value: Any) -> str:
+    """
+    The text in place of what a minion returned, if that was too large; else empty. Whether it was a
+    success tells the exit code; whether it changed something is not known.
+    """
+    text = value.get("error") if isinstance(value, Mapping) and len(value) == 1 else value
+    return text if isinstance(text, str) and text.startswith((TOO_MUCH, NO_ROOM)) else ""
+
+
 def changed(states: Any) -> bool:
-    """Whether *states*, which a minion returned, changed something there."""
+    """Whether *states*, which a minion returned, changed something there, or may have."""
+    if left_out(states):
+        return True
     each = states.values() if isinstance(states, Mapping) else ()
     return any(isinstance(state, Mapping) and state.get("changes") for state in each)
