@@ -200,7 +200,8 @@ class GroupLeader:
         self._looked = now
         unasked = self._lines.keys() - self._asked
         new = now - self._since < FRESH + ANSWER_WITHIN  # by then all have asked this one again
-        found = decide(own, self._fresh(now), now, unasked, new)
+        views = self._fresh(now)
+        found = decide(own, views, now, unasked, new)
         reached = found.half
         apart = {
             name: self._apart.get(name, Apart("it does not answer"))
@@ -210,6 +211,8 @@ class GroupLeader:
         known = self._known
         same = (known.leader, known.leads) == (found.leader, found.lead)
         since, began = (known.since, known.began) if same else (time.time(), now)
+        if found.lead and any(views[name].leads for name in reached - {self._name}):
+            began = now  # who has a lock of that other leader comes here now
         self._known = Leadership(
             GROUP, found.leader, found.lead, found.why, since, apart, began=began
         )

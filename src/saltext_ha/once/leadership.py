@@ -33,7 +33,8 @@ class Leadership:
     :ivar since: when ``leader`` last changed, in Unix seconds.
     :ivar apart: the masters of the group that do not elect with this one.
     :ivar fence: a number that grows with each change of leaders; None if the store has none.
-    :ivar began: as ``since``, by :func:`.common.boot_clock.boot_clock`, which only grows.
+    :ivar began: when this master began to lead, or last met another one that did, by
+        :func:`.common.boot_clock.boot_clock`, which only grows.
     """
 
     store: str

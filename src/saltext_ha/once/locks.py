@@ -2,9 +2,10 @@
 Locks by name, for people and scripts: one holder at a time in the whole group.
 
 A lock is a lease: the holder prolongs it while its command runs. With ``store: group`` the leader
-gives locks, and remembers their holders. A master that has just begun to lead gives none until the
-locks of the last leader have ended, or were prolonged here. In a partition each half has a leader,
-so this is best effort. With ``store: etcd`` each lock is a key in etcd with a lease.
+gives locks, and remembers their holders. A master that has just begun to lead, or has met another
+leader, gives none until the locks of that leader have ended, or were prolonged here. In a partition
+each half has a leader, so this is best effort. With ``store: etcd`` each lock is a key in etcd with
+a lease.
 """
 
 from __future__ import annotations
@@ -171,10 +172,11 @@ class GroupLocks:
         if held:
             others = GONE if wish.token else f"{held.by} has it, for {now - held.since:.0f} s"
             return "" if held.token == wish.token else others
-        # At first, take over locks of the last leader that are prolonged, and give no new ones.
+        # At first, take over locks of the other leader that are prolonged, and give no new ones.
         left = TTL - (now - self._leader.standing.began)
         if left > 0 and not wish.token:
-            return f"{self._name} leads since just now: none for {left:.0f} s"
+            why = "has just begun to lead, or met another leader"
+            return f"{self._name} {why}: none for {left:.0f} s"
         if left <= 0 and wish.token:
             return GONE
         return f"{MOST} locks are held" if len(self._held) >= MOST else ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.config.leader import LeaderSettings
-from saltext_ha.once import election, group_leader, view_rows
+from saltext_ha.once import election, group_leader, locks, view_rows
 from saltext_ha.transport.client import NO_LISTENER
 from saltext_ha.transport.peer import Peer
 from tests.loop import becomes, in_a_loop, until
@@ -138,6 +138,30 @@ async def test_in_a_partition_each_half_has_one() -> None:
         group.part()
         await group.leads("m1")
         assert group.leading() == {"m1"}
+
+
+@in_a_loop
+async def test_who_has_a_lock_of_the_other_half_keeps_it_when_they_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So it is too where a master joins that has led itself, and is first in order."""
+    monkeypatch.setattr(locks, "TTL", QUICK)  # both have led for longer when they meet
+    async with world("m1", "m2") as group:
+        first, second = (locks.GroupLocks(n, {}, group.masters[n]) for n in ("m1", "m2"))
+        await group.leads("m1")
+        group.part(("m1", "m2"))
+        await until(lambda: group.leading() == {"m1", "m2"}, "both halves act")
+        given: dict[str, Any] = {}
+
+        async def held() -> object:
+            given.update(await second.hold(locks.Wish("backup", "alice")))
+            return given["held"]
+
+        await becomes(held, True)
+        group.part()
+        await group.leads("m1")
+        assert not (await first.hold(locks.Wish("backup", "bob")))["held"], "alice has it still"
+        assert (await first.hold(locks.Wish("backup", "alice", given["token"])))["held"]
 
 
 @in_a_loop

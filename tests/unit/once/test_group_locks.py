@@ -58,7 +58,7 @@ async def test_a_clock_that_is_set_forward_makes_no_leader_older(
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + 3600)
         answer = await locks.hold(Wish("backup", "alice", ""))
-        assert "leads since just now" in answer["why"]
+        assert "has just begun to lead" in answer["why"]
     finally:
         task.cancel()
 
