@@ -308,13 +308,15 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
 
 def read(opts: Mapping[str, Any]) -> HaConfig:
     """As :func:`parse`. :raises ValueError: as its error, without the file."""
+    if misplaced := below(opts.get("engines"), "ha"):
+        raise ValueError(validators.misplaced("ha", misplaced, "ha: itself"))
     values = _given(opts.get("ha", {}))
     # Salt's own default, which is where its minions connect, too.
     interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
     values.setdefault("name", _default_name(opts))
     values.setdefault("listen_host", interface)
     values.setdefault("address", _default_address(values["listen_host"]))
-    pki_dir, sock_dir = (_folder(opts, option) for option in ("pki_dir", "sock_dir"))
+    pki_dir = _folder(opts, "pki_dir")
     values.setdefault("state_dir", pki_dir / "ha")
     values["secret"] = _secret(values.pop("secret_file", None))
     places = {"pki_dir": pki_dir, "ha: state_dir": values["state_dir"]}
@@ -331,11 +333,30 @@ def read(opts: Mapping[str, Any]) -> HaConfig:
     if member := cluster.of(opts):
         _check_member(member, values)
     return HaConfig(
-        control_socket=sock_dir / "ha_control.ipc",
+        control_socket=control_socket(opts),
         source=_source(opts),
         has_engine="ha" in engines(opts.get("engines")),
         **values,
     )
+
+
+def control_socket(opts: Mapping[str, Any]) -> Path:
+    """
+    Where the engine of the master with *opts* answers commands.
+
+    :raises ValueError: ``sock_dir`` is no path.
+    """
+    return _folder(opts, "sock_dir") / "ha_control.ipc"
+
+
+def below(value: Any, engine: str) -> list[str]:
+    """What stands below *engine* in that *value* of ``engines:``: the names of settings, mostly."""
+    found: list[str] = []
+    for entry in value if isinstance(value, list) else [value]:
+        settings = entry.get(engine) if isinstance(entry, Mapping) else None
+        for each in settings if isinstance(settings, list) else [settings or {}]:
+            found += map(str, each if isinstance(each, Mapping) else [each])
+    return found
 
 
 def engines(value: Any) -> list[str]:

@@ -53,7 +53,6 @@ def start(**misplaced: Any) -> None:
     parent = os.getppid()
     said = ""
     while os.getppid() == parent:
-        settings = None
         try:
             settings = mapping.parse(__opts__)
             if misplaced:
@@ -67,9 +66,9 @@ def start(**misplaced: Any) -> None:
                 log.critical("ha engine not started: %s", exc)
                 said = str(exc)
             wrong = isinstance(exc, ConfigError)
-            if settings:  # without them, commands find the mistake as well
-                then = "mend it, and restart salt-master" if wrong else "tried again every 10 s"
-                control_client.tell_why(settings.control_socket, f"{exc} ({then})")
+            # Commands find a mistake as well, until it is mended.
+            then = "mend it, and restart salt-master" if wrong else "tried again every 10 s"
+            control_client.tell_why(mapping.control_socket(__opts__), f"{exc} ({then})")
             _pause(parent, RETRY, for_ever=wrong)
 
 

@@ -173,7 +173,7 @@ def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
         given |= each if isinstance(each, Mapping) else {str(each): None}
     if engine not in given:
         return None
-    if misplaced := _names(given[engine]):
+    if misplaced := settings_of.below(listed, engine):
         return "engines", validators.misplaced(engine, misplaced, where)
     try:
         read(options)

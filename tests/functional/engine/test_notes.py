@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,15 +170,23 @@ import json, sys
 from lab.engines import Place
 from saltext_ha.engines import ha
 ha.__opts__ = Place.of(json.loads(sys.argv[1])).opts
+ha.__opts__["ha"] |= json.loads(sys.argv[3])
 ha.start(**json.loads(sys.argv[2]))
 """
 
 
 @contextlib.contextmanager
-def starting(place: Place, **options: Any) -> Iterator[None]:
-    """A process that starts the engine as Salt does, with what stands in ``engines:``."""
+def starting(
+    place: Place, wrong: Mapping[str, Any] | None = None, **options: Any
+) -> Iterator[None]:
+    """
+    A process that starts the engine as Salt does, with what stands in ``engines:``.
+
+    :param wrong: what stands in ``ha:`` as well.
+    """
+    given = [json.dumps(each) for each in (place.data(), options, wrong or {})]
     process = subprocess.Popen(
-        [sys.executable, "-c", START, json.dumps(place.data()), json.dumps(options)],
+        [sys.executable, "-c", START, *given],
         cwd=Path(__file__).parents[3],
     )
     try:
@@ -204,6 +212,14 @@ def test_settings_below_engines_are_named(tmp_path: Path) -> None:
         wrong = "engines: ha: takes no settings (mode); write them below ha: itself"
         assert wrong in said(place)
         assert "mend it, and restart salt-master" in said(place)
+
+
+def test_a_mistake_that_is_mended_is_told_until_salt_master_is_restarted(tmp_path: Path) -> None:
+    """The command finds none in the configuration any more."""
+    place = Place(tmp_path, "m1")
+    with starting(place, {"sync_interval": 0}):
+        wait_for(lambda: "could not start at" in said(place), 60, "it says why")
+        assert "ha: sync_interval: 0 takes a number from 0.1 to 3600 (mend it, and" in said(place)
 
 
 @pytest.mark.parametrize(("what", "reason"), [("", "is a link"), ("peers", "File exists")])

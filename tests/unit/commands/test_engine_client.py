@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands import engine_client
-from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, NotPermitted
+from saltext_ha.common.errors import (
+    ConfigError,
+    EngineBrokeOff,
+    EngineUnavailable,
+    NotPermitted,
+)
 from saltext_ha.config import mapping
 from saltext_ha.transport import control_client
 
@@ -47,6 +52,23 @@ def test_an_engine_that_is_not_configured_is_no_question(
     assert said.startswith("the ha engine of this master is not running: ")
     assert ("/etc/salt/master has no '- ha: {}'" in said) == (not there)
     assert ("does its configuration have" in said) == there
+
+
+@pytest.mark.parametrize(
+    ("below", "named"),
+    [([{"port": 4530}, "mode"], "port, mode"), ({"port": 4530}, "port"), (True, "True")],
+)
+def test_settings_with_which_salt_cannot_start_the_engine_are_named(
+    below: Any, named: str, tmp_path: Path
+) -> None:
+    """It cannot say so itself: Salt fails before it is called, every ten seconds."""
+    opts = {"pki_dir": str(tmp_path), "sock_dir": str(tmp_path), "id": "m1", "interface": "::1"}
+    for engines in [{"ha": below}], {"ha": below}:
+        with pytest.raises(ConfigError) as refused:
+            mapping.parse({**opts, "conf_file": "/etc/salt/master", "engines": engines})
+        said = f"/etc/salt/master: engines: ha: takes no settings ({named}); write them below ha:"
+        assert str(refused.value).startswith(said)
+    mapping.parse({**opts, "engines": [{"ha": []}, {"ha": False}]})
 
 
 @pytest.mark.parametrize("kind", [EngineBrokeOff, NotPermitted])
