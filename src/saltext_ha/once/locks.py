@@ -176,7 +176,7 @@ class GroupLocks:
         left = TTL - (now - self._leader.standing.began)
         if left > 0 and not wish.token:
             why = "has just begun to lead, or met another leader"
-            return f"{self._name} {why}: none for {left:.0f} s"
+            return f"{self._name} {why}: none yet, for {left:.0f} s"
         if left <= 0 and wish.token:
             return GONE
         return f"{MOST} locks are held" if len(self._held) >= MOST else ""

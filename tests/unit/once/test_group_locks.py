@@ -34,7 +34,7 @@ async def test_a_new_leader_gives_none_for_a_while_whatever_its_time_of_day(shif
     wish = Wish("backup", "alice", "")
     assert not (await locks.hold(wish))["held"]
     now += TTL - 1
-    assert "none for 1 s" in (await locks.hold(wish))["why"]
+    assert "none yet, for 1 s" in (await locks.hold(wish))["why"]
     now += 2
     assert (await locks.hold(wish))["held"]
 
