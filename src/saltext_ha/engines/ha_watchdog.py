@@ -48,11 +48,14 @@ def start(**misplaced: Any) -> None:
     """
     from saltext_ha.common import validators
     from saltext_ha.config import watchdog
+    from saltext_ha.minion import windows
     from saltext_ha.minion.watchdog import run
     from saltext_ha.minion.watchdog.parent_minion import ParentMinion
 
     minion = ParentMinion(__opts__)
     try:
+        if why := windows.refusal():
+            raise ConfigError(why)
         if misplaced:
             wrong = validators.misplaced("ha_watchdog", misplaced, "ha: watchdog:")
             raise ConfigError(f"{validators.source(__opts__, 'the minion configuration')}: {wrong}")

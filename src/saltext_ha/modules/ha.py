@@ -19,8 +19,16 @@ from salt.exceptions import SaltInvocationError
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.version import installed_at, ours
-from saltext_ha.config import mapping
-from saltext_ha.minion import arguments, binding, evidence, files, options, pings, tcp_links
+from saltext_ha.minion import (
+    arguments,
+    binding,
+    evidence,
+    files,
+    options,
+    pings,
+    tcp_links,
+    windows,
+)
 from saltext_ha.minion.restarting import processes
 from saltext_ha.minion.watchdog import journal
 from saltext_ha.salt_bus import proof
@@ -36,8 +44,9 @@ __outputter__ = dict.fromkeys(
 )
 
 
-def __virtual__() -> str:
-    return __virtualname__
+def __virtual__() -> str | tuple[bool, str]:
+    why = windows.refusal()
+    return (False, why) if why else __virtualname__
 
 
 def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dict[str, Any]:
@@ -375,6 +384,8 @@ def genuine(tag: str, data: dict[str, Any]) -> bool:
               - cmd: /usr/local/bin/page
         {% endif %}
     """
+    from saltext_ha.config import mapping  # of masters; cannot be loaded on Windows
+
     try:
         key = proof.read_key(mapping.parse(__opts__).state_dir)
     except (HaError, OSError, ValueError) as exc:

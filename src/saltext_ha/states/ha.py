@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from saltext_ha.minion import windows
+
 if TYPE_CHECKING:
     __opts__: dict[str, Any]
     __salt__: Mapping[str, Callable[..., Any]]
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 __virtualname__ = "ha"
 
 
-def __virtual__() -> str:
-    return __virtualname__
+def __virtual__() -> str | tuple[bool, str]:
+    why = windows.refusal()
+    return (False, why) if why else __virtualname__
 
 
 def multi_master(

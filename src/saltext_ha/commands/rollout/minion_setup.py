@@ -8,6 +8,8 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from saltext_ha.minion import windows
+
 RENDER = "file.apply_template_on_contents"
 # One job, without a shell, and without anything of ours on the minion.
 TEMPLATE = """{{ {
@@ -50,7 +52,7 @@ class Facts:
         :param wanted: the Pythons that it runs on, such as ``>=3.10``.
         """
         if self.kernel == "Windows":
-            return "Windows: saltext-ha has no functions for such minions"
+            return windows.WHY
         if self.kernel == "proxy":
             # It shares the Python and files of its host: another minion there would be restarted.
             return "a proxy minion: name the minion of the host that it runs on"
