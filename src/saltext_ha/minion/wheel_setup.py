@@ -18,7 +18,11 @@ import sys
 import time
 from pathlib import Path
 
-MODULES = "saltext_ha.modules.ha, saltext_ha.states.ha, saltext_ha.engines.ha_watchdog"
+# Before what is installed, which in Salt's own packages even comes before PYTHONPATH.
+TRY = (
+    "import sys; sys.path.insert(0, {!r});"
+    "import saltext_ha.modules.ha, saltext_ha.states.ha, saltext_ha.engines.ha_watchdog"
+)
 # Installs into the folder of extras, like /usr/bin/salt-pip of Salt's own packages.
 SALT_PIP = "import sys; sys.argv[0] = 'salt-pip'; from salt.scripts import salt_pip; salt_pip()"
 LONGEST_WAIT = 600.0  # seconds
@@ -58,7 +62,7 @@ def install(folder: Path, order: "dict[str, str]") -> str:
         raise Problem("what arrived is not what was sent")
     wait_for_others()
     # Before anything is changed: pip does not install dependencies, so one may be missing.
-    run(["-c", "import " + MODULES], "it does not run here", {"PYTHONPATH": str(wheel)})
+    run(["-c", TRY.format(str(wheel))], "it does not run here")
     onedir = hasattr(sys, "RELENV")
     pip = ["-c", SALT_PIP] if onedir else ["-m", "pip"]
     options = ["--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]

@@ -144,8 +144,11 @@ def test_in_the_packages_of_salt_it_goes_where_salt_pip_installs(
     python = salt_venv.make(onedir)
     extras = onedir / f"extras-{sys.version_info.major}.{sys.version_info.minor}"
     (site,) = onedir.glob("lib/*/site-packages")
+    # As Salt's _salt_onedir_extras.pth: what is there comes before all else.
     (site / "relenv.pth").write_text(
-        f"import sys, pathlib; sys.RELENV = pathlib.Path({str(onedir)!r})\n{extras}\n", "utf-8"
+        f"import sys, pathlib; sys.RELENV = pathlib.Path({str(onedir)!r}); "
+        f"sys.path.insert(0, {str(extras)!r})\n",
+        "utf-8",
     )
     extras.mkdir()
     other = extras / "saltext_ha-0.0.1.dist-info"
@@ -157,3 +160,7 @@ def test_in_the_packages_of_salt_it_goes_where_salt_pip_installs(
         assert not other.exists()
         other.mkdir()
         (other / "METADATA").write_text("Name: saltext-ha\nVersion: 0.0.1\n", "utf-8")
+    # What is there already runs; that says nothing of what was sent.
+    answer = run(python, tmp_path / "sent", without(wheel, "saltext_ha/minion/binding.py"))
+    assert answer["problem"].startswith("it does not run here: "), answer
+    assert (extras / "saltext_ha" / "minion" / "binding.py").exists()
