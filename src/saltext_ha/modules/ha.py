@@ -350,8 +350,8 @@ def failover(to: str | None = None, test: bool | None = None) -> dict[str, Any]:
         if trial:
             comment = f"test: would move from {plan.source} to {plan.target}"
             return answer | {"result": None, "comment": comment}
-        me = os.getpid()
-        request.launch(__opts__, plan.target, pid, None if me == pid else me, place.mover.order)
+        job = processes.job_of(os.getpid(), pid)
+        request.launch(__opts__, plan.target, pid, None if job == pid else job, place.mover.order)
     except (HaError, SaltInvocationError) as exc:
         __context__["retcode"] = 1
         return answer | {"comment": str(exc)}

@@ -6,6 +6,7 @@ import os
 import time
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -18,6 +19,7 @@ from salt.exceptions import SaltInvocationError
 from saltext_ha.minion import binding, options, tcp_links
 from saltext_ha.minion.restarting import processes
 from saltext_ha.minion.tcp_links import TcpLinks
+from saltext_ha.minion.watchdog import request, run
 from saltext_ha.minion.watchdog.journal import FAILED, STARTED, Journal, RecordedMove
 from saltext_ha.modules import ha
 
@@ -248,6 +250,23 @@ def test_masters_that_do_not_answer_are_an_error(
     ]
     assert all(row["note"] and row["milliseconds"] is None for row in rows)
     assert ha.__context__["retcode"] == 1
+
+
+@pytest.mark.parametrize("sudo", [True, False])
+def test_a_move_waits_for_the_job_that_returns(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, sudo: bool
+) -> None:
+    """With ``sudo_user`` the function runs in a salt-call below the job."""
+    above = [each.pid for each in psutil.Process().parents()]
+    job, minion = above[:2] if sudo else (None, os.getpid())
+    monkeypatch.setattr(options, "pid", lambda opts: minion)
+    place = SimpleNamespace(mover=SimpleNamespace(order=(M1, M2)))
+    monkeypatch.setattr(run, "site", lambda *_: place)
+    monkeypatch.setattr(request, "plan", lambda *_: request.MovePlan(M1, M2))
+    launched: list[Any] = []
+    monkeypatch.setattr(request, "launch", lambda *order: launched.append(order))
+    assert ha.failover()["result"] is True
+    assert launched == [(opts, M2, minion, job, (M1, M2))]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", None, 301, float("nan")])
