@@ -400,13 +400,14 @@ elif [ -e "$target" ] || [ -L "$target" ]; then
     fail "$target is no file"
 fi
 
-found=''
-for file in "$folder"/*.conf; do
-    if [ -f "$file" ] && [ "$file" != "$target" ]; then
-        [ -r "$file" ] || fail "$file cannot be read: run this as root"
-        found="$found$(sets "$file")"
-    fi
-done
+found=$(
+    for file in "$folder"/*.conf; do
+        if [ -f "$file" ] && [ "$file" != "$target" ]; then
+            [ -r "$file" ] || fail "$file cannot be read: run this as root"
+            sets "$file"
+        fi
+    done
+) || exit 1
 [ -z "$found" ] || fail "other files of minion.d set the same options. Salt puts lists of several
 files together, and of single values the last file wins. They are left as they are: take these
 options out of them, then run this again.

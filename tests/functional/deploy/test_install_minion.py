@@ -359,6 +359,17 @@ def test_what_would_be_lost_or_mixed_is_refused(
     assert snapshot(etc) == before
 
 
+def test_each_of_several_files_is_a_line(run: Run, etc: Path) -> None:
+    (etc / "minion.d").mkdir(parents=True)
+    files = [etc / "minion.d" / name for name in ("a.conf", "b.conf", "none.conf", "z.conf")]
+    for file in files:
+        file.write_text("log_level: info\n" if file.name == "none.conf" else "master: m9\n")
+    result = run(*PINNED, "10.0.0.1")
+    assert result.returncode == 1
+    said = [f"{file}, line 1: master" for file in files if file.name != "none.conf"]
+    assert result.stderr.splitlines()[-3:] == said
+
+
 def test_files_that_are_stronger_and_not_looked_at_are_told(run: Run, etc: Path) -> None:
     etc.mkdir()
     (etc / "minion").write_text("# include: x\n")
