@@ -441,10 +441,27 @@ sum_of() {
 # As Salt has it: of the lines between the first and the last.
 key_finger() { sed '/^[[:space:]]*$/d' "$1" | sed '1d;$d' | sum_of | sed 's/../&:/g; s/:$//'; }
 
+# OPTION: its value in the files beside the new one; of several the last one counts.
+configured() {
+    for file in "$config/minion" "$folder"/*.conf; do
+        [ ! -f "$file" ] || [ "$file" = "$target" ] ||
+            sed -n "s/^$1:[[:space:]]*[\"']\{0,1\}\([^\"'#]*[^\"'# ]\).*/\1/p" "$file"
+    done | sed '$!d'
+}
+
 # A pki_dir that is configured is believed; the default is the one that Salt was built with.
-pki=$(cat "$config/minion" "$folder"/*.conf 2>/dev/null |
-    sed -n "s/^pki_dir:[[:space:]]*[\"']\{0,1\}\([^\"'#]*[^\"'# ]\).*/\1/p" | sed '$!d')
+pki=$(configured pki_dir)
 pki=$root${pki:-$config_dir/pki/minion}
+if [ -n "$sign_finger" ] && [ -n "$(configured master_finger)" ]; then
+    fail "this minion's configuration has master_finger, which lets it be with masters of that one key only:
+it ends when it comes to another one. Take it out, then run this again."
+fi
+hash_type=$(configured hash_type)
+if [ -n "$finger" ] && [ "${hash_type:-sha256}" != sha256 ]; then
+    fail "this minion has hash_type: $hash_type, by which it compares fingerprints, and --finger takes
+one of SHA-256: with that file it would take none of these masters. Take hash_type out of its
+configuration, or use --sign-finger or --trust-first-use."
+fi
 # shellcheck disable=SC2015  # the second is what the first must not be
 if [ -n "$sign_finger" ]; then
     [ -r "$pki/master_sign.pub" ] || fail "$pki/master_sign.pub is not there (or not readable): with

@@ -289,6 +289,23 @@ def test_the_signing_key_is_looked_for_where_the_minion_has_its_keys(
     assert run("--sign-finger", finger, "m1", "m2").returncode == 0
 
 
+def test_a_fingerprint_beside_the_signature_ends_the_minion_at_other_masters(
+    run: Run, etc: Path, key: tuple[str, str]
+) -> None:
+    text, finger = key
+    pki = etc / "pki" / "minion"
+    pki.mkdir(parents=True)
+    (pki / "master_sign.pub").write_text(text)
+    assert run(*PINNED, "m1", "m2").returncode == 0  # that of our own file is replaced
+    (etc / "minion").write_text(f"master_finger: '{FINGER}'\n")
+    before = snapshot(etc)
+    assert refused(run("--sign-finger", finger, "m1", "m2"), "has master_finger", "one key only")
+    assert snapshot(etc) == before
+    (etc / "minion").write_text("")
+    assert run("--sign-finger", finger, "m1", "m2").returncode == 0
+    assert "master_finger" not in written(etc)
+
+
 def test_a_minion_that_knows_another_master_is_not_cut_off(
     run: Run, etc: Path, key: tuple[str, str]
 ) -> None:
@@ -299,6 +316,21 @@ def test_a_minion_that_knows_another_master_is_not_cut_off(
     assert refused(run(*PINNED, "m1"), "by another key", "minion_master.pub")
     assert not (etc / "minion.d").exists()
     assert run("--finger", finger, "m1").returncode == 0
+
+
+@pytest.mark.parametrize("file", ["minion", "minion.d/hash.conf"])
+def test_a_minion_that_compares_by_another_hash_is_not_cut_off(
+    run: Run, etc: Path, file: str
+) -> None:
+    """Salt compares by the minion's ``hash_type``, and a minion that finds another one ends."""
+    (etc / "minion.d").mkdir(parents=True)
+    (etc / file).write_text("hash_type: 'sha512'\n")
+    before = snapshot(etc)
+    assert refused(run(*PINNED, "m1", "m2"), "hash_type", "sha512", "none of these masters")
+    assert snapshot(etc) == before
+    assert run("--trust-first-use", "m1", "m2").returncode == 0
+    (etc / file).write_text("hash_type: sha256\n")
+    assert run(*PINNED, "m1", "m2").returncode == 0
 
 
 def test_again_changes_nothing(run: Run, etc: Path) -> None:
