@@ -59,7 +59,10 @@ def start(**misplaced: Any) -> None:
         if misplaced:
             wrong = validators.misplaced("ha_watchdog", misplaced, "ha: watchdog:")
             raise ConfigError(f"{validators.source(__opts__, 'the minion configuration')}: {wrong}")
-        run.run(__opts__, watchdog.parse(__opts__), minion)
+        if __opts__.get("__role") == "syndic":  # it reads the minion's configuration, too
+            log.info("ha_watchdog: a syndic's masters are not watched")
+        else:
+            run.run(__opts__, watchdog.parse(__opts__), minion)
     except ConfigError as exc:
         log.critical("ha_watchdog not started: %s", exc)
     # Salt at once starts an ended engine again, for ever.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from lab import wait_for
+from saltext_ha.engines import ha_watchdog
+from saltext_ha.minion.watchdog import run
+from saltext_ha.minion.watchdog.parent_minion import ParentMinion
 
 START = """
 import logging
@@ -32,6 +36,19 @@ def test_settings_below_engines_are_named() -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_syndic_is_no_minion(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reads the configuration of the minion beside it, and starts its engines, too."""
+    opts = {"__role": "syndic", "master": "127.0.0.1", "conf_file": "/etc/salt/minion"}
+    monkeypatch.setattr(ha_watchdog, "__opts__", opts, raising=False)
+    monkeypatch.setattr(ParentMinion, "lasts", lambda self, seconds: False)
+    monkeypatch.setattr(run, "run", lambda *_: pytest.fail("it watches"))
+    with caplog.at_level(logging.INFO):
+        ha_watchdog.start()
+    assert "a syndic's masters are not watched" in caplog.text
 
 
 # A minion that ends before it has reached a master: it signals no engine, and waits for all.
