@@ -249,6 +249,22 @@ def test_a_file_that_leads_nowhere_is_put_back(lab: Lab, told: Minion) -> None:
     assert (again["result"], "put back" in again["comment"]) == (False, True)
 
 
+def test_a_way_back_where_the_file_that_named_the_master_is_gone(lab: Lab, told: Minion) -> None:
+    """As with states that first remove it: two files with the same options are refused."""
+    text = told.config_file.read_text()
+    rest = {name: value for name, value in yaml.safe_load(text).items() if name != "master"}
+    drop_in_of(told).unlink()
+    told.config_file.write_text(yaml.safe_dump(rest))
+    try:
+        tried = apply(lab, told, seconds=10, masters=request_ports(lab, lab.new_address()))
+        assert tried["result"] is True, tried
+        found = settled(told)
+        assert (found["state"], "again" in found["why"]) == ("put back", True), found
+        assert told.bound_to()
+    finally:
+        told.config_file.write_text(text)
+
+
 def test_a_file_with_the_watchdog_and_one_for_a_hot_minion(lab: Lab, told: Minion) -> None:
     for config, hears in (({"watchdog": True}, 1), ({"type": "hot", "watchdog": True}, 2)):
         done = apply(lab, told, **wished(lab, **config))

@@ -87,7 +87,7 @@ def _carry_out(
         trial.launch(made.order(opts, minion, way, timeout))
     except HaError as exc:
         raise HaError(
-            f"{made.path} is as it was, and the minion not restarted: {exc}; run this again"
+            f"{made.path} is not kept, and the minion not restarted: {exc}; run this again"
         ) from None
     back = f"; the old file comes back unless it reaches a master within {timeout:g} s"
     return f"the minion restarts when this job has returned{back if made.changes else ''}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import salt.config
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.lint import check, collect, sources
@@ -24,6 +26,8 @@ from saltext_ha.rollout.trial import Order
 
 #: Options that must not be replaced as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
+#: How a minion knows its masters, and speaks with them: not every file of ours says it.
+KNOWN_BY = ("master_finger", "verify_master_pubkey_sign", "transport")
 REMEMBERED = 3600.0  # seconds in which the same file is not tried again
 
 
@@ -32,13 +36,14 @@ class RolloutPlan:
     """
     The plan for a minion.
 
-    ``old`` is the present content of the file, None without one. ``stale``: the minion was started
-    before the file was written. ``trying``: the file is in place, and the result is not known yet.
-    ``remarks`` are warnings of ``ha.lint``.
+    ``old`` is the present content of the file, None without one; ``back`` is what is put back if
+    the new one fails. ``stale``: the minion was started before the file was written. ``trying``:
+    the file is in place, and the result is not known yet. ``remarks`` are warnings of ``ha.lint``.
     """
 
     path: Path
     old: str | None
+    back: str | None
     new: str
     stale: bool
     trying: bool
@@ -67,7 +72,7 @@ class RolloutPlan:
             cachedir=str(opts["cachedir"]),
             path=str(self.path),
             new=self.new,
-            old=self.old,
+            old=self.back,
             minion=minion,
             job=job_of(os.getpid(), minion),
             timeout=timeout,
@@ -91,7 +96,7 @@ def make(
     found = drop_in.options(wish)
     new = drop_in.text(found)
     old = _read(path)
-    _check_other_files(opts, path, found)
+    said = _check_other_files(opts, path, found)
     last = record.read(str(opts["cachedir"]))
     same = last is not None and last.digest == record.digest(new)
     stale = minion is not None and old == new and _is_newer(path, minion)
@@ -111,6 +116,7 @@ def make(
     return RolloutPlan(
         path,
         old,
+        _way_back(opts, found, said) if old is None else old,
         new,
         stale,
         trying,
@@ -132,8 +138,12 @@ def _read(path: Path) -> str | None:
     return text
 
 
-def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> None:
-    """Refuse if other files set the same options, or Salt would not read exactly this folder."""
+def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> set[str]:
+    """
+    The options that other files set.
+
+    :raises HaError: some of them are those of the file, or Salt would not read exactly this folder.
+    """
     include = str(opts.get("default_include") or "minion.d/*.conf")
     conf_file = str(opts["conf_file"])
     if Path(conf_file).parent / include != path.parent / "*.conf":
@@ -168,6 +178,21 @@ def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, 
             "the file would replace these as a whole: move them into a file of minion.d and add "
             f"what is needed there: {', '.join(lost)}"
         )
+    return {each.option for each in read.settings if each.place.file != str(path)}
+
+
+def _way_back(opts: Mapping[str, Any], found: Mapping[str, Any], said: set[str]) -> str | None:
+    """
+    A file with what *opts* were made of and no other file says any more, as where states remove the
+    one that named the master before this one is written; None if the master is still named.
+    """
+    running = {name: opts.get(name) for name in (*found, *KNOWN_BY)}
+    running["master"] = opts.get("master_list") or opts.get("master")
+    usual = salt.config.DEFAULT_MINION_OPTS
+    lost = {n: v for n, v in running.items() if n not in said and v not in (None, usual.get(n))}
+    if "master" not in lost:
+        return None
+    return "\n".join([drop_in.MARK, *(f"{n}: {json.dumps(v)}" for n, v in lost.items()), ""])
 
 
 def _remarks(opts: Mapping[str, Any], path: Path, found: Mapping[str, Any]) -> tuple[str, ...]:

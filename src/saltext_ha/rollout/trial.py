@@ -35,8 +35,8 @@ class Order:
     """
     The order for the process.
 
-    ``path`` is the file, which has ``new`` in it already; ``old`` what was there before, None for
-    no file. ``bus`` is where the minion serves its events. ``minion`` and ``job`` are processes.
+    ``path`` is the file, which has ``new`` in it already; ``old`` what is put back, None for no
+    file. ``bus`` is where the minion serves its events. ``minion`` and ``job`` are processes.
     ``timeout`` is how many seconds a restarted minion may take to reach a master. ``revert``:
     whether ``old`` is known at all. ``way`` holds the fields of the
     :class:`~saltext_ha.minion.restarting.restart.Way` to restart this minion.

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+import salt.config
 import yaml
 from salt.state import STATE_INTERNAL_KEYWORDS
 
@@ -231,6 +232,34 @@ def test_a_full_disk_is_an_answer(
 
     monkeypatch.setattr(record, "replace", full)
     refused(opts, f"{file}: cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("running", "lost"),
+    [
+        ({"master": "10.0.0.9"}, {"master": "10.0.0.9"}),
+        (
+            {"master": "10.0.0.8", "master_list": ["10.0.0.9", "10.0.0.8"], "master_finger": "1:2",
+             "master_type": "failover", "master_port": 4516, "retry_dns": 0},
+            {"master": ["10.0.0.9", "10.0.0.8"], "master_finger": "1:2",
+             "master_type": "failover", "master_port": 4516, "retry_dns": 0},
+        ),
+        ({"master": "salt"}, None),
+    ],
+)  # fmt: skip
+def test_the_way_back_where_no_file_names_the_master_any_more(
+    opts: dict[str, Any], running: dict[str, Any], lost: dict[str, Any] | None
+) -> None:
+    """As where the same states remove the file that did: the minion would look for "salt"."""
+    usual = salt.config.DEFAULT_MINION_OPTS
+    minion = {**usual, **opts, **running}
+    assert make(minion).back is None, "its configuration names one"
+    Path(opts["conf_file"]).write_text("id: web1\n")
+    made = make(minion)
+    back = made.order(minion, 1, restart.Way(("true",)), 1.0).old
+    assert (back and yaml.safe_load(back)) == lost
+    assert back is None or back.startswith(drop_in.MARK), "the next one may replace it"
+    assert made.old is None
 
 
 NOBODY = processes.KnownProcess(0, 0.0)
