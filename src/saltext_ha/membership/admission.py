@@ -23,7 +23,7 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.common.file_looks import HANGS_AFTER
 from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
-from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.membership import NOT_PINNED, Membership
 from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
 from saltext_ha.membership.token import reply_mac, request_mac
 from saltext_ha.transport import wire
@@ -117,7 +117,7 @@ class Admission:
         except TrustError as exc:
             log.debug("renewal refused name=%.80r reason=%s", name, exc)
             # Do not tell strangers which masters are pinned.
-            raise TrustError("these certificates follow from none that is pinned here") from None
+            raise TrustError(NOT_PINNED) from None
 
     async def join(self, payload: dict[str, Any], host: str) -> dict[str, Any]:
         """

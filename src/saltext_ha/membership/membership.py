@@ -19,7 +19,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from saltext_ha.common.disk_work import DiskWork
-from saltext_ha.common.errors import DiskHangs, HaError, InvalidRecord, PeerError, TrustError
+from saltext_ha.common.errors import (
+    DiskHangs,
+    HaError,
+    InvalidRecord,
+    PeerError,
+    PeerMistrust,
+    PeerRefused,
+    TrustError,
+)
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.refusals import Allowance
 from saltext_ha.transport.client import call_once
@@ -27,11 +35,14 @@ from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer, make_peer, read_peer
 from saltext_ha.transport.removals import Removed
+from saltext_ha.transport.stranger_calls import introduce
 from saltext_ha.transport.trust import Trust
 
 log = logging.getLogger(__name__)
 
 REMOVED = "this master was removed from the group: salt-run ha.leave here, then join anew"
+NOT_PINNED = "these certificates follow from none that is pinned here"
+"""What a peer says to the certificates of a master that it does not trust."""
 # Most members in one offer; a group may limit them to fewer.
 MAX_TOLD = 1024
 # So many new masters may one peer introduce in an hour.
@@ -81,8 +92,6 @@ class Membership:
         self._introduced: dict[str, deque[float]] = {}
         self._threads: dict[str, DiskWork] = {}
         """For what each peer tells: what one of them tells may be much."""
-        self._told: set[str] = set()
-        """Certificates of peers that were told by a :meth:`leave` that was interrupted."""
 
     def show(self, identity: Identity) -> None:
         """Show *identity* to the others from now on."""
@@ -327,11 +336,9 @@ class Membership:
                 payload = {"removed": [note]}
                 await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
-                # One that was told before does not know this master any more.
-                if peer.fingerprint not in self._told:
+                # One that removed this master, or was told before, needs not be told.
+                if not (isinstance(exc, PeerMistrust) and await self._is_unpinned_by(peer)):
                     unreached[peer.name] = str(exc)
-            else:
-                self._told.add(peer.fingerprint)
         if renew is not None:
             await renew()
         for name in (*damaged, *self._trust.pinned()):
@@ -340,9 +347,18 @@ class Membership:
         # Who was just being let in when this began; and copies of what was pinned.
         for name in (*self._trust.pinned(), *self._trust.damaged()):
             await self._trust.disk(self._trust.unpin, name)
-        self._told.clear()
         point("leave.done")
         return unreached
+
+    async def _is_unpinned_by(self, peer: Peer) -> bool:
+        """Whether *peer* says that it trusts no certificate of this master."""
+        try:
+            await introduce(self.identity, peer, self.name, self._timeout)
+        except PeerRefused as exc:
+            return exc.reason == NOT_PINNED
+        except PeerError:
+            pass
+        return False
 
     def introduced(self, joiner: Peer) -> list[dict[str, Any]]:
         """The members, as *joiner* is told: this master first."""

@@ -539,6 +539,18 @@ async def test_a_master_that_leaves(m1: Master, m2: Master, m3: Master) -> None:
 
 
 @in_a_loop
+async def test_who_was_removed_before_it_leaves_need_not_be_removed(
+    m1: Master, m2: Master, m3: Master
+) -> None:
+    """The advice to remove it would take it out again, once it has joined anew."""
+    befriend(m1, m2, m3)
+    m1.trust.remove("m3")
+    async with m1.running():
+        assert list(await m3.membership.leave()) == ["m2"], "m2 is down, and may trust it still"
+    assert m3.trust.peers() == {}
+
+
+@in_a_loop
 async def test_who_leaves_trusts_nobody_that_came_meanwhile(
     m1: Master, m2: Master, m3: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
