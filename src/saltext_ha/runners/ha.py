@@ -458,7 +458,8 @@ def resume(all: bool = False) -> Answer:
 
 def leave(test: bool = False) -> Answer:
     """
-    Take this master out of its group. Every key stays as it is, here and there.
+    Take this master out of its group. Every key stays as it is, here and there. Open invitations of
+    this master are withdrawn.
 
     test
         Only say what would be done.
@@ -485,7 +486,8 @@ def renew(test: bool = False) -> Answer:
 
     The new certificate is signed with the old key, so every member can check it by itself: those
     that run take it over within seconds, those that are down when they are back. Minions do not
-    notice: ``master.pem`` stays as it is.
+    notice: ``master.pem`` stays as it is. Open invitations of this master are withdrawn: their
+    tokens name the former certificate.
 
     Returns a dict: ``notes``, the new certificate and which members know it, line by line.
 

@@ -12,7 +12,7 @@ import pytest
 
 from lab.engines import Engine, Place, free_port
 from saltext_ha.common.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
-from saltext_ha.membership.invites import make_token
+from saltext_ha.membership.invites import Invites, make_token
 from saltext_ha.membership.join import join
 from saltext_ha.transport import identity, pinning, succession
 from saltext_ha.transport.client import call_once
@@ -316,6 +316,27 @@ async def test_ha_renew_while_both_run(tmp_path: Path) -> None:
         assert two.parts.trust.peers()["m1"].fingerprint == now
         assert (await run(p1, "peers"))["self"]["fingerprint"] == now
         await until(lambda: both_up(one, two), "they have met again")
+
+
+@pytest.mark.parametrize("command", ["renew", "leave"])
+@in_a_loop
+async def test_open_invitations_end_with_the_certificate_that_they_name(
+    tmp_path: Path, command: str
+) -> None:
+    """Otherwise who joins by such a token is told that another master answers."""
+    p1, p2 = Place(tmp_path, "m1", HA), Place(tmp_path, "m2", HA)
+    async with running(p1, p2):
+        await join_group(p1, p2)
+        made = await run(p1, "invite")
+        name, invites = made["invitation"], Invites(p1.config.state_dir)
+        if command == "renew":
+            planned = await run(p1, "renew", test=True)
+            assert f"invitation {name} would be withdrawn" in str(planned["notes"])
+        assert list(invites.open()) == [name]
+        done = await run(p1, command)
+        assert f"invitation {name} is withdrawn" in str(done["notes"])
+        assert (done["retcode"], invites.open()) == (0, {})
+        assert not Path(made["token_file"]).exists()
 
 
 @in_a_loop

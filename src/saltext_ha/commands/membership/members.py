@@ -11,6 +11,7 @@ from saltext_ha.common.disk_work import DiskWork
 from saltext_ha.common.errors import HaError, reason_of
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.membership import group_secret
+from saltext_ha.membership.invites import Invites
 from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.renewal import Renewal
 from saltext_ha.reconciler.core import Core
@@ -169,6 +170,7 @@ class Members:
             for name, why in unreached.items()
         ]
         notes.append("every key stays where it is")
+        notes += await self._disk(self._withdraw)
         if self._config.secret is not None:
             notes.append(
                 f"for good: take {self._config.url} from ha: masters on the others, and masters "
@@ -186,6 +188,7 @@ class Members:
             notes = [
                 f"certificate {shown} is valid until {end:%Y-%m-%d}",
                 "would take a new one and a new key; the members take it over by themselves",
+                *(await self._disk(self._withdraw, True)),
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         were_up = {name for name, line in self._group.lines.items() if line.up}
@@ -193,6 +196,7 @@ class Members:
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]
+        notes += await self._disk(self._withdraw)
         for name in peers:
             if name in damaged:
                 notes.append(f"{name} was not told, and hears of it when it calls: {damaged[name]}")
@@ -201,6 +205,26 @@ class Members:
             else:
                 notes.append(f"{name} knows it")
         return {"kind": "notice", "notes": notes, "retcode": 0}
+
+    def _withdraw(self, test: bool = False) -> list[str]:
+        """
+        Withdraw the open invitations: their tokens name the former certificate, so nobody can join
+        by them any more.
+
+        :param test: only say which.
+        """
+        notes = []
+        with contextlib.suppress(OSError):  # they expire by themselves
+            known = Invites(self._config.state_dir)
+            for name, invitation in sorted(known.open().items()):
+                if not test:
+                    known.discard(invitation)
+                does = "would be" if test else "is"
+                notes.append(
+                    f"invitation {name} {does} withdrawn, as its token names the former "
+                    "certificate: salt-ha invite  makes a new one"
+                )
+        return notes
 
     async def _until_known(self, were_up: set[str]) -> set[str]:
         """Wait until the peers *were_up* know this master again; returns the peers that do not."""
