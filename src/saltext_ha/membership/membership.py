@@ -48,10 +48,11 @@ MAX_TOLD = 1024
 # So many new masters may one peer introduce in an hour.
 MAX_INTRODUCED = 16
 INTRODUCED_PERIOD = 3600.0
-MAX_REMOVED = 4096
-# A peer may tell so many removals of certificates not pinned here: half of all, so that own
-# removals always fit.
-MAX_HEARSAY = MAX_REMOVED // 2
+# Most removals in one offer, of 8 MiB at most: each ``ha.leave`` is one.
+MAX_REMOVED = 32768
+# A peer may tell so many removals of certificates not pinned here: few, so that own removals always
+# fit.
+MAX_HEARSAY = 2048
 
 
 @dataclass
@@ -170,6 +171,8 @@ class Membership:
     def _keep_out(self, removed: list[dict[str, Any]], learnt: Absorbed) -> None:
         """Keep *removed* masters out."""
         barred = self._barred()
+        members = self._trust.pinned().values()
+        pinned = {fingerprint for peer in members for fingerprint in peer.fingerprints}
         for entry in removed:
             note = Removed(
                 _text(entry.get("fingerprint"), 100),
@@ -179,8 +182,10 @@ class Membership:
             if note.fingerprint in self.identity.fingerprints:
                 learnt.removed_ourselves = True
                 continue
-            pinned = self._trust.by_fingerprint(note.fingerprint)
-            if len(barred) >= MAX_HEARSAY and pinned is None:
+            # Most are told again and again.
+            if note.fingerprint in barred:
+                continue
+            if len(barred) >= MAX_HEARSAY and note.fingerprint not in pinned:
                 continue
             try:
                 if self._trust.bar(note):
@@ -268,6 +273,9 @@ class Membership:
             probably nothing new.
         :return: name → reason, for peers that could not be told; they hear of it later.
         """
+        if self._trust.undeleted():
+            with contextlib.suppress(DiskHangs):  # tried again
+                await self._trust.disk(self._trust.delete_barred)
         peers = [peer for peer in self._trust.peers().values() if peer.name != skip]
         offer = self.offer()
         sketch = {"self": offer["self"], "group": self.group, "digest": self.digest()}

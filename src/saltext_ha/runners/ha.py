@@ -549,7 +549,8 @@ def peers() -> Answer:
     ``fingerprint``, ``introducer`` (the member that told this one of it; this master's name if it
     was let in here, by a token or the secret; None: unknown), ``added`` (when), ``state`` (up or
     unknown), ``seen`` (seconds since it last answered, or None) and ``note``; ``notes``: which
-    files of peers cannot be read, and why; ``retcode`` 2 if there are any, or a peer is unknown.
+    files of peers cannot be read, and why, or deleted; ``retcode`` 2 if a file cannot be read, or a
+    peer is unknown, 1 if one cannot be deleted.
 
     CLI Example:
 

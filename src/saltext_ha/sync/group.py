@@ -59,6 +59,11 @@ class Group:
         return list(self._pins.problems().values())
 
     @property
+    def undeleted(self) -> list[str]:
+        """Which files of removed peers could not be deleted."""
+        return list(self._pins.undeleted().values())
+
+    @property
     def masters(self) -> list[str]:
         """All masters of the group, by name; also those that cannot be asked."""
         return sorted({self.name, *self.peers, *self.unasked()})

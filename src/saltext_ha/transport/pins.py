@@ -137,6 +137,16 @@ class Pins:
             and folder.misnamed.get(path) not in folder.pinned
         }
 
+    def undeleted(self) -> dict[str, str]:
+        """The removed peers whose files are there still, and what to do; they are not pinned."""
+        self._refresh()
+        folder, at = self._folder, self._peers_dir
+        return {
+            name: f"{at / name}.json: {name} was removed from the group and stays out, but this "
+            "file of it could not be deleted; delete it"
+            for name in folder.found.keys() - folder.pinned.keys()
+        }
+
     def generation(self, within: float = 0.0) -> int:
         """
         A number that changes whenever the set of pinned peers may have changed.

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 REMOVED_DIR = "removed"
 SETTLED = 2_000_000_000  # nanoseconds
+_NOTE = re.compile(r"[0-9a-f]{64}\.json")
+"""The name of a note. Other files in the folder, such as copies of notes, bar nobody."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class Removals:
         """
         if not fingerprints.PATTERN.fullmatch(removed.fingerprint):
             raise TrustError(f"{removed.fingerprint!r:.80} is not the fingerprint of a certificate")
+        if self._file(removed.fingerprint).exists():
+            return False
         with self._looks.writing_into(self._folder):
             content = json.dumps(removed.__dict__, indent=1).encode()
             return create_whole(self._file(removed.fingerprint), content)
@@ -94,7 +99,9 @@ class Removals:
         if self._notes_of == seen:
             return
         notes = []
-        for path in sorted(self._folder.glob("[!.]*.json")):
+        for path in sorted(self._folder.iterdir()):
+            if not _NOTE.fullmatch(path.name):
+                continue
             name = when = ""
             try:
                 content = json.loads(read_plain(path))

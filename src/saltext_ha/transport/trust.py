@@ -63,6 +63,8 @@ class Trust(Pins):
         self.removals = Removals(private_dir(state_dir), looks)
         self._most = most
         self._state_dir = state_dir
+        self._undeletable: set[str] = set()
+        """Barred peers whose files could not be deleted, as the log says."""
         self.disk = self.thread()
         # Several threads change the same file.
         self._pinning = threading.RLock()
@@ -184,18 +186,24 @@ class Trust(Pins):
         # deleted, the note still unpins the peer.
         self._refresh()
         news = self.removals.note(removed)
-        for peer in list(self._folder.found.values()):
+        for peer in self._folder.found.values():
             if removed.fingerprint in peer.fingerprints:
                 # Others may know the removed master by another of its certificates: bar all.
                 for other in peer.fingerprints:
                     self.removals.note(replace(removed, fingerprint=other))
                 point("remove.unpin")
-                try:
-                    self.unpin(peer.name)
-                except TrustError as exc:
-                    if news:  # others tell of it again and again
-                        log.warning("peer stays out, its file stays: name=%s %s", peer.name, exc)
+        self.delete_barred()
         return news
+
+    def delete_barred(self) -> None:
+        """Delete the files of barred peers; :meth:`undeleted` are those that cannot be."""
+        for name in self.undeleted():
+            try:
+                self.unpin(name)
+            except TrustError as exc:
+                if name not in self._undeletable:
+                    log.warning("peer stays out, its file stays: name=%s %s", name, exc)
+                self._undeletable.add(name)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -156,3 +157,32 @@ async def test_who_leaves_is_told_whom_it_could_not_tell(tmp_path: Path) -> None
         # It is in no group any more, and no file says otherwise.
         assert [row["name"] for row in (await run(one, "status"))["masters"]] == ["m1"]
         assert "in no group" in (await run(one, "leave"))["error"]
+
+
+@in_a_loop
+async def test_a_file_of_a_removed_master_that_stays_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the note of the removal got lost, too, that master would be trusted again."""
+    monkeypatch.setattr("saltext_ha.engine.upkeep.MEMBERS_INTERVAL", 0.2)
+    one, two = places(tmp_path, "m1", "m2", ha=PATIENT)
+    async with met(one, two):
+        file, unlink = one.config.state_dir / "peers" / "m2.json", Path.unlink
+
+        def refuse(path: Path, missing_ok: bool = False) -> None:
+            if path == file:
+                raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+            unlink(path, missing_ok)
+
+        stays = f"{file}: m2 was removed from the group and stays out"
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", refuse)
+            assert stays in str((await run(one, "remove_peer", "m2"))["notes"])
+            peers = await run(one, "peers")
+            assert (peers["peers"], peers["retcode"]) == ([], 1)
+            assert stays in str(peers["notes"])
+            status = await run(one, "status")
+            assert [row["name"] for row in status["masters"]] == ["m1"]
+            assert stays in str(status["notes"])
+        await until(lambda: not file.exists(), "it is tried again")
+        assert (await run(one, "peers"))["notes"] == []

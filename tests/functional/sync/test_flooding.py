@@ -429,6 +429,23 @@ def test_removals_that_a_peer_tells_of_are_bounded(
     assert len(ours.offer()["removed"]) == 32
 
 
+def test_all_removals_of_a_long_life_are_told(
+    m1: Master, m2: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each ``ha.leave`` is one. Beyond 4096 peers refused the whole offer."""
+    befriend(m1, m2)
+    m3 = Master(tmp_path, "m3")
+    members = [{**m3.membership.offer()["self"], "certificate": m3.identity.certificate}]
+    known = [{"fingerprint": n.to_bytes(32, "big").hex(":")} for n in range(20)]
+    m1.membership.absorb(m2.peer, {"removed": known})
+    writes: list[Path] = []
+    monkeypatch.setattr(removals, "create_whole", lambda path, data: writes.append(path))
+    learnt = m1.membership.absorb(m2.peer, {"removed": known * 1000, "members": members})
+    assert learnt.adopted == ["m3"]
+    # What is known is not written, and each time waited for the disk.
+    assert writes == []
+
+
 def test_asking_for_the_removed_again_reads_nothing_again(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:

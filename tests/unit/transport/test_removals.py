@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,17 @@ def test_a_damaged_note_still_bars(state: Path, tmp_path: Path) -> None:
     assert [note.fingerprint for note in trust.removals.notes()] == [peer.fingerprint]
     with pytest.raises(TrustError):
         trust.pin(peer)
+
+
+@pytest.mark.parametrize("name", ["{}.bak.json", "copy-of-{}.json", "{}.json~", "x.json"])
+def test_other_files_beside_the_notes_bar_nobody(state: Path, tmp_path: Path, name: str) -> None:
+    """They were offered to all peers, which refused them in a note of ``ha.status``."""
+    trust, peer = Trust(state), some_peer(tmp_path)
+    trust.pin(peer)
+    trust.remove("m2")
+    (note,) = (state / "removed").iterdir()
+    shutil.copy(note, note.with_name(name.format(note.stem)))
+    assert [removed.fingerprint for removed in trust.removals.notes()] == [peer.fingerprint]
 
 
 @pytest.mark.parametrize("fingerprint", ["", "../x", "aa:bb", "a" * 95])

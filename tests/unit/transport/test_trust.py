@@ -131,8 +131,15 @@ def test_a_removal_is_done_although_the_file_of_the_peer_cannot_be_deleted(
     assert removed.fingerprint == peer.fingerprint
     assert (state / "peers" / "m2.json").exists()
     assert trust.pinned() == {}
-    assert not trust.bar(removed)  # each message of a peer tells of it again
+    assert not trust.bar(removed)  # as a peer may tell of it, too
     assert caplog.text.count("its file stays") == 1
+    assert trust.undeleted() == {
+        "m2": f"{state}/peers/m2.json: m2 was removed from the group and stays out, but this file "
+        "of it could not be deleted; delete it"
+    }
+    monkeypatch.setattr(Path, "unlink", unlink)
+    trust.delete_barred()
+    assert trust.undeleted() == {}
 
 
 def test_removing_nobody(state: Path) -> None:

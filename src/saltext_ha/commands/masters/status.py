@@ -156,7 +156,7 @@ class Status:
         )
         # Why a file cannot be read is in the row of its master.
         unread = [why for why in self._group.unread if why not in damaged.values()]
-        troubles = [*apart, *unread]
+        troubles = [*apart, *unread, *self._group.undeleted]
         return masters, conflicts, troubles, fitness.unused([own, *answers.values()])
 
     def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:

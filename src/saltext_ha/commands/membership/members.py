@@ -94,7 +94,8 @@ class Members:
                     "note": silent.get(name) or (line.error if line else "not connected yet"),
                 }
             )
-        unread = self._group.unread
+        unread, undeleted = self._group.unread, self._group.undeleted
+        unknown = unread or any(row["state"] == "unknown" for row in rows)
         return {
             "kind": "peers",
             "self": {
@@ -103,8 +104,8 @@ class Members:
                 "fingerprint": self._renewal.identity.fingerprint,
             },
             "peers": rows,
-            "notes": unread,
-            "retcode": 2 if unread or any(row["state"] == "unknown" for row in rows) else 0,
+            "notes": [*unread, *undeleted],
+            "retcode": 2 if unknown else 1 if undeleted else 0,
         }
 
     async def pause(self, payload: dict[str, Any]) -> dict[str, Any]:

@@ -262,6 +262,7 @@ class RemovePeer:
                 f"{COMMAND} {name} undo=True since={wish.since_text} (test=True shows what that "
                 "does)"
             )
+        notes += self._group.undeleted
         notes += [f"{other} is told later: {why}" for other, why in unreached.items()]
         if wish.pinned and self._by_secret:
             notes.append(
