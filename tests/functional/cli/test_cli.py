@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import io
+import json
 import os
 import pty
 import pwd
@@ -201,6 +202,21 @@ def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path)
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"--out" in done.stdout
+
+
+def test_json_is_whole_whatever_the_encoding_of_the_terminal_is(tmp_path: Path) -> None:
+    """A script would look for the minion "web-?"."""
+    folder = tmp_path / "web-ü"
+    folder.mkdir()
+    user = pwd.getpwuid(os.getuid()).pw_name
+    (folder / "master").write_text(f"id: m1\nuser: {user}\nroot_dir: {tmp_path}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "--out=json", "peers"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert str(folder) in json.loads(done.stdout)["error"]
 
 
 @pytest.fixture
