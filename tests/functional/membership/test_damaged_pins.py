@@ -151,12 +151,15 @@ async def test_who_leaves_is_told_whom_it_could_not_tell(tmp_path: Path) -> None
         left = await run(one, "leave")
         assert left["notes"][:2] == [
             "left; m3 does not trust this master any more",
-            "m2 was not told (its file here cannot be read): run there salt-run ha.remove_peer m1",
+            "m2 was not told (its file here cannot be read): m3 tells it when it is back",
         ]
         assert left["retcode"] == 2
         # It is in no group any more, and no file says otherwise.
         assert [row["name"] for row in (await run(one, "status"))["masters"]] == ["m1"]
         assert "in no group" in (await run(one, "leave"))["error"]
+        damage(three, "m2")
+        (alone,) = [each for each in (await run(three, "leave"))["notes"] if "not told" in each]
+        assert alone.endswith("run there salt-run ha.remove_peer m3"), "nobody else tells it"
 
 
 @in_a_loop

@@ -164,12 +164,14 @@ class Members:
             raise HaError(why) from None
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
-        notes = [f"left; {name} does not trust this master any more" for name in names]
-        notes = [note for note, name in zip(notes, names, strict=True) if name not in unreached]
-        notes += [
-            f"{name} was not told ({why}): run there salt-run ha.remove_peer {self._group.name}"
-            for name, why in unreached.items()
-        ]
+        told = [name for name in names if name not in unreached]
+        then = (
+            f"{told[0]} tells it when it is back"
+            if told
+            else f"run there salt-run ha.remove_peer {self._group.name}"
+        )
+        notes = [f"left; {name} does not trust this master any more" for name in told]
+        notes += [f"{name} was not told ({why}): {then}" for name, why in unreached.items()]
         notes.append("every key stays where it is")
         notes += await self._disk(self._withdraw)
         if self._config.secret is not None:
