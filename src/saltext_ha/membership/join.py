@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from saltext_ha.membership.token import (
 from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer, read_peer
+from saltext_ha.transport.pins import Pins
 from saltext_ha.transport.stranger_calls import call_stranger, shown
 from saltext_ha.transport.trust import Trust
 
@@ -104,6 +105,7 @@ async def join(
     wait: float = 0.0,
     place: Place | None = None,
     tell: Tell = silently,
+    merge: bool = False,
 ) -> Joined:
     """
     Join the group of *token*, and pin all its members.
@@ -115,8 +117,9 @@ async def join(
     :param wait: seconds to keep trying while there is no answer.
     :param place: as for :func:`accept`.
     :param tell: called once if there is no answer yet.
+    :param merge: join also if that makes one group of two.
     :raises TokenError: the token is damaged, or of another group, or the answer is not proven.
-    :raises TrustError: as for :func:`accept`.
+    :raises TrustError: as for :func:`accept`; or this master is in another group.
     :raises PeerUnreachable: the inviter does not answer, or something else does.
     :raises PeerRefused: the inviter refuses, and says why.
 
@@ -135,6 +138,10 @@ async def join(
     give_up = time.monotonic() + wait
     while True:
         try:
+            if own.trust.pinned() and not merge:
+                first = await preview(own.identity, token, own.name, own.url)
+                if why := other_group(own.trust, first.members):
+                    raise TrustError(why)
             reply = await _ask(own.identity, ticket, own.name, own.url, timeout, own.reach)
             break
         except PeerUnreachable as exc:
@@ -144,6 +151,23 @@ async def join(
             tell = silently
             await asyncio.sleep(_RETRY)
     return accept(own, reply, place)
+
+
+def other_group(pins: Pins, members: Sequence[Peer]) -> str:
+    """
+    Why this master must not join *members*: it has peers, and these are several others. Empty if it
+    may: one alone comes into its group. A peer that has another certificate now counts as the same.
+    """
+    peers = pins.pinned()
+    known = {fingerprint for peer in peers.values() for fingerprint in peer.fingerprints}
+    if not peers or len(members) < 2:
+        return ""
+    if any(member.name in peers or member.fingerprints & known for member in members):
+        return ""
+    return (
+        f"this master is in a group with {', '.join(sorted(peers))}, and the token is of another "
+        "one: salt-run ha.leave first takes it out of its group; force=True makes one group of both"
+    )
 
 
 @contextlib.contextmanager

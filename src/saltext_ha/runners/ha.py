@@ -644,7 +644,8 @@ def join(
         says what it waits for.
     force
         Replace a different master key that this master has by the one that is shared (the old one
-        is kept beside it), and come back to a group that was left.
+        is kept beside it), come back to a group that was left, and with a token make one group of
+        two, if this master is in another one.
     test
         With a token: only print what joining would do: which keys would be accepted, rejected,
         deleted or denied where, what would be in conflict, what becomes of the master key, and why

@@ -240,6 +240,31 @@ async def test_who_takes_fewer_masters_than_the_group_has_is_told_before(
 
 
 @in_a_loop
+async def test_who_is_in_another_group_does_not_make_one_of_both(
+    m1: Place, m2: Place, tmp_path: Path
+) -> None:
+    """Somebody who moves a master forgets ``ha.leave``, and the groups have the same name."""
+    m3, m4 = (Place(tmp_path, name, HA) for name in ("m3", "m4"))
+    befriend(m1, m2)
+    befriend(m3, m4)
+    async with running(m1, m2, m3, m4) as (one, *_):
+        token = await invited(m1)
+        planned = await join_by(m4, token, test=True)
+        (why,) = planned["problems"]
+        assert why.startswith("this master is in a group with m3, and the token is of another one")
+        assert (await join_by(m4, token))["error"] == why
+        assert set(one.parts.trust.peers()) == {"m2"}
+        # Others of its own group, and one master alone, are no other group.
+        assert (await join_by(m2, token, test=True))["problems"] == []
+        alone = Place(tmp_path, "alone", HA)
+        async with running(alone):
+            assert (await join_by(m1, await invited(alone), test=True))["problems"] == []
+        assert (await join_by(m4, token, test=True, force=True))["problems"] == []
+        assert (await join_by(m4, token, force=True))["retcode"] == 0
+        assert set(one.parts.trust.peers()) >= {"m2", "m4"}
+
+
+@in_a_loop
 async def test_who_cannot_be_reached_does_not_join(m1: Place, tmp_path: Path) -> None:
     """Its engine never ran, and it answers for it; at another address than it says."""
     ha = {**HA, "address": "127.0.0.3", "listen_host": "127.0.0.2"}

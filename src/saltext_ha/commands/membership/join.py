@@ -167,9 +167,10 @@ class _Wish:
         _begin_replica(settings, trust)
         placing = _Placing(self.opts, self.force, handover.TRY_AGAIN)
         own = self._applicant(ours, trust)
-        joined = asyncio.run(
-            by_tokens.join(own, token, wait=self.wait, place=placing, tell=self.tell)
+        joining = by_tokens.join(
+            own, token, wait=self.wait, place=placing, tell=self.tell, merge=self.force
         )
+        joined = asyncio.run(joining)
         group_secret.forget_left(settings.state_dir)
         return placing.answer(joined, [])
 

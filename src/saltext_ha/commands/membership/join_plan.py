@@ -24,7 +24,7 @@ from saltext_ha.common.master_key import ROLES
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.keystore import open_store
 from saltext_ha.membership import handover
-from saltext_ha.membership.join import Preview, one_way, preview
+from saltext_ha.membership.join import Preview, one_way, other_group, preview
 from saltext_ha.membership.reaching import Reach
 from saltext_ha.membership.token import decode
 from saltext_ha.reconciler.keeper import Keeper
@@ -79,7 +79,7 @@ def plan(
         )
     if first.refused:
         problems.append(f"{first.inviter} would refuse: {first.refused}")
-    problems += _unpinnable(first, config)
+    problems += _unpinnable(first, config, force)
     key_notes, key_problems = handover.foretell(
         opts,
         _mapping(first.told.get("public")),
@@ -133,8 +133,8 @@ async def _ask(
     return first, side
 
 
-def _unpinnable(first: Preview, config: HaConfig) -> list[str]:
-    """Members that this master could not pin."""
+def _unpinnable(first: Preview, config: HaConfig, force: bool) -> list[str]:
+    """Members that this master could not pin, or would not without *force*."""
     problems = [
         f"the group has a master {member.name} already; set another ha: name here"
         for member in first.members
@@ -147,6 +147,8 @@ def _unpinnable(first: Preview, config: HaConfig) -> list[str]:
             trust.check(*first.members)
         except TrustError as exc:
             problems.append(f"{config.name} would not trust the group: {exc}")
+        if not force and (why := other_group(trust, first.members)):
+            problems.append(why)
     return problems
 
 
