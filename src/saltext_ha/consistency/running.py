@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.common import master_key as keys
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
 from saltext_ha.consistency import access, master_key, options, roots
@@ -42,6 +43,9 @@ def take(mine: Mine) -> Facts:
             pair = {"file": now.get(path, ABSENT), "running": then.get(path, ABSENT)}
             if pair["file"] != pair["running"]:
                 leaves[path] = pair
+    key = keys.public_fingerprint(mine.opts)
+    if key and mine.master_key and key != mine.master_key:
+        leaves["master_key"] = {"file": key, "running": mine.master_key}
     return Facts(leaves)
 
 

@@ -27,11 +27,13 @@ class Mine:
 
     :param opts: the running master's configuration, as engines have it in ``__opts__``.
     :param nonce: random bytes, the same for all masters of one check, never used twice.
+    :param master_key: the fingerprint of the key with which it runs; empty: unknown.
     """
 
     opts: Mapping[str, Any]
     config: HaConfig
     nonce: bytes
+    master_key: str = ""
 
     @functools.cached_property
     def files(self) -> Mapping[str, Any] | ConfigError:

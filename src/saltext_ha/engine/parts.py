@@ -10,6 +10,7 @@ from typing import Any
 
 from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.keys import key_pages
+from saltext_ha.common import master_key
 from saltext_ha.common.counters import Counters
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.common.file_looks import Looks
@@ -88,6 +89,9 @@ class Parts:
         self.noted: list[Callable[[], Iterable[str]]] = []
         """Those that parts have which are made later (:mod:`.wiring`)."""
         self.counters = Counters()
+        # Salt has made or read the key by now, and reads it no more.
+        self.master_key = master_key.public_fingerprint(opts)
+        """The fingerprint of the key by which minions know the running master; empty: unknown."""
         self.looks = Looks()
         """Looks at the state folder."""
         self.trust = Trust(config.state_dir, config.peer_urls, config.max_members, self.looks)

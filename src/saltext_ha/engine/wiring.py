@@ -136,7 +136,7 @@ class Answering:
         config, stager = parts.config, parts.stager
         tree_states = TreeStates(group, stager, opts)
         self._key_section = keys = KeySection(group, core)
-        facts = self._add(OwnFacts(opts, config, keys))
+        facts = self._add(OwnFacts(opts, config, keys, parts.master_key))
         note = parts.watch.note
         self.checking = self._add(
             ConsistencyCheck(group, config, core, facts, keys, tree_states.explain, note)
@@ -157,6 +157,7 @@ class Answering:
                 core,
                 parts.hello,
                 parts.health,
+                key=parts.master_key,
                 bound=self.bound.count,
                 mines=self.mines.told if self.arrivals else lambda: None,
                 unreached=group.unreached,

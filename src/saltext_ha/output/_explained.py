@@ -42,6 +42,7 @@ HEADINGS = (
     "`refused here`",
     "`masters differ` in `ha.status`",
     "unknown `whether masters are the same`",
+    "`runs with an older master key`",
     "`different master keys`",
     "`its configuration says  ha: group`",
     "`of ha: masters is not in the group`",

@@ -154,6 +154,8 @@ def test_engines_that_run_already_find_each_other(
             done = join.join(place.opts, place.config, "", 10, force=True)
             assert (done["kind"], done["retcode"]) == ("join", 0), done
         assert len(keys_of(masters)) == 1
+        # They use the new key from a restart on.
+        assert "restart salt-master" in note_of(masters[1])
     finally:
         stop(starters)
 

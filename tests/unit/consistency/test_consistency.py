@@ -13,6 +13,7 @@ import salt.config
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from saltext_ha.common import master_key
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
 from saltext_ha.config.consistency import ConsistencySettings
@@ -384,6 +385,16 @@ def test_files_that_do_not_parse_do_not_take_the_engine_along(master, text):
     taken = take(running)
     assert str(master.conf) in taken["running"].unknown[""]
     assert exit_code(compare({"m1": taken, "m2": taken}, {})) == 2
+
+
+def test_a_master_key_that_was_replaced_under_a_running_master(master):
+    opts = master.opts()
+    before = master_key.public_fingerprint(opts)
+    mine = Mine(opts, mapping.parse(opts), NONCE, before)
+    assert OF_MASTERS["running"].take(mine).leaves == {}
+    write_pair(master.pki)
+    after = {"file": master_key.public_fingerprint(opts), "running": before}
+    assert OF_MASTERS["running"].take(mine).leaves == {"master_key": after}
 
 
 def test_nobody_is_told_to_restart_with_settings_that_the_engine_refuses(master):

@@ -47,10 +47,14 @@ class OwnFacts:
     This master's own facts, for the checks of all masters.
 
     :param opts: this master's configuration; *config*: the ``ha:`` part of it.
+    :param master_key: the fingerprint of the running master's key.
     """
 
-    def __init__(self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection) -> None:
+    def __init__(
+        self, opts: Mapping[str, Any], config: HaConfig, keys: KeySection, master_key: str
+    ) -> None:
         self._opts, self._config, self._keys = opts, config, keys
+        self._master_key = master_key
         self._told: dict[bytes, dict[str, Told]] = {}
         # One check at a time: many must not take all threads. What may hang (file systems, sdb://)
         # has turns of its own: the other sections do not wait for it.
@@ -87,7 +91,7 @@ class OwnFacts:
     async def told(self, nonce: bytes, wanted: Sequence[Any]) -> dict[str, Told]:
         """The sections *wanted* of this master, as read when the check *nonce* first asked."""
         names = [name for name in sections.OF_MASTERS if name in wanted]
-        mine = Mine(self._opts, self._config, nonce)
+        mine = Mine(self._opts, self._config, nonce, self._master_key)
         parts: dict[asyncio.Lock, list[str]] = {}
         for name in names:
             parts.setdefault(self._turns[name], []).append(name)

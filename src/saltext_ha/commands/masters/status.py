@@ -267,10 +267,6 @@ def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str
     if len(set(shown.values())) < 2:
         return []
     listed = ", ".join(f"{name} {key}" for name, key in shown.items())
-    files = {name: str(answers[name].get("master_key_in_files") or keys[name]) for name in shown}
-    if len(set(files.values())) == 1:
-        stale = ", ".join(name for name in shown if files[name] != keys[name])
-        return [f"different master keys ({listed}), and one in the files: restart {stale}"]
     return [f"different master keys ({listed}); hot-hot minions take one only: {fix}"]
 
 

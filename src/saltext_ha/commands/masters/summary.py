@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -30,6 +29,10 @@ KEEPER_WITHIN = 2.0  # seconds for which a status waits for the keeper
 BUSY = (
     "busy with its keys for {busy:.0f} s: very many, or the key store is slow, or hangs; "
     "the numbers are {age}"
+)
+OLDER_KEY = (
+    "runs with an older master key than the one in its files: minions that know the new one refuse "
+    "it; restart salt-master there"
 )
 DRAINED_NOTE = f"{DRAINED}: it is not ready for callers until salt-run ha.rebalance, or its restart"
 
@@ -84,6 +87,7 @@ class Summary:
     What one master says of itself in ``ha.status``.
 
     :param opts: its configuration.
+    :param key: the fingerprint of the key by which minions know the running master; empty: unknown.
     :param bound: counts the minions that are connected to it.
     :param mines: how many minions that came here have an older mine here than elsewhere.
     :param unreached: returns the masters that this one does not reach, and why.
@@ -98,6 +102,7 @@ class Summary:
         hello: Hello,
         health: Watcher,
         *,
+        key: str,
         bound: Callable[[], Awaitable[int | None]],
         mines: Callable[[], Mapping[str, int] | None],
         unreached: Callable[[], Mapping[str, str]],
@@ -106,6 +111,7 @@ class Summary:
     ) -> None:
         self._opts, self._core = opts, core
         self._hello, self._health = hello, health
+        self._key = key
         self._bound, self._mines, self._notes = bound, mines, notes
         self._unreached = unreached
         self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
@@ -126,6 +132,7 @@ class Summary:
         core, keeper = self._core, self._core.keeper
 
         def read() -> dict[str, Any]:
+            in_files = master_key.public_fingerprint(self._opts)
             counts = core.replica.shown_counts()
             return {
                 "accepted": counts.get("accepted", 0),
@@ -136,8 +143,8 @@ class Summary:
                 "held": core.replica.held.count,
                 "dirty": len(core.replica.dirty()),
                 # With a signing key, minions accept masters with any key.
-                "master_key": "" if self._opts.get("master_sign_pubkey") else self._master_key,
-                "master_key_in_files": master_key.public_fingerprint(self._opts),
+                "master_key": "" if self._opts.get("master_sign_pubkey") else in_files,
+                "older_key": bool(self._key and in_files and self._key != in_files),
             }
 
         numbers, busy, slow = await self._known(read)
@@ -149,6 +156,7 @@ class Summary:
             core.mode.doubt,
             keeper.refused.note(),
             keeper.newcomers.note(),
+            OLDER_KEY if numbers.get("older_key") else "",
             slow,
         )
         return {
@@ -165,12 +173,6 @@ class Summary:
             "notes": [note for note in notes if note],
             "health": self._health.told(),
         }
-
-    @functools.cached_property
-    def _master_key(self) -> str:
-        """The fingerprint of the key that minions know the running master by; empty: unknown."""
-        shown = master_key.describe(self._opts)["fingerprint"]
-        return shown if isinstance(shown, str) else ""
 
     async def _known(self, read: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any], float, str]:
         """The result of *read*, or its last one; how long the keeper has been busy; a note."""
