@@ -14,7 +14,7 @@ from saltext_ha.consistency.values import ABSENT, leaves_of
 
 KEY = (
     "salt-ha invite share_master_key=True on the master whose key the minions know, salt-ha "
-    "join --token-file - with that token on {masters}"
+    "join --token-file - force=True with that token on {masters}, restart salt-master there"
 )
 PAIR = "on {masters}: put master.pem and master.pub of one pair in place, restart salt-master"
 SIGN_PAIR = "on {masters}: put master_sign.pem and .pub of one pair in place, restart salt-master"

@@ -9,6 +9,8 @@ import pytest
 
 from lab import key_folders
 from lab.engines import Engine, Place
+from lab.keys import KeyPairs
+from saltext_ha.membership import handover
 from saltext_ha.minions import reports
 from saltext_ha.minions.job_specs import JobSpec
 from tests.engines import met, run
@@ -108,6 +110,22 @@ async def test_one_minion_cannot_take_a_masters_address_away(tmp_path: Path) -> 
         assert answer["minions"] == {"accepted": 2, "answered": 2}
         reasons = [r for m in answer["masters"] for r in m["reasons"]]
         assert [each for each in reasons if each["about"] == "minions"] == []
+
+
+@in_a_loop
+async def test_no_minion_is_to_verify_what_no_master_signs(tmp_path: Path) -> None:
+    """It would refuse all of them."""
+    one, two = pair(tmp_path, "web1")
+    pairs = KeyPairs()
+    for place in (one, two):
+        private, public = pairs.next()
+        handover.place(place.opts, {"master.pem": private, "master.pub": public})
+    async with met(one, two) as (m1, m2):
+        minions(m1, {"web1": report(M1, M1, M2)})
+        minions(m2, {})
+        answer = await run(one, "failover_safe", master="m1")
+        reasons = [r for m in answer["masters"] for r in m["reasons"]]
+        assert [each["about"] for each in reasons] == ["master_key"]
 
 
 @in_a_loop

@@ -552,6 +552,8 @@ def test_different_master_keys(master):
     (difference,) = result["sections"]["master_key"]["differences"]
     assert difference["path"] == "fingerprint"
     assert "share_master_key" in difference["fix"]
+    assert "force=True" in difference["fix"]
+    assert "restart salt-master" in difference["fix"]
     assert exit_code(result) == 1
 
 

@@ -98,7 +98,8 @@ class FailoverSafe:
             {name: _notes(summary) for name, summary in summaries.items()},
             unreached,
             {**unasked, **failed},
-            signed=len({each.finger for each in known}) > 1,
+            signed=len({each.finger for each in known}) > 1
+            and all(each.sign_finger for each in known),
             number=max(_number(summary) for summary in summaries.values()),
             per_worker=self._per_worker,
         )
