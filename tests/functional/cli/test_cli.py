@@ -414,6 +414,20 @@ def test_an_invitation_without_an_engine(folder: Path, capsys: Captured) -> None
     assert open_one.name == f"{decode(out).invite}.json"
 
 
+@pytest.mark.parametrize("words", [["invite"], ["join"], ["join", "test=True"]])
+def test_with_a_file_that_salt_leaves_out_nobody_joins_or_is_let_in(
+    words: list[str], token: str, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the file with the master's name in the group, its address and its mode."""
+    broken = folder / "master.d" / "ha.conf"
+    broken.parent.mkdir()
+    broken.write_text("ha:\n  mode: observe\n\tname: m9\n")
+    typed(token, monkeypatch)
+    assert cli.main(["-c", str(folder), *words]) == 2
+    assert f"{broken}:3: found a tab character" in "".join(capsys.readouterr())
+    assert not [*(folder.parent / "m2").rglob("identity*")]
+
+
 @pytest.mark.parametrize(
     ("hard", "soft"), [("r.getrlimit(r.RLIMIT_CORE)[1]", b"1"), ("0", b"0"), ("1", b"1")]
 )

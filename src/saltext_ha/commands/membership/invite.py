@@ -15,9 +15,10 @@ from typing import Any
 from saltext_ha.commands import arguments
 from saltext_ha.commands.engine_client import Answer
 from saltext_ha.commands.runner_arguments import switch
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.common.master_key import SIGN
 from saltext_ha.config.mapping import HaConfig
+from saltext_ha.lint import sources
 from saltext_ha.membership import handover, invites
 from saltext_ha.membership.invites import EXPIRES_IN, Invitation, Invites
 from saltext_ha.transport import identity
@@ -39,6 +40,7 @@ def make(
     :param expires: seconds until it is worthless, or a span such as ``1h``.
     :raises HaError: *expires* is wrong, or there is no key that could be shared.
     """
+    refuse_left_out(opts)
     lifetime = _lifetime(expires)
     share_master_key = switch("share_master_key", share_master_key)
     share_signing_key = switch("share_signing_key", share_signing_key)
@@ -57,6 +59,19 @@ def make(
         share_signing_key,
     )
     return invites.invitation(token, ours, lifetime)
+
+
+def refuse_left_out(opts: Mapping[str, Any]) -> None:
+    """
+    Refuse a configuration of which Salt leaves a file out: it may be the one with ``ha:``, and this
+    master would show itself under another name and address, and not as ``mode: observe``.
+
+    :raises ConfigError: names the file.
+    """
+    read = sources.read(str(opts["conf_file"]), str(opts["default_include"]))
+    for found in read.problems:
+        where = f"{found.file}:{found.line}" if found.line else found.file
+        raise ConfigError(f"{where}: {found.reason}; nothing was done: mend it first")
 
 
 def printed(made: Invitation) -> Answer:

@@ -15,7 +15,7 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, say
 from saltext_ha.commands.membership import join_plan
-from saltext_ha.commands.membership.invite import JOIN
+from saltext_ha.commands.membership.invite import JOIN, refuse_left_out
 from saltext_ha.commands.runner_arguments import switch
 from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.common.validators import is_number
@@ -136,6 +136,8 @@ def join(
     force, test, probe = (
         switch(name, value) for name, value in (("force", force), ("test", test), ("probe", probe))
     )
+    if token:
+        refuse_left_out(opts)
     state_owner.check(settings, test)
     copied.check(settings)
     # Where this master listens, or will listen when its engine runs.
