@@ -24,6 +24,16 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *left_out(len(findings) - LISTED, "finding"), _summary(data)]
 
 
+def of_minion(
+    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
+) -> list[str]:
+    """As :func:`render`, for an answer that may be anything."""
+    try:
+        return render(data, screen)
+    except (AttributeError, TypeError, ValueError):
+        return [f"{clean(minion)}: {screen.paint('its answer makes no sense', 'unknown')}"]
+
+
 def _finding(
     finding: Mapping[str, Any], explained: set[tuple[str, str]], screen: Screen
 ) -> list[str]:

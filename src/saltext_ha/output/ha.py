@@ -170,6 +170,7 @@ _LINES: dict[str, Callable[..., list[str]]] = {
     "current_master": _current.line,
     "masters": _current.masters,
     "failover": _current.moved,
+    "lint": _lint.of_minion,
     "version": _current.version,
 }
 # Returns of minions, and files: text in them is no message of this program.

@@ -173,6 +173,18 @@ def test_one_line_for_each_minion_that_did_not_return() -> None:
     ]
 
 
+@pytest.mark.parametrize("findings", [[{"code": "HA218", "on": "web1"}], 7])
+def test_the_findings_of_minions_are_the_table_of_lint(findings: Any) -> None:
+    found = {"kind": "lint", "findings": findings, "asked": ["web1"], "counts": {"info": 1}}
+    clean = {"kind": "lint", "findings": [], "asked": ["web2"], "counts": {}}
+    text = ha.output({"kind": "cmd", "returned": {"web1": found, "web2": clean}})
+    first = "web1: its answer makes no sense" if findings == 7 else "web1: 1 hint"
+    assert [line for line in text.splitlines() if line.startswith("web")] == [
+        first,
+        "web2: no known traps",
+    ]
+
+
 @pytest.mark.parametrize("kind", ["cmd", "lookup_jid"])
 def test_what_minions_return_is_shown_as_salt_shows_it(kind: str) -> None:
     """States as a summary, columns and nesting kept; nothing in it controls the terminal."""
