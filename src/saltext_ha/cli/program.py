@@ -6,7 +6,9 @@ import argparse
 import inspect
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,11 +93,14 @@ class _Parser(argparse.ArgumentParser):
     """Its help ends with a line for each function."""
 
     def format_help(self) -> str:
-        from saltext_ha.output._text import shorten
-
-        head = "functions (salt-ha NAME --help  says all of one):"
-        rows = [f"  {word.name:18} {shorten(word.help, 78)}" for word in own_functions.words()]
-        return "\n".join([super().format_help(), head, *rows, ""])
+        width = max(40, shutil.get_terminal_size().columns - 2)
+        lines = [super().format_help(), "functions (salt-ha NAME --help  says all of one):"]
+        for word in own_functions.words():
+            begin = f"  {word.name:18} "
+            lines += textwrap.wrap(
+                word.help, width, initial_indent=begin, subsequent_indent=" " * len(begin)
+            )
+        return "\n".join([*lines, ""])
 
 
 class _Version(argparse.Action):

@@ -565,9 +565,9 @@ def invite(
     expires: int | str = 600, share_master_key: bool = False, share_signing_key: bool = False
 ) -> Answer:
     """
-    Make a one-time token with which one more master can join this group, and say in which file it
-    is. ``salt-ha invite`` prints it instead. Here it is not shown: Salt sends what a runner returns
-    to all who follow its events, and keeps it in the job cache.
+    Make a one-time token with which one more master can join this group. ``salt-ha invite`` prints
+    the token. ``salt-run ha.invite`` says in which file it is: Salt sends what a runner returns to
+    all who follow its events, and keeps it in the job cache.
 
     expires
         Seconds until the token is worthless, or a span: ``30m``, ``1h``; at most a day.

@@ -142,12 +142,17 @@ def test_a_word_that_is_mistyped(
     assert said in capsys.readouterr().err
 
 
-def test_the_help_lists_every_function(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_function(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its whole first sentence, in lines that fit the terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert "  status             How the group is: every master" in text
     assert "  watch              How the group is, redrawn until Ctrl-C" in text
-    assert all(len(line) <= 100 for line in text.splitlines())
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(word.help in " ".join(text.split()) for word in own_functions.words())
 
 
 NAMES = [row.name for row in own_functions.words()]
