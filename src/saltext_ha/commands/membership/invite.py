@@ -40,10 +40,10 @@ def make(
     :param expires: seconds until it is worthless, or a span such as ``1h``.
     :raises HaError: *expires* is wrong, or there is no key that could be shared.
     """
-    refuse_left_out(opts)
     lifetime = _lifetime(expires)
     share_master_key = switch("share_master_key", share_master_key)
     share_signing_key = switch("share_signing_key", share_signing_key)
+    refuse_left_out(opts)
     if share_master_key:
         handover.refuse_in_cluster(opts)
     elif share_signing_key:
