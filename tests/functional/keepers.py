@@ -18,7 +18,7 @@ from saltext_ha.reconciler.merging import Merged
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
-from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, Record
+from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, Record
 from tests.keys import public_key
 
 KEYS = [public_key(number) for number in range(7)]
@@ -238,6 +238,18 @@ def shared(one: Master, other: Master, *minion_ids: str, key: int = 0) -> None:
     exchange(one, other)
     for minion_id in minion_ids:
         assert other.file(ACCEPTED, minion_id).read_text() == KEYS[key]
+
+
+def decided(one: Master, other: Master, before: str, after: str) -> None:
+    """Both have the key of web1 as *before*; *one* makes it *after*, and *other* has not heard."""
+    one.knock("web1", 0, before)
+    exchange(one, other)
+    assert other.file(before, "web1").read_text() == KEYS[0]
+    if after == DELETED:
+        one.remove("web1")
+    else:
+        one.move("web1", before, after)
+    one.scan()
 
 
 def crowded(master: Master) -> None:

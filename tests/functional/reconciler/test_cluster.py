@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING
-from tests.functional.keepers import KEYS, Master, exchange, shared
+from tests.functional.keepers import KEYS, Master, decided, exchange, shared
 
 pytestmark = pytest.mark.core
 
@@ -93,9 +93,7 @@ def test_an_automatic_acceptance_that_salt_carries_over_too(
 
 def test_salt_deletes_in_the_middle_of_our_own_deletion(members: tuple[Master, Master]) -> None:
     m1, m2 = members
-    shared(m1, m2, "web1")
-    m1.remove("web1")
-    m1.scan()
+    decided(m1, m2, ACCEPTED, DELETED)
     m2.store.between = lambda: m2.remove("web1")
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}

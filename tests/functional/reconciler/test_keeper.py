@@ -25,6 +25,7 @@ from tests.functional.keepers import (
     Crash,
     Master,
     crowded,
+    decided,
     exchange,
     lose,
     shared,
@@ -280,9 +281,7 @@ def test_a_move_is_finished_after_a_crash_in_its_middle(
 
 def test_a_move_that_was_whole_when_the_crash_came_is_our_own(m1: Master, m2: Master) -> None:
     """All of it is in the store, and the journal still has it."""
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     m2.store.crash_after = True
     with pytest.raises(Crash):
         m2.keeper.learn(m1.records())
@@ -298,9 +297,7 @@ def test_a_move_that_was_whole_when_the_crash_came_is_our_own(m1: Master, m2: Ma
 
 def test_what_an_earlier_move_left_is_our_own(m1: Master, m2: Master) -> None:
     """A crash after the first step of a move, and another before the first step of the next."""
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     m2.store.fuse = 1
     with pytest.raises(Crash):
         m2.keeper.learn(m1.records())
@@ -357,9 +354,7 @@ def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Mast
 def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     m2.store.fuse = 1
     with pytest.raises(Crash):
         follow(m2, m1.records())
@@ -373,9 +368,7 @@ def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(
 def test_a_store_that_cannot_be_written_is_tried_again(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     folder = m2.root / "minions_rejected"
 
     def be_in_the_way() -> None:
@@ -452,9 +445,7 @@ def test_the_aes_key_does_not_wait_for_a_look_at_the_store(
         order.append("read")
         return read(*arguments, **how)
 
-    shared(m1, m2, "web1")
-    m1.remove("web1")
-    m1.scan()
+    decided(m1, m2, ACCEPTED, DELETED)
     m2.hear(m1.records())
     monkeypatch.setattr(m2.store, "read", noted)
     m2.revoking = lambda: order.append("rotate")
@@ -476,9 +467,7 @@ def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master, follow
     def die() -> None:
         raise Crash
 
-    shared(m1, m2, "web1")
-    m1.remove("web1")
-    m1.scan()
+    decided(m1, m2, ACCEPTED, DELETED)
     m2.revoking = die
     with pytest.raises(Crash):
         follow(m2, m1.records())
@@ -1231,10 +1220,7 @@ def test_a_key_that_is_deleted_here_before_a_peers_word_is_applied_stays_deleted
 def test_the_same_key_accepted_here_in_the_middle_of_our_move(
     m1: Master, m2: Master, follow: Follow
 ) -> None:
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m1.scan()
+    decided(m1, m2, PENDING, ACCEPTED)
     m2.store.between = lambda: m2.move("web1", PENDING, ACCEPTED)
     follow(m2, m1.records())
     assert m2.store.between is None
@@ -1273,10 +1259,7 @@ def test_a_pending_key_that_was_deleted_and_knocked_again(m1: Master, m2: Master
 
 def deleted_on_the_way(m1: Master, m2: Master, follow: Follow) -> None:
     """On m1 a key is accepted; m2 does the same, and in that moment it is deleted there."""
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m1.scan()
+    decided(m1, m2, PENDING, ACCEPTED)
     m2.store.between = lambda: m2.file(PENDING, "web1").unlink()
     follow(m2, m1.records())
 
@@ -1419,9 +1402,7 @@ def test_a_deletion_after_another_move_is_of_what_that_move_put_there(
     m1: Master, m2: Master
 ) -> None:
     """What was removed in the middle of the first move says nothing about it."""
-    shared(m1, m2, "web1")
-    m1.remove("web1")
-    m1.scan()
+    decided(m1, m2, ACCEPTED, DELETED)
     m2.store.before = lambda: m2.remove("web1")
     m2.keeper.learn(m1.records())
     m1.knock("web1")

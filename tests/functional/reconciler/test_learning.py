@@ -18,7 +18,7 @@ from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from saltext_ha.replication.vouching import MOST_OF_ONE
-from tests.functional.keepers import KEYS, PRINTS, Master, crowded, exchange, shared, wipe
+from tests.functional.keepers import KEYS, PRINTS, Master, crowded, decided, exchange, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -99,10 +99,7 @@ def test_what_ha_rewrite_only_shows_is_recorded_all_the_same(m1: Master) -> None
 
 
 def test_whoever_decided_here_before_is_heard_first(m1: Master, m2: Master) -> None:
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m1.scan()
+    decided(m1, m2, PENDING, ACCEPTED)
     m2.move("web1", PENDING, REJECTED)
     changed = m2.keeper.learn(m1.records()).records
     assert [record.state for record in changed] == [REJECTED]
@@ -114,9 +111,7 @@ def test_whoever_deletes_what_both_rejected_means_both_decisions(
     m1: Master, m2: Master, tmp_path: Path
 ) -> None:
     """The store showed what the records said: who acts on that knows all of them."""
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     m2.hear(m1.records())
     m2.move("web1", ACCEPTED, REJECTED)
     m3 = Master(tmp_path, "m3")
@@ -129,10 +124,7 @@ def test_whoever_deletes_what_both_rejected_means_both_decisions(
 
 
 def test_a_deletion_that_is_not_certain_yet_is_waited_for(m1: Master, m2: Master) -> None:
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m1.scan()
+    decided(m1, m2, PENDING, ACCEPTED)
     m2.remove("web1")
     m2.keeper.learn(m1.records())
     assert m2.keeper.work.ids() == ["web1"]
@@ -237,9 +229,7 @@ def test_what_is_still_to_be_done_is_done_with_what_it_was_known_for(
     m1: Master, m2: Master
 ) -> None:
     """An apply began it; what the store shows may be our own doing, of whichever of the two."""
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     m2.hear(m1.records())
     m1.move("web1", REJECTED, ACCEPTED)
     m1.scan()
@@ -358,10 +348,7 @@ def test_a_held_id_that_a_peer_decides_about_is_held_no_longer(
 def test_whoever_acts_while_it_is_being_written_down_is_heard(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m1.scan()
+    decided(m1, m2, PENDING, ACCEPTED)
 
     def strike(name: str) -> None:
         if name == "reconcile.done":
@@ -386,9 +373,7 @@ def test_whoever_acts_while_it_is_being_written_down_is_heard(
 def test_the_aes_key_is_rotated_also_when_the_master_is_paused_at_once(
     m1: Master, m2: Master
 ) -> None:
-    shared(m1, m2, "web1")
-    m1.remove("web1")
-    m1.scan()
+    decided(m1, m2, ACCEPTED, DELETED)
     m2.keeper.learn(m1.records())
     m2.keeper.mode.paused = "paused"
     m2.keeper.apply()
@@ -411,9 +396,7 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """Else who accepts the key elsewhere, knowing the peer's rejection only, would win over it."""
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
 
     def strike(name: str) -> None:
         if name == "reconcile.done":
@@ -436,9 +419,7 @@ def test_a_rejection_in_that_moment_is_not_taken_for_our_own(
 def test_a_rejection_after_a_restart_is_not_taken_for_a_move_that_never_began(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
 
     def strike(name: str) -> None:
         if name == "reconcile.done":
@@ -591,9 +572,7 @@ def test_the_aes_key_is_rotated_though_a_file_comes_back_at_once(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Salt 3006 writes the accepted key of a minion that logs in, where it finds no file."""
-    shared(m1, m2, "web1")
-    m1.move("web1", ACCEPTED, REJECTED)
-    m1.scan()
+    decided(m1, m2, ACCEPTED, REJECTED)
     once_made(monkeypatch, lambda: m2.knock("web1", 0, ACCEPTED))
     m2.learn(m1.records())
     assert m2.files() == {(REJECTED, "web1"): KEYS[0]}
@@ -607,10 +586,7 @@ def test_who_takes_a_move_back_at_once_is_heard(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch, before: str, after: str
 ) -> None:
     """The key stood in its new folder, but replica.db did not say so yet."""
-    m1.knock("web1", 0, before)
-    exchange(m1, m2)
-    m1.move("web1", before, after)
-    m1.scan()
+    decided(m1, m2, before, after)
     once_made(monkeypatch, lambda: m2.move("web1", after, before))
     m2.learn(m1.records())
     m2.settle()
@@ -624,9 +600,7 @@ def test_a_deleted_key_that_comes_back_at_once_is_deleted_again(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Salt 3006 does that, too; nobody can tell it from a deletion that was interrupted."""
-    shared(m1, m2, "web1")
-    m1.remove("web1")
-    m1.scan()
+    decided(m1, m2, ACCEPTED, DELETED)
     once_made(monkeypatch, lambda: m2.knock("web1", 0, ACCEPTED))
     m2.learn(m1.records())
     m2.settle()
