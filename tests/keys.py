@@ -7,6 +7,9 @@ import functools
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+JUNK = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
+"""In the form of a public key, and none."""
+
 # Ids that a person, or a file system that folds names, may take for web1, or for one another.
 LOOK_ALIKES = {
     "a Cyrillic e": "w\u0435b1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, Record
-from tests.keys import public_key
+from tests.keys import JUNK, public_key
 
 KEYS = [public_key(number) for number in range(7)]
 PRINTS = [minion_key.fingerprint(text) for text in KEYS]
@@ -215,6 +216,12 @@ class Master:
 
     def knock(self, minion_id: str, key: int = 0, state: str = PENDING) -> None:
         self.file(state, minion_id).write_text(KEYS[key])
+
+    def junk(self, minion_id: str, state: str, text: str = JUNK) -> None:
+        """Put *text* where its key should be; nobody has written it for long."""
+        path = self.file(state, minion_id)
+        path.write_text(text)
+        os.utime(path, (1, 1))
 
     def move(self, minion_id: str, old: str, new: str) -> None:
         """As ``salt.key.Key`` of 3006 and 3007 does."""

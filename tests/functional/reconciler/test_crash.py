@@ -29,6 +29,7 @@ from saltext_ha.common.fail_points import POINTS, Point
 from saltext_ha.keystore import minion_key
 from saltext_ha.transport.trust import Trust
 from tests import runner
+from tests.keys import JUNK
 from tests.processes import ACCEPTED, PENDING, REJECTED, SOON, Group, Keys, Master
 
 KEYS = dict(zip((f"web{number}" for number in range(12)), public_keys(7), strict=False))
@@ -200,7 +201,7 @@ def _follow_many(root: Path, point: Point, times: int, prepare: Callable[[Path],
 def a_master_where_junk_knocked_dies(root: Path, point: Point, times: int) -> None:
     group, m1, m2 = two_masters(root)
     junk = m2.pki_dir / PENDING / "web10"
-    junk.write_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----")
+    junk.write_text(JUNK)
     os.utime(junk, (1, 1))
     m2.ask("sync")
     m1.knock({"web10": KEYS["web10"]})

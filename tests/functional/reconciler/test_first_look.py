@@ -25,11 +25,12 @@ from saltext_ha.replication.record import (
     Value,
 )
 from tests.functional.keepers import KEYS, PRINTS, Master
+from tests.keys import JUNK
 
 pytestmark = pytest.mark.core
 
 IDS = [f"web{number}" for number in range(6)] + ["tmpabcdefgh"]
-TEXTS = [*KEYS[:3], "", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]
+TEXTS = [*KEYS[:3], "", JUNK]
 TABLES = ("record", "stored", "history", "account", "node", "held", "sender", "meta")
 OURS, THEIRS = "0" * 15 + "1", "0" * 15 + "2"
 

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.functional.keepers import (
     shared,
     wipe,
 )
+from tests.keys import JUNK
 
 pytestmark = pytest.mark.core
 
@@ -657,11 +659,13 @@ def test_what_is_no_minion_key_is_left_where_it_is(m1: Master, m2: Master) -> No
     assert left == {"link", "folder", ".key_cache", "two\nlines"}
 
 
-@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED, DENIED])
-def test_junk_in_the_form_of_a_key_is_reported_and_left_where_it_is(
-    m1: Master, m2: Master, state: str
+@pytest.mark.parametrize(
+    ("state", "junk"),
+    [*product((ACCEPTED, PENDING, REJECTED), (JUNK, "junk")), (DENIED, JUNK)],
+)
+def test_junk_is_reported_and_left_where_it_is(
+    m1: Master, m2: Master, state: str, junk: str
 ) -> None:
-    junk = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
     m1.file(state, "web1").write_text(junk)
     exchange(m1, m2)
     assert m1.records() == []
@@ -673,7 +677,7 @@ def test_junk_in_the_form_of_a_key_is_reported_and_left_where_it_is(
 
 @pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
 def test_junk_that_is_mended_counts(m1: Master, m2: Master, state: str) -> None:
-    m1.file(state, "web1").write_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----")
+    m1.file(state, "web1").write_text(JUNK)
     exchange(m1, m2)
     m1.file(state, "web1").write_text(KEYS[0])
     m1.knock("web2", 1)  # another one of the same pass
@@ -700,29 +704,14 @@ def test_a_second_file_of_an_id_is_tidied_up(m1: Master, m2: Master, key: int) -
     assert m2.revoked == 1
 
 
-@pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
-def test_junk_that_stays_is_reported(m1: Master, state: str) -> None:
-    m1.file(state, "web1").write_text("junk")
-    m1.scan()
-    assert "web1" in m1.keeper.refused.reasons
-    assert m1.files() == {(state, "web1"): "junk"}
-
-
-def long_ago(path: Path) -> None:
-    os.utime(path, (1, 1))
-
-
-@pytest.mark.parametrize(
-    "junk", ["", "junk", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"]
-)
+@pytest.mark.parametrize("junk", ["", "junk", JUNK])
 @pytest.mark.parametrize("state", [ACCEPTED, PENDING, REJECTED])
 @pytest.mark.parametrize("decided", [ACCEPTED, PENDING, REJECTED])
 def test_junk_that_knocked_does_not_keep_a_decision_out(
     m1: Master, m2: Master, junk: str, state: str, decided: str
 ) -> None:
     """Salt 3006 and 3007 keep whatever somebody sends under an id; ``salt-key -A`` accepts it."""
-    m2.file(state, "web1").write_text(junk)
-    long_ago(m2.file(state, "web1"))
+    m2.junk("web1", state, junk)
     m2.scan()
     m2.keeper.refused.reasons.clear()  # as when there is more of it than is remembered
     m1.knock("web1", 0, decided)
@@ -736,13 +725,11 @@ def test_junk_that_knocked_does_not_keep_a_decision_out(
 
 def test_junk_that_keeps_no_decision_out_stays(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
-    junk = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
-    m2.file(PENDING, "web1").write_text(junk)
-    long_ago(m2.file(PENDING, "web1"))
+    m2.junk("web1", PENDING)
     m1.move("web1", ACCEPTED, REJECTED)
     m1.scan()
     m2.learn(m1.records())
-    assert m2.files() == {(REJECTED, "web1"): KEYS[0], (PENDING, "web1"): junk}
+    assert m2.files() == {(REJECTED, "web1"): KEYS[0], (PENDING, "web1"): JUNK}
 
 
 @pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
@@ -753,8 +740,7 @@ def test_a_file_that_was_spoilt_was_not_deleted(
     """Somebody who knocks at the other master with another key must not have it taken so."""
     m1.knock("web1", 0, state)
     exchange(m1, m2)
-    m2.file(state, "web1").write_text(spoilt)
-    long_ago(m2.file(state, "web1"))
+    m2.junk("web1", state, spoilt)
     m2.scan()
     m1.knock("web1", 1, DENIED)
     exchange(m1, m2)
@@ -765,8 +751,7 @@ def test_a_file_that_was_spoilt_was_not_deleted(
 
 def rejected_where_junk_stays(m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     """m1 rejects web1; m2 has junk among the accepted keys under that id, and cannot remove it."""
-    m2.file(ACCEPTED, "web1").write_text("junk")
-    long_ago(m2.file(ACCEPTED, "web1"))
+    m2.junk("web1", ACCEPTED, "junk")
     m2.scan()
     m1.knock("web1", 0, REJECTED)
     m1.scan()
@@ -832,8 +817,7 @@ def test_a_pending_key_was_deleted_where_junk_knocked_in_its_place(m1: Master, m
     m2.move("web1", PENDING, ACCEPTED)
     m2.scan()
     m1.hear(m2.records())
-    m1.file(PENDING, "web1").write_text("junk")
-    long_ago(m1.file(PENDING, "web1"))
+    m1.junk("web1", PENDING, "junk")
     m1.keeper.apply()
     m1.settle()
     assert m1.state("web1") == DELETED

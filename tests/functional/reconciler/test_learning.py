@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +18,9 @@ from saltext_ha.replication.poisoned import is_poisoned
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from saltext_ha.replication.vouching import MOST_OF_ONE
 from tests.functional.keepers import KEYS, PRINTS, Master, crowded, decided, exchange, shared, wipe
+from tests.keys import JUNK
 
 pytestmark = pytest.mark.core
-
-JUNK = "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----"
 
 
 def test_it_is_in_the_store_and_nothing_is_left_to_do(m1: Master, m2: Master) -> None:
@@ -203,9 +201,7 @@ def test_an_entry_beside_the_one_that_counts_is_not_overwritten_unseen(
 
 
 def test_what_is_no_key_is_taken_away_first(m1: Master, m2: Master) -> None:
-    junk = m2.file(PENDING, "web1")
-    junk.write_text(JUNK)
-    os.utime(junk, (1, 1))
+    m2.junk("web1", PENDING)
     m2.scan()
     m1.knock("web1", 0, ACCEPTED)
     m1.scan()

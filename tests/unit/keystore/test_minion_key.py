@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.keystore import minion_key
-from tests.keys import LOOK_ALIKES, public_key
+from tests.keys import JUNK, LOOK_ALIKES, public_key
 
 pytestmark = pytest.mark.core
 
@@ -112,7 +112,7 @@ def test_an_rsa_key_is_taken() -> None:
         ("garbage", "BEGIN and END"),
         (public_key(0)[:-10], "not a public key"),
         (public_key(0).replace("\n", "\n!", 1), "not a public key"),
-        ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "not a public key"),
+        (JUNK, "not a public key"),
         ("-----BEGIN PUBLIC KEY-----\n" + "A" * 20000 + "\n-----END PUBLIC KEY-----", "at most"),
         (pem(EC), "not an RSA key but"),
         (pem(ED), "not an RSA key but"),
