@@ -70,7 +70,7 @@ def write(cachedir: str, record: RolloutRecord) -> None:
     files.replace(path(cachedir), json.dumps(asdict(record)))
 
 
-def replace(target: Path, text: str, mode: int = 0o644) -> None:
+def replace(target: Path, text: str) -> None:
     """Write *text* to *target*, whole or not at all; it is on disk when this returns."""
     # Salt reads only *.conf: a half written file has another name.
-    write_whole(target, text.encode(), mode)
+    write_whole(target, text.encode(), 0o644)

@@ -65,9 +65,9 @@ def test_the_file_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", fsync)
     path = tmp_path / "minion.d.conf"
     record.replace(path, "one")
-    record.replace(path, "two", 0o600)
+    record.replace(path, "two")
     assert synced == [False, True] * 2
-    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("two", 0o600)
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("two", 0o644)
     assert list(tmp_path.iterdir()) == [path]
 
 
