@@ -42,19 +42,19 @@ def prunes(facts: HostFacts) -> Hits:
     if "stalekey" in facts.engines:
         yield Hit("engines", "stalekey")
     for name, (function, job) in facts.jobs.items():
-        if "manage.down" in function and _asks_for(job, "removekeys"):
+        if "manage.down" in function and _removes_keys(job):
             yield Hit("schedule", f"{name}: manage.down with removekeys")
 
 
-def _asks_for(job: Mapping[str, Any], argument: str) -> bool:
+def _removes_keys(job: Mapping[str, Any]) -> bool:
     for where in ("kwargs", "kwarg"):
         given = job.get(where)
-        if isinstance(given, dict) and given.get(argument):
+        if isinstance(given, dict) and given.get("removekeys"):
             return True
     args = job.get("args", job.get("arg"))
     texts = [str(arg).replace(" ", "").lower() for arg in args] if isinstance(args, list) else []
     # Its first positional argument.
-    return f"{argument}=true" in texts or texts[:1] == ["true"]
+    return "removekeys=true" in texts or texts[:1] == ["true"]
 
 
 @BOOK.rule(
