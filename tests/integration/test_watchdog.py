@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,14 +85,36 @@ def settle(site: Site, master: Master) -> None:
     answering(master, site.minions, SOON)
 
 
-def network(stack: ExitStack, site: Site) -> tuple[str, Forwarder, Forwarder]:
-    """One before m1: its address, and the ways to the request port and to the publisher."""
-    address, m1 = site.lab.new_address(), site.m1
-    request, publish = (
-        stack.enter_context(Forwarder((address, port), (m1.address, port)))
-        for port in (m1.ret_port, m1.publish_port)
-    )
-    return address, request, publish
+@contextmanager
+def behind(
+    site: Site, name: str, config: Mapping[str, Any], kind: str = "failover"
+) -> Iterator[tuple[Minion, str, Forwarder, Forwarder]]:
+    """
+    A minion of m1 that reaches it through a network: the address of m1 there, and the ways to its
+    request port and to its publisher.
+    """
+    address, m1, m2 = site.lab.new_address(), site.m1, site.m2
+    with (
+        Forwarder((address, m1.ret_port), (m1.address, m1.ret_port)) as request,
+        Forwarder((address, m1.publish_port), (m1.address, m1.publish_port)) as publish,
+    ):
+        config = {"master": [address, m2.address], **config}
+        minion = site.lab.add_minion(name, [m1, m2], kind, config=config)
+        for master in (m1, m2):
+            master.plant("minions", name, minion.pub)
+        minion.start()
+        answering(m1, [minion], SOON)
+        if kind == "failover":
+            wait_for(lambda: book(minion).last(), SOON, "the watchdog knows where it is")
+        yield minion, address, request, publish
+        minion.stop()
+
+
+def keepalive(kind: str) -> dict[str, Any]:
+    """What drop-ins set of TCP's keepalive."""
+    wanted = drop_in.wanted(["10.0.0.1", "10.0.0.2"], type=kind, watchdog=True)
+    options = drop_in.options(wanted)
+    return {key: value for key, value in options.items() if key.startswith("tcp_")}
 
 
 def test_a_move_that_is_asked_for(site: Site) -> None:
@@ -269,17 +291,9 @@ def test_a_master_that_hangs_right_after_a_failback(site: Site) -> None:
 @pytest.mark.core
 def test_a_network_that_breaks(site: Site) -> None:
     """m1 behind a network that first drops all packets, then has lost its publisher only."""
-    lab, m1, m2 = site.lab, site.m1, site.m2
-    with ExitStack() as stack:
-        address, request, publish = network(stack, site)
-        config = {"master": [address, m2.address], **watched(1, timeout=1, failback=True, stable=2)}
-        far = lab.add_minion("far", [m1, m2], "failover", config=config)
-        for master in (m1, m2):
-            master.plant("minions", "far", far.pub)
-        far.start()
-        answering(m1, [far], SOON)
-        wait_for(lambda: book(far).last(), SOON, "the watchdog knows where it is")
-
+    m1, m2 = site.m1, site.m2
+    config = watched(1, timeout=1, failback=True, stable=2)
+    with behind(site, "far", config) as (far, address, request, publish):
         request.dropping = publish.dropping = True
         answering(m2, [far], SOON)
         wait_for(lambda: where(far) == m2.address, SOON, "it is noted")
@@ -305,21 +319,12 @@ def test_a_network_that_breaks(site: Site) -> None:
         seen = last.why == journal.SEEN
         assert seen or last.why.startswith("its publisher does not answer for "), last.why
         answering(m2, [far], SOON)
-        far.stop()
 
 
 @pytest.mark.core
 def test_a_slow_network_is_left_only_when_answers_come_too_late(site: Site) -> None:
-    lab, m1, m2 = site.lab, site.m1, site.m2
-    with ExitStack() as stack:
-        address, *ways = network(stack, site)
-        config = {"master": [address, m2.address], **watched(2, timeout=2)}
-        slow = lab.add_minion("slow", [m1, m2], "failover", config=config)
-        for master in (m1, m2):
-            master.plant("minions", "slow", slow.pub)
-        slow.start()
-        answering(m1, [slow], SOON)
-        wait_for(lambda: book(slow).last(), SOON, "the watchdog knows where it is")
+    m1, m2 = site.m1, site.m2
+    with behind(site, "slow", watched(2, timeout=2)) as (slow, address, *ways):
         before = history(slow)
 
         for way in ways:
@@ -334,7 +339,6 @@ def test_a_slow_network_is_left_only_when_answers_come_too_late(site: Site) -> N
         last = history(slow)[-1]
         assert (last.source, last.target) == (address, m2.address)
         assert "no answer" in last.why
-        slow.stop()
 
 
 @pytest.mark.core
@@ -344,20 +348,9 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
     The request port answers all the time. Of the publisher's connection nothing comes through any
     more: somebody on the way acknowledges everything and passes nothing on, or drops it all.
     """
-    lab, m1, m2 = site.lab, site.m1, site.m2
-    with ExitStack() as stack:
-        address, request, publish = network(stack, site)
-        name = f"deaf-{fault}"
-        wanted = drop_in.options(drop_in.wanted([address, m2.address], watchdog=True))
-        keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
-        config = {"master": [address, m2.address], **watched(), **keepalive}
-        deaf = lab.add_minion(name, [m1, m2], "failover", config=config)
-        for master in (m1, m2):
-            master.plant("minions", name, deaf.pub)
-        deaf.start()
-        answering(m1, [deaf], SOON)
-        wait_for(lambda: book(deaf).last(), SOON, "the watchdog knows where it is")
-
+    m1, m2 = site.m1, site.m2
+    config = {**watched(), **keepalive("failover")}
+    with behind(site, f"deaf-{fault}", config) as (deaf, _, request, publish):
         started = time.monotonic()
         if fault == "swallowed":
             publish.dropping = True
@@ -371,7 +364,6 @@ def test_a_subscription_that_stands_and_is_deaf(site: Site, fault: str) -> None:
             publish.forget()
             took = heard_again((m1, m2), deaf, started)
         print({fault: {name: round(seconds, 1) for name, seconds in took.items()}})
-        deaf.stop()
 
 
 @pytest.mark.core
@@ -380,40 +372,23 @@ def test_a_hot_minion_gets_a_lost_subscription_back(site: Site) -> None:
     Somebody on the way drops its connection to the publisher of one of its masters. The kernel
     gives it up after 14 s, with the keepalive that drop-ins have, and Salt connects anew.
     """
-    lab, m1, m2 = site.lab, site.m1, site.m2
-    with ExitStack() as stack:
-        address, _, publish = network(stack, site)
-        wanted = drop_in.options(drop_in.wanted([address, m2.address], type="hot", watchdog=True))
-        keepalive = {key: value for key, value in wanted.items() if key.startswith("tcp_")}
-        config = {"master": [address, m2.address], **watched(), **keepalive}
-        hot = lab.add_minion("hot", [m1, m2], "hot", config=config)
-        for master in (m1, m2):
-            master.plant("minions", "hot", hot.pub)
-        hot.start()
-        for master in (m1, m2):
-            answering(master, [hot], SOON)
-
+    m1, m2 = site.m1, site.m2
+    config = {**watched(), **keepalive("hot")}
+    with behind(site, "hot", config, "hot") as (hot, _, _, publish):
+        answering(m2, [hot], SOON)
         started = time.monotonic()
         publish.forget()
         answering(m2, [hot], SOON)
         took = answering(m1, [hot], SOON, started)
         print({name: round(seconds, 1) for name, seconds in took.items()})
-        hot.stop()
 
 
 @pytest.mark.core
 def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
     """m1 answers again, and has lost the minion's key: Salt would wait there for ever."""
-    lab, m1, m2 = site.lab, site.m1, site.m2
-    with ExitStack() as stack:
-        address, *doors = network(stack, site)
-        config = {"master": [address, m2.address], **watched(1, timeout=1, failback=True, stable=2)}
-        shy = lab.add_minion("shy", [m1, m2], "failover", config=config)
-        for master in (m1, m2):
-            master.plant("minions", "shy", shy.pub)
-        shy.start()
-        answering(m1, [shy], SOON)
-        wait_for(lambda: book(shy).last(), SOON, "the watchdog knows where it is")
+    m1, m2 = site.m1, site.m2
+    config = watched(1, timeout=1, failback=True, stable=2)
+    with behind(site, "shy", config) as (shy, address, *doors):
         for door in doors:
             door.refuse()
         answering(m2, [shy], SOON)
@@ -439,4 +414,3 @@ def test_it_does_not_go_where_it_is_not_let_in(site: Site) -> None:
         m1.salt_key("-a", "shy", "-y").check()
         wait_for(lambda: where(shy) == address, SOON, "failback, once it is let in")
         answering(m1, [shy], SOON)
-        shy.stop()
