@@ -175,6 +175,14 @@ def answers(master: Master, *minions: Minion) -> None:
     )
 
 
+def let_in(master: Master, minion: Minion) -> None:
+    """Accept the key of *minion* when it has knocked, and wait until it takes jobs of *master*."""
+    wait_for(lambda: minion.name in master.keys()["minions_pre"], SOON, f"{minion.name} knocks")
+    # By its name: others' keys are there as soon as the masters have met.
+    master.salt_key("-a", minion.name, "-y").check()
+    answers(master, minion)
+
+
 def peers(master: Master) -> dict[str, Any]:
     """What ``ha.peers`` of *master* says when all are up: when a whole round was made with each."""
 

@@ -15,7 +15,7 @@ from lab import Lab, Master, wait_for
 from lab.cli import Result
 from tests.integration.bus import documented, heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import LONG, PATIENT, QUICK, SOON, answers, log_lines, meet
+from tests.integration.group import LONG, PATIENT, QUICK, SOON, let_in, log_lines, meet
 
 pytestmark = pytest.mark.core
 
@@ -52,14 +52,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         lab.start_all()
         meet(lab)
         for minion, master in ((one, m1), (two, m2)):
-            # By its name: the other one's key is there as soon as the masters have met.
-            wait_for(
-                lambda m=master, name=minion.name: name in m.keys()["minions_pre"],  # type: ignore[misc]
-                SOON,
-                f"{minion.name} knocks",
-            )
-            master.salt_key("-a", minion.name, "-y").check()
-            answers(master, minion)
+            let_in(master, minion)
         yield lab
 
 

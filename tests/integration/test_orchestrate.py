@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab import Lab, wait_for
+from lab import Lab
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, answers, meet
+from tests.integration.group import QUICK, let_in, meet
 
 pytestmark = pytest.mark.core
 
@@ -79,13 +79,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         lab.start_all()
         meet(lab)
         for master, minion in minions.items():
-            wait_for(
-                lambda m=master, name=minion.name: name in m.keys()["minions_pre"],  # type: ignore[misc]
-                SOON,
-                f"{minion.name} knocks",
-            )
-            master.salt_key("-a", minion.name, "-y").check()
-            answers(master, minion)
+            let_in(master, minion)
         yield lab
 
 
