@@ -17,7 +17,7 @@ from saltext_ha.commands.masters.endpoints import Endpoints
 from saltext_ha.commands.masters.proxy_config import ProxyConfig
 from saltext_ha.commands.masters.restart_masters import RestartMasters
 from saltext_ha.commands.masters.status import Status
-from saltext_ha.commands.masters.summary import Summary
+from saltext_ha.commands.masters.summary import OwnSummary
 from saltext_ha.commands.membership.members import Members
 from saltext_ha.commands.membership.remove_peer import RemovePeer
 from saltext_ha.commands.minions.cmd import Commands
@@ -152,7 +152,7 @@ class Answering:
         group, core, opts = parts.group, parts.core, parts.opts
         config = parts.config
         self.summary = self._add(
-            Summary(
+            OwnSummary(
                 opts,
                 core,
                 parts.hello,

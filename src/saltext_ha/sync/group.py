@@ -16,6 +16,7 @@ from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.links import Links
+from saltext_ha.sync.summary import MasterSummary, read
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -181,10 +182,15 @@ class Group:
             raise HaError(self.why_unasked(name))
         return await line.call(method, payload, timeout)
 
+    async def summaries(self) -> tuple[dict[str, MasterSummary], dict[str, str]]:
+        """What each peer tells of itself; and why some do not answer, or make no sense."""
+        answers, errors = await self.ask("summary")
+        return read_each(answers, errors, lambda _, answer: read(answer)), errors
+
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:
         """Each master → its write mode now; and why some do not answer."""
-        answers, errors = await self.ask("summary")
-        theirs = {name: str(answer.get("mode")) for name, answer in sorted(answers.items())}
+        told, errors = await self.summaries()
+        theirs = {name: each.mode for name, each in sorted(told.items())}
         return {self.name: self._core.mode.name, **theirs}, errors
 
     async def shown_everywhere(
@@ -287,8 +293,3 @@ def read_each(
         except HaError as exc:
             errors[name] = str(exc)
     return found
-
-
-def texts(answer: Mapping[str, Any], name: str) -> list[str]:
-    found = answer.get(name)
-    return [str(item) for item in found] if isinstance(found, list) else []

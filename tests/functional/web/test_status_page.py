@@ -102,18 +102,10 @@ async def test_a_peer_that_answers_nonsense_blinds_nobody(tmp_path: Path) -> Non
     m1, m2 = watched(tmp_path, "m1"), watched(tmp_path, "m2")
     good = {"healthy": True, "ready": True}
     lies: dict[str, dict[str, Any]] = {
-        "accepted": {"accepted": "many"},
-        "pending": {"pending": b"x"},
         "held": {"held": float("nan")},
-        "bound": {"bound": {"a": 1}},
-        "salt": {"salt": 5},
-        "version": {"version": b"x"},
+        "unused": {"unused": ["m1"]},
         "health": {"health": [good]},
         "healthy": {"health": {**good, "healthy": "yes"}},
-        "since": {"health": {**good, "since": float("nan")}},
-        "reason": {"health": {**good, "reason": ["x"]}},
-        "url": {"health": {**good, "url": b"x"}},
-        "checks": {"health": {**good, "checks": [5]}},
         "seconds": {"health": {**good, "checks": [{"seconds": float("inf")}]}},
     }
     async with met(m1, m2) as (_, two):

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import salt.cache
 
-from saltext_ha.commands.masters.status import _mines
 from saltext_ha.common.boot_clock import FileClock
 from saltext_ha.common.errors import (
     HaError,
@@ -528,17 +527,3 @@ async def test_nothing_is_done_while_nobody_comes(
     await site.m1.comes("web1")
     await until(lambda: bool(steps), "it looks")
     running.cancel()
-
-
-@pytest.mark.parametrize(
-    ("told", "shown"),
-    [
-        ({"older": 1, "unknown": 2, "more": 3}, {"older": 1, "unknown": 2}),
-        (None, None),
-        ([], None),
-        ({"older": 1}, None),
-        ({"older": True, "unknown": "2"}, None),
-    ],
-)
-def test_what_a_master_says_of_it_in_its_summary(told: Any, shown: Any) -> None:
-    assert _mines(told) == shown

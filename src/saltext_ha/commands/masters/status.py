@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from saltext_ha.commands.consistency.consistency_watch import ConsistencyWatch
 from saltext_ha.commands.masters.known_apis import KnownApis
-from saltext_ha.commands.masters.summary import Summary, checked
+from saltext_ha.commands.masters.summary import OwnSummary
 from saltext_ha.common import cluster
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.file_looks import Looks
@@ -21,10 +21,11 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.digest import bucket_of
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
-from saltext_ha.sync.group import Group, read_each, texts
+from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
+from saltext_ha.sync.summary import MasterSummary
 from saltext_ha.transport import fingerprints
 from saltext_ha.transport.control_server import Command
 
@@ -59,7 +60,7 @@ class Status:
         opts: Mapping[str, Any],
         core: Core,
         *,
-        summary: Summary,
+        summary: OwnSummary,
         watch: ConsistencyWatch,
         refusals: Refusals,
         leader: Leader,
@@ -96,9 +97,7 @@ class Status:
             "masters": masters,
             "conflicts": conflicts,
             "held": [
-                {"master": row["name"], "keys": row["held"]}
-                for row in masters
-                if isinstance(row["held"], int) and row["held"]
+                {"master": row["name"], "keys": row["held"]} for row in masters if row["held"]
             ],
             "refused": dict(self._refusals.counts),
             "refusals": self._refusals.lately(),
@@ -113,15 +112,13 @@ class Status:
 
     async def _facts(
         self,
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str], list[str]]:
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str], Sequence[str]]:
         """
         The rows of all masters and of all conflicts, what is wrong with the group, and which
         masters no minion is configured with.
         """
-        own, (answers, errors) = await asyncio.gather(
-            self._summary.get(), self._group.ask("summary")
-        )
-        answers = read_each(answers, errors, lambda _, answer: checked(answer))
+        own, (answers, errors) = await asyncio.gather(self._summary.get(), self._group.summaries())
+        everyone = {self._group.name: own, **answers}
         links = dict(self._group.links)
         asked = sorted(answers.keys() & links.keys())
         # All at once: a slow one must not hold up the others.
@@ -139,27 +136,26 @@ class Status:
                 continue
             at = link.line.seen
             seen = None if at is None else round(time.monotonic() - at, 1)
-            apart = _unreached(answer or {}, {self._group.name, *answers})
-            remarks = (errors.get(name), self._remark(link, answer), *apart)
+            unreached = [] if answer is None else _unreached(answer, set(everyone))
+            remarks = (errors.get(name), self._remark(link, answer), *unreached)
             problem = "; ".join(filter(None, remarks))
             masters.append(self._row(name, answer, seen, behind.get(name), problem))
         self._apis.recall(masters)
-        ids = sorted({c for a in (own, *answers.values()) for c in texts(a, "conflicts")})
-        if own["busy"]:  # this master cannot look up their keys now
+        ids = sorted({each for told in everyone.values() for each in told.conflicts})
+        if own.busy:  # this master cannot look up their keys now
             conflicts = [conflict_row(minion_id, {}, ()) for minion_id in ids]
         else:
             # Who hangs would hold up the state of the group once more, and for longer.
-            slow = {name: "busy" for name, answer in answers.items() if answer.get("busy")}
+            slow = {name: "busy" for name, told in answers.items() if told.busy}
             conflicts = await self._group.conflicts(ids, errors | slow)
-        apart = _master_keys(
-            {self._group.name: own, **answers}, one_master_key(self._config, self._opts)
-        )
+        apart = _master_keys(everyone, one_master_key(self._config, self._opts))
         # Why a file cannot be read is in the row of its master.
         unread = [why for why in self._group.unread if why not in damaged.values()]
         troubles = [*apart, *unread, *self._group.undeleted]
-        return masters, conflicts, troubles, fitness.unused([own, *answers.values()])
+        looked_last = max((told.unused for told in everyone.values()), key=lambda each: each.at)
+        return masters, conflicts, troubles, looked_last.masters
 
-    def _remark(self, link: Link, answer: Mapping[str, Any] | None) -> str:
+    def _remark(self, link: Link, answer: MasterSummary | None) -> str:
         """
         What is odd about a peer (moved, renamed, of another group, refuses writes), and what to do.
         """
@@ -172,15 +168,14 @@ class Status:
                 f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
                 "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
-        name, caller = answer.get("name"), link.line.info.get("caller", config.name)
-        if name != known:
-            return f"it calls itself {name}: {RENAMED.format(known, 'there')}"
+        caller = link.line.info.get("caller", config.name)
+        if answer.name != known:
+            return f"it calls itself {answer.name}: {RENAMED.format(known, 'there')}"
         if caller != config.name:
             return f"it knows this master as {caller}: {RENAMED.format(caller, 'here')}"
-        if answer.get("group") != config.group:
+        if answer.group != config.group:
             return (
-                f"its configuration says  ha: group: {answer.get('group')}, this master's "
-                f"{config.group}"
+                f"its configuration says  ha: group: {answer.group}, this master's {config.group}"
             )
         if link.trouble:
             return f"refuses some of what it is sent: {link.trouble}"
@@ -189,52 +184,47 @@ class Status:
     @staticmethod
     def _row(
         name: str,
-        summary: Mapping[str, Any] | None,
+        summary: MasterSummary | None,
         seen: float | None,
         behind: int | None,
         error: str = "",
         own: bool = False,
     ) -> dict[str, Any]:
-        answer = summary or {}
-        root, held, doubt = answer.get("root"), answer.get("held"), answer.get("doubt")
-        if behind is not None and isinstance(held, int):
-            behind += held  # for held ids, the store differs from the stores of other masters
-        notes = [error, *texts(answer, "notes")]
-        health = answer.get("health")
-        health = health if isinstance(health, Mapping) else {}
-        if health.get("healthy") is False:
-            notes.append(f"does not serve: {health.get('problem')}")
-        if answer.get("dirty"):
-            notes.append(f"{fitness.counted(answer['dirty'])} not yet written to its key store")
+        told = summary or MasterSummary()
+        if behind is not None and told.held:
+            behind += told.held  # for held ids, the store differs from the stores of other masters
+        notes = [error, *told.notes]
+        if told.health.get("healthy") is False:
+            notes.append(f"does not serve: {told.health.get('problem')}")
+        if told.dirty:
+            notes.append(f"{fitness.counted(told.dirty)} not yet written to its key store")
         return {
             "name": name,
             "self": own,
             "state": "running" if summary else "unknown",
-            "salt": answer.get("salt"),
-            "accepted": answer.get("accepted"),
-            "pending": answer.get("pending"),
-            "rejected": answer.get("rejected"),
-            "denied": answer.get("denied"),
-            "digest": root.hex()[:6] if isinstance(root, bytes) else None,
+            "salt": told.salt,
+            "accepted": told.accepted,
+            "pending": told.pending,
+            "rejected": told.rejected,
+            "denied": told.denied,
+            "digest": told.root.hex()[:6] if told.root else None,
             "behind": behind,
-            "held": held,
-            "doubt": doubt if isinstance(doubt, str) else "",
-            "busy": fitness.seconds(answer.get("busy")),
-            "bound": answer.get("bound"),
-            "mines": _mines(answer.get("mines")),
+            "held": told.held,
+            "doubt": told.doubt,
+            "busy": told.busy,
+            "bound": told.bound,
+            "mines": told.mines,
             "seen": seen,
-            "health": dict(health),
-            "master_key": answer.get("master_key"),
-            "version": answer.get("version"),
+            "health": dict(told.health),
+            "master_key": told.master_key,
+            "version": told.version,
             "note": "; ".join(note for note in notes if note),
         }
 
-    async def _behind(
-        self, line: Line, own: Mapping[str, Any], answer: Mapping[str, Any]
-    ) -> int | None:
+    async def _behind(self, line: Line, own: MasterSummary, answer: MasterSummary) -> int | None:
         """In how many buckets the peer differs from this master: mostly one key each."""
         replica = self._core.replica
-        if answer.get("root") == own["root"] and answer.get("placements") == own["placements"]:
+        if (answer.root, answer.placements) == (own.root, own.placements):
             return 0
         try:
             records = await antientropy.differing_buckets(replica.records, RECORDS, line)
@@ -242,28 +232,20 @@ class Status:
         except HaError:
             return None
         # In a conflict every master keeps what it has; the status shows conflicts by themselves.
-        apart = {bucket_of(minion_id) for minion_id in texts(own, "conflicts")}
+        apart = {bucket_of(minion_id) for minion_id in own.conflicts}
         return len({*records, *placed} - apart)
 
 
-def _unreached(answer: Mapping[str, Any], up: set[str]) -> list[str]:
+def _unreached(answer: MasterSummary, up: set[str]) -> list[str]:
     """Which of the masters that are *up* another does not reach, as it says in its *answer*."""
-    told = answer.get("unreached")
-    told = told if isinstance(told, Mapping) else {}
+    told = answer.unreached
     return [f"does not reach {name}: {told[name]}" for name in sorted(up & told.keys())]
 
 
-def _mines(told: Any) -> dict[str, int] | None:
-    """How many mines are older on a master than elsewhere; None: the master does not say."""
-    counts = told if isinstance(told, Mapping) else {}
-    found = {key: counts[key] for key in ("older", "unknown") if type(counts.get(key)) is int}
-    return found if len(found) == 2 else None
-
-
-def _master_keys(answers: Mapping[str, Mapping[str, Any]], fix: str) -> list[str]:
+def _master_keys(answers: Mapping[str, MasterSummary], fix: str) -> list[str]:
     """What to do about masters that minions know by different keys; empty when all have one."""
-    keys = {name: answer.get("master_key") for name, answer in answers.items()}
-    shown = {name: fingerprints.short(str(key), 4) for name, key in sorted(keys.items()) if key}
+    keys = {name: answer.master_key for name, answer in answers.items()}
+    shown = {name: fingerprints.short(key, 4) for name, key in sorted(keys.items()) if key}
     if len(set(shown.values())) < 2:
         return []
     listed = ", ".join(f"{name} {key}" for name, key in shown.items())

@@ -1,19 +1,17 @@
-"""This master's summary of itself, for the status of the group."""
+"""What this master tells of itself, for the status of the group."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common import master_key
-from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.health.watcher import DRAINED, Watcher
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
-from saltext_ha.transport import wire
+from saltext_ha.sync.summary import MasterSummary, Unused, read
 from saltext_ha.transport.listener import Handler
 
 LOST = "replica.db is gone, or an old copy"
@@ -37,52 +35,7 @@ OLDER_KEY = (
 DRAINED_NOTE = f"{DRAINED}: it is not ready for callers until salt-run ha.rebalance, or its restart"
 
 
-# What of a peer's summary is shown as it is told; None: not known.
-FACTS: Mapping[str, type] = {
-    **dict.fromkeys(("accepted", "pending", "rejected", "denied", "held", "bound"), int),
-    **dict.fromkeys(("salt", "version", "master_key"), str),
-    "health": dict,
-}
-HEALTH: Mapping[str, type] = {
-    **dict.fromkeys(("asked", "healthy", "ready", "draining"), bool),
-    **dict.fromkeys(("reason", "problem", "url"), str),
-    "since": float,
-    "checks": list,
-}
-CHECK: Mapping[str, type] = {
-    **dict.fromkeys(("name", "problem"), str),
-    "ok": bool,
-    **dict.fromkeys(("seconds", "at"), float),
-}
-
-
-def checked(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    A peer's *answer*, in which all that is shown as it is told has the type that it should have.
-    Otherwise one peer could take the status of the group from all others.
-
-    :raises InvalidRecord: it has not.
-    """
-    health = _only(HEALTH, _only(FACTS, answer).get("health") or {})
-    checks = health.get("checks") or []
-    if not all(isinstance(check, dict) for check in checks):
-        raise InvalidRecord("malformed checks: a list of maps was expected")
-    health["checks"] = [_only(CHECK, check) for check in checks]
-    return {**answer, "health": health}
-
-
-def _only(types: Mapping[str, type], told: Mapping[str, Any]) -> dict[str, Any]:
-    """What *types* name of *told*; of their types, and finite."""
-    for name, kind in types.items():
-        if told.get(name) is None:
-            continue
-        value: Any = wire.field(told, name, kind)
-        if kind is float and not math.isfinite(value):
-            raise InvalidRecord(f"malformed {name}: a finite number was expected")
-    return {name: told[name] for name in types if name in told}
-
-
-class Summary:
+class OwnSummary:
     """
     What one master says of itself in ``ha.status``.
 
@@ -114,16 +67,19 @@ class Summary:
         self._key = key
         self._bound, self._mines, self._notes = bound, mines, notes
         self._unreached = unreached
-        self.unused: Mapping[str, Any] = {"masters": [], "at": 0.0}
-        """``masters`` that no minion is configured with, as last found here, and when."""
+        self.unused = Unused()
         self._patience = min(KEEPER_WITHIN, timeout / 2)
         self._numbers: tuple[float, dict[str, Any]] | None = None
         """When the keeper was last asked for numbers and answered, and the numbers."""
 
     def for_peers(self) -> dict[str, Handler]:
-        return {"summary": lambda _, __: self.get()}
+        return {"summary": lambda _, __: self.told()}
 
-    async def get(self) -> dict[str, Any]:
+    async def get(self) -> MasterSummary:
+        """The same as :meth:`told`, as peers read it."""
+        return read(await self.told())
+
+    async def told(self) -> dict[str, Any]:
         """
         Counts, digests and troubles of this master. While its key store is slow, the numbers are
         the last known ones (none, if there are none yet), ``busy`` says for how many seconds, and a
@@ -131,7 +87,7 @@ class Summary:
         """
         core, keeper = self._core, self._core.keeper
 
-        def read() -> dict[str, Any]:
+        def count() -> dict[str, Any]:
             in_files = master_key.public_fingerprint(self._opts)
             counts = core.replica.shown_counts()
             return {
@@ -147,7 +103,7 @@ class Summary:
                 "older_key": bool(self._key and in_files and self._key != in_files),
             }
 
-        numbers, busy, slow = await self._known(read)
+        numbers, busy, slow = await self._known(count)
         notes = (
             *self._notes(),
             DRAINED_NOTE if self._health.draining else "",
@@ -164,7 +120,7 @@ class Summary:
             **numbers,
             "busy": busy,
             "bound": await self._bound(),
-            "unused": dict(self.unused),
+            "unused": {"masters": list(self.unused.masters), "at": self.unused.at},
             "mines": self._mines(),
             "unreached": dict(self._unreached()),
             "root": core.replica.records.root,

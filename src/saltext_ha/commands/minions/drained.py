@@ -9,6 +9,7 @@ from typing import Any
 from saltext_ha.common.errors import HaError
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.sync.group import Group
+from saltext_ha.sync.summary import read
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -57,10 +58,9 @@ class DrainedMasters:
 
     async def healths(self) -> dict[str, Mapping[str, Any]]:
         """What each master that answers says of its health (:meth:`.health.Watcher.told`)."""
-        told, _ = await self._group.ask("summary")
-        healths = {name: each.get("health") for name, each in told.items()}
-        healths[self._group.name] = self._health.told()
-        return {name: each for name, each in healths.items() if isinstance(each, Mapping)}
+        told, _ = await self._group.summaries()
+        healths = {name: each.health for name, each in told.items()}
+        return {**healths, self._group.name: self._health.told()}
 
     async def among(self, names: Collection[str]) -> set[str]:
         """Those of *names* that say that they are drained."""
@@ -71,10 +71,9 @@ class DrainedMasters:
             line = self._group.lines.get(name)
             try:
                 told = await line.call("summary", {}) if line and line.up is not False else {}
+                return read(told).health.get("draining") is True
             except HaError:
                 return False  # minions themselves see whether it answers
-            health = told.get("health")
-            return isinstance(health, Mapping) and health.get("draining") is True
 
         asked = list(names)
         found = await asyncio.gather(*map(drained, asked))

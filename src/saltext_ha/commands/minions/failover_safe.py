@@ -11,7 +11,7 @@ from typing import Any
 from saltext_ha.commands.arguments import no_master
 from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck
 from saltext_ha.commands.masters.endpoints import Endpoints, MinionEndpoint
-from saltext_ha.commands.masters.summary import Summary
+from saltext_ha.commands.masters.summary import OwnSummary
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.health.fitness import counted
@@ -19,7 +19,8 @@ from saltext_ha.minion import binding
 from saltext_ha.minions import reports, safety
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.safety import Capacity, MinionReport
-from saltext_ha.sync.group import Group, texts
+from saltext_ha.sync.group import Group
+from saltext_ha.sync.summary import MasterSummary, Unused
 from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -43,7 +44,7 @@ class FailoverSafe:
         jobs: Jobs,
         endpoints: Endpoints,
         checking: ConsistencyCheck,
-        summary: Summary,
+        summary: OwnSummary,
         per_worker: int,
     ) -> None:
         self._group, self._jobs = group, jobs
@@ -74,7 +75,7 @@ class FailoverSafe:
             self._group.ask("minion_reports", question, ANSWER_WITHIN, self._mine(glob))
         )
         masters, unreached = await self._endpoints.all()
-        summaries, silent = await self._group.ask("summary")
+        summaries, silent = await self._group.summaries()
         sections = await self._checking.answer(safety.SECTIONS)
         told, unasked = await asking
         unreached = {**sections["unknown"], **silent, **refused, **unreached}
@@ -95,17 +96,17 @@ class FailoverSafe:
             shown,
             sections["sections"],
             minions,
-            {name: _notes(summary) for name, summary in summaries.items()},
+            {name: _notes(each) for name, each in summaries.items()},
             unreached,
             {**unasked, **failed},
             signed=len({each.finger for each in known}) > 1
             and all(each.sign_finger for each in known),
-            number=max(_number(summary) for summary in summaries.values()),
+            number=max(each.accepted or 0 for each in summaries.values()),
             per_worker=self._per_worker,
         )
         if glob == "*":
             unused = await asyncio.to_thread(safety.unknown_to_minions, group)
-            self._summary.unused = {"masters": unused, "at": time.time()}
+            self._summary.unused = Unused(unused, time.time())
         return await asyncio.to_thread(_answer, group, [lost] if lost else names)
 
     async def _reports(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
@@ -132,21 +133,15 @@ def _glob(payload: Mapping[str, Any]) -> str:
     return glob
 
 
-def _number(summary: Mapping[str, Any]) -> int:
-    """How many minions the master has accepted; 0 if it does not say."""
-    found = summary.get("accepted")
-    return found if isinstance(found, int) else 0
-
-
-def _notes(summary: Mapping[str, Any]) -> list[str]:
+def _notes(summary: MasterSummary) -> list[str]:
     """What in the summary of a master makes it doubtful."""
-    notes = texts(summary, "notes")
-    for name, what in (("held", "held back"), ("dirty", "not yet written to its key store")):
-        if summary.get(name):
-            notes.append(f"{counted(summary[name])} {what}")
-    health = summary.get("health")
+    notes, health = [*summary.notes], summary.health
+    if summary.held:
+        notes.append(f"{counted(summary.held)} held back")
+    if summary.dirty:
+        notes.append(f"{counted(summary.dirty)} not yet written to its key store")
     # The notes already say that the master is being drained.
-    if isinstance(health, Mapping) and not (health.get("ready", True) or health.get("draining")):
+    if not (health.get("ready", True) or health.get("draining")):
         what = "does not serve" if health.get("healthy") is False else "is not ready"
         notes.append(f"{what}: {health.get('reason')}")
     return notes
