@@ -174,7 +174,7 @@ class Master:
             line,
             sender,
             rounds,
-            greeting=self._describe,
+            greet=self._describe,
             met=self._met,
             mistrusted=self._mistrusted,
         )

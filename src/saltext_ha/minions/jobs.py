@@ -187,7 +187,7 @@ class Jobs:
         except PeerRefused as exc:
             # Only when it refuses: it may have been upgraded since its hello.
             line = self._group.lines.get(name)
-            older = spec.what == CMD and line and line.info.get("commands") is not True
+            older = spec.what == CMD and line and not line.greeting.commands
             return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))

@@ -1,13 +1,43 @@
-"""What this master says of itself in ``hello``."""
+"""What masters say in ``hello``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common import version
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.sync.vouching import Vouching
+from saltext_ha.transport import wire
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """
+    What this master uses of a peer's answer; an older release may not tell all of it.
+
+    :ivar parts: whether the peer compares large buckets in parts.
+    :ivar commands: whether it takes ``ha.cmd``.
+    :ivar one_denied: whether its store keeps one denied key per id, as files do.
+    :ivar caller: the name by which it knows this master; empty: it does not say.
+    """
+
+    parts: bool = False
+    commands: bool = False
+    one_denied: bool = True
+    caller: str = ""
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Greeting:
+        """:raises InvalidRecord: *answer* makes no sense."""
+        return cls(
+            wire.field(answer, "parts", bool, False),
+            wire.field(answer, "commands", bool, False),
+            wire.field(answer, "one_denied", bool, True),
+            wire.field(answer, "caller", str, ""),
+        )
 
 
 class Hello:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from saltext_ha.common.errors import InvalidRecord, PeerUnreachable, reason_of
+from saltext_ha.sync.hello import Greeting
 from saltext_ha.sync.messages import Limit
 from saltext_ha.transport.client import PeerClient
 
@@ -60,8 +61,8 @@ class Line:
         self.seen: float | None = None
         """When the peer last answered, in ``time.monotonic`` seconds."""
         self.since = time.monotonic()
-        self.info: dict[str, Any] = {}
-        """What the peer said of itself when it was last met."""
+        self.greeting = Greeting()
+        """What the peer said when it was last met."""
         self.pause = interval
         """Seconds until the next try while the peer is down."""
         self._announce = announce
@@ -114,9 +115,9 @@ class Line:
         """The same peer, for somebody who waits at most *seconds* for an answer to a large call."""
         return _Within(self, seconds)
 
-    def met(self, info: dict[str, Any]) -> None:
-        """The peer was met, and said *info*: it may run another release now."""
-        self.info, self.limit = info, Limit()
+    def met(self, greeting: Greeting) -> None:
+        """The peer was met, and said *greeting*: it may run another release now."""
+        self.greeting, self.limit = greeting, Limit()
 
     def called(self) -> bool:
         """The peer called us; returns whether to try it once now, as it was down."""

@@ -115,9 +115,12 @@ class Rounds:
         )
         groups = await core.run(antientropy.portions, buckets, core.replica)
         random.shuffle(groups)
-        in_parts = line.info.get("parts") is True
         comparison = Comparison(
-            core.replica, core.run, line, in_parts=in_parts, more={SHARED: done.shared}
+            core.replica,
+            core.run,
+            line,
+            in_parts=line.greeting.parts,
+            more={SHARED: done.shared},
         )
         # While we record one answer, and write its key files, the peer makes the next one.
         coming = ahead(self._answers(comparison, groups, done))

@@ -129,7 +129,7 @@ async def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
     async with world(tmp_path, **minions) as there:
         theirs = there.m2
         link = there.m1.link(there.m2)
-        assert link.line.info["commands"] is True
+        assert link.line.greeting.commands
         older = {
             key: value for key, value in theirs.parts.hello.describe().items() if key != "commands"
         }
@@ -142,7 +142,7 @@ async def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
 
         monkeypatch.setattr(theirs.parts.hello, "describe", lambda: older)
         monkeypatch.setattr(theirs.made.jobs.here, "run", refuses)
-        while "commands" in link.line.info:  # a greeting from before may be under way
+        while link.line.greeting.commands:  # a greeting from before may be under way
             link.line.up = None
             await link.exchange()
         ran = await there.run("cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)

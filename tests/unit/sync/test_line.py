@@ -10,6 +10,7 @@ import pytest
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerRefused, PeerUnreachable
 from saltext_ha.sync.group import SLOW
+from saltext_ha.sync.hello import Greeting
 from saltext_ha.sync.line import LARGE, MAX_BACKOFF, MAX_REASONS, Line
 from saltext_ha.sync.messages import BYTES_PER_MESSAGE
 from saltext_ha.transport.client import PeerClient
@@ -152,9 +153,15 @@ def test_a_peer_that_is_met_may_take_larger_messages_again(line: Line) -> None:
     hurried = line.within(SLOW)
     assert line.limit.halve()
     assert hurried.limit.most == BYTES_PER_MESSAGE == 2 * line.limit.most
-    line.met({"version": "2.0"})
+    line.met(Greeting(caller="m1"))
     assert line.limit.most == BYTES_PER_MESSAGE
-    assert line.info == {"version": "2.0"}
+    assert line.greeting == Greeting(caller="m1")
+
+
+def test_a_greeting_of_an_older_release_is_shorter_and_nonsense_is_none() -> None:
+    assert Greeting.read({"name": "m2"}) == Greeting(False, False, True, "")
+    with pytest.raises(InvalidRecord, match="malformed parts"):
+        Greeting.read({"parts": "yes"})
 
 
 def test_why_a_peer_is_down_is_told_until_it_answers(line: Line, client: Client) -> None:

@@ -146,7 +146,7 @@ class Differences:
     def _compared(self, line: Line, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
         """What a peer answers about *buckets*."""
         core, peer = self._core, line.within(SLOW)
-        in_parts = line.info.get("parts") is True
+        in_parts = line.greeting.parts
         comparison = antientropy.Comparison(core.replica, core.run, peer, in_parts=in_parts)
         return comparison.answers(buckets)
 
@@ -155,4 +155,4 @@ class Differences:
         if name == self._group.name:
             return self._core.keeper.store.one_denied
         line = self._group.lines.get(name)
-        return bool(line.info.get("one_denied", True)) if line else True
+        return line.greeting.one_denied if line else True

@@ -168,7 +168,7 @@ class Status:
                 f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
                 "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
-        caller = link.line.info.get("caller", config.name)
+        caller = link.line.greeting.caller or config.name
         if answer.name != known:
             return f"it calls itself {answer.name}: {RENAMED.format(known, 'there')}"
         if caller != config.name:
