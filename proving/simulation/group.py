@@ -20,7 +20,6 @@ from saltext_ha.config.mapping import HaConfig
 from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replication.record import Dot, Record, Value, decide, merge
-from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, messages
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
@@ -72,13 +71,7 @@ class MemoryCore:
             await self._master.kernel.sleep(looks * self._master.group.settings.look)
         return result
 
-    async def meet(self, vouched: Sequence[Vouch], sender: str = "") -> dict[str, list[str]]:
-        """Nobody lies here."""
-        return {}
-
-    async def learn(
-        self, records: Sequence[Record], sender: str = "", *, vouched: Sequence[Vouch] = ()
-    ) -> Merged:
+    async def learn(self, records: Sequence[Record]) -> Merged:
         """Like :meth:`Core.learn`: merged, durable, and in the key store when this returns."""
         async with self._worker:
             settings = self._master.group.settings
@@ -95,9 +88,14 @@ class MemoryCore:
 class Trustful:
     """Like :class:`.Vouching`, for a master that takes everything."""
 
-    def read(self, raw: Any, records: Sequence[Record] | None = None) -> list[Vouch]:
+    async def meet(self, core: MemoryCore, sender: str, raw: Any) -> None:
         """Nobody vouches for anything."""
-        return []
+
+    async def learn(
+        self, core: MemoryCore, sender: str, raw: Any, records: Sequence[Record], unread: Any
+    ) -> Merged:
+        """All counts."""
+        return await core.learn(records)
 
     def of(self, nodes: Iterable[str]) -> list[list[Any]]:
         """The same."""
@@ -108,9 +106,6 @@ class Trustful:
 
     def refused(self, peer: str, reasons: Any) -> None:
         """The same."""
-
-    def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
-        """Nothing is taken out again."""
 
 
 class Master:

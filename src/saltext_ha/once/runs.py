@@ -279,16 +279,9 @@ class Runs:
     async def _learn(self, told: Mapping[Any, Any], vouched: Any, sender: str) -> None:
         now = time.time()
         read = {check(name): run_rows.from_rows(rows, now) for name, rows in told.items()}
-        vouches = self._vouching.read(vouched, list(read.values()))
-        self._vouching.disowned(await self._core.meet(vouches, sender))
+        await self._vouching.meet(self._core, sender, vouched, read.values())
         async with self._writing:
-            merged = {
-                name: self._vouching.merged(
-                    self.registers.get(name, RunRegister()), theirs, f"once {name}", sender
-                )
-                for name, theirs in read.items()
-            }
-            await self._write({n: r for n, r in merged.items() if r != self.registers.get(n)})
+            await self._write(self._vouching.news(self.registers, read, "once", sender))
 
     async def _next_dot(self) -> Dot:
         """The dot of the next write; one that stays unused, as the disk is full, does no harm."""

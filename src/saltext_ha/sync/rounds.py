@@ -51,8 +51,7 @@ class Rounds:
 
     async def begin(self, vouched: Any) -> None:
         """Take in what the peer vouches for, as it says when it is met; rounds follow."""
-        vouches = self._vouching.read(vouched)
-        self._vouching.disowned(await self._core.meet(vouches, self._name))
+        await self._vouching.meet(self._core, self._name, vouched)
 
     async def make(self, shared: bool) -> Exchanged:
         """
@@ -157,15 +156,14 @@ class Rounds:
         core = self._core
         records, reasons, vouched, want = answer
         if records:
-            vouched = self._vouching.read(vouched, records)
-            merged = await core.learn(records, self._name, vouched=vouched)
+            merged = await self._vouching.learn(core, self._name, vouched, records, reasons)
             reasons += merged.refused
-            self._vouching.disowned(merged.disowned)
             done.learned += merged.learned
             if merged.dropped:
                 rows = messages.rows_of_dropped(merged.dropped)
                 await self._line.call("dropped", {"dropped": rows})
-        self._vouching.note(self._name, reasons)
+        else:
+            self._vouching.note(self._name, reasons)
         mine = [] if want == [] else await core.run(antientropy.wanted, core.replica, want)
         await self._sender.send(mine)
         done.received += len(records)

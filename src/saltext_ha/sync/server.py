@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.reconciler.core import Core
-from saltext_ha.replication.vouching import Vouch
 from saltext_ha.sync import answers, messages
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.links import Links
@@ -67,14 +66,12 @@ class SyncServer:
         # Do not wait for either: the caller has little time. The disk may hang, and the keeper be
         # busy. The vouches are still taken before anything that this peer sends after the answer.
         self._core.start(self._moved(peer, payload))
-        vouched = self._vouching.read(payload.get("vouched"))
-        if vouched:
-            self._core.start(self._met(peer, vouched))
+        self._core.start(self._met(peer, payload.get("vouched")))
         return {**self._own_hello.greet(), "caller": peer.name}
 
-    async def _met(self, peer: Peer, vouched: Sequence[Vouch]) -> None:
+    async def _met(self, peer: Peer, vouched: Any) -> None:
         with contextlib.suppress(HaError):  # vouches count already; the status tells of a full disk
-            self._vouching.disowned(await self._core.meet(vouched, peer.name))
+            await self._vouching.meet(self._core, peer.name, vouched)
 
     # Any thread may read the digest trees, so these two methods never wait for the keeper.
 
@@ -109,18 +106,14 @@ class SyncServer:
 
     async def _push(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
         records, reasons = messages.read_records(payload.get("records"))
-        vouching, leases = self._vouching, self._leases
-        vouched = vouching.read(payload.get("vouched"), records)
+        leases, vouched = self._leases, payload.get("vouched")
         with leases.receiving(len(records), time.monotonic):
-            merged = await self._core.learn(records, peer.name, vouched=vouched)
-        reasons += merged.refused
-        vouching.note(peer.name, reasons)
-        vouching.disowned(merged.disowned)
+            merged = await self._vouching.learn(self._core, peer.name, vouched, records, reasons)
         # Count refused records, too: sent again, they would be no better.
         leases.received(messages.ids_of(payload.get("records")), peer.name)
         return {
             "learned": merged.learned,
-            "refused": reasons[:10],
+            "refused": [*reasons, *merged.refused][:10],
             "dropped": messages.rows_of_dropped(merged.dropped),
         }
 

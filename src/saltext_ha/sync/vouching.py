@@ -22,7 +22,10 @@ from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.common.files import read_plain
 from saltext_ha.common.printable import harmless
 from saltext_ha.common.refusals import Allowance
+from saltext_ha.reconciler.core import Core
+from saltext_ha.reconciler.merging import Merged
 from saltext_ha.replica.replica import Replica
+from saltext_ha.replication.record import Record
 from saltext_ha.replication.register import SharedRegister
 from saltext_ha.replication.vouching import MOST_WRITES, Vouch
 from saltext_ha.transport import fingerprints, wire
@@ -120,17 +123,64 @@ class Vouching:
 
     # -- what others say
 
-    def read(self, raw: Any, records: Sequence[Claiming] | None = None) -> list[Vouch]:
+    async def meet(
+        self, core: Core, sender: str, raw: Any, claiming: Iterable[Claiming] | None = None
+    ) -> None:
+        """
+        Take in what the peer *sender* vouches for, before anything that it sends is merged.
+
+        :param raw: the vouches in its message.
+        :param claiming: the registers in it; only vouches that they need are looked at.
+        :raises HaError: as :meth:`.Core.meet`.
+        """
+        self._disowned(await core.meet(self._read(raw, claiming), sender))
+
+    async def learn(
+        self, core: Core, sender: str, raw: Any, records: Sequence[Record], unread: Sequence[str]
+    ) -> Merged:
+        """
+        Merge *records* of the peer *sender*, as far as they count; the rest is noted.
+
+        :param raw: the vouches in its message.
+        :param unread: why other records in it cannot be read; they are noted, too.
+        :raises HaError: as :meth:`.Core.learn`.
+        """
+        merged = await core.learn(records, sender, vouched=self._read(raw, records))
+        self.note(sender, [*unread, *merged.refused])
+        self._disowned(merged.disowned)
+        return merged
+
+    def news(
+        self, ours: Mapping[str, R], theirs: Mapping[str, R], what: str, sender: str
+    ) -> dict[str, R]:
+        """
+        Those of the registers *ours* that change as *sender* tells *theirs*; what does not count of
+        it is noted.
+
+        :param what: names, with the name of the register, one of them in that note.
+        """
+        known, found = self._replica.vouched, {}
+        for name, told in theirs.items():
+            own = ours.get(name, type(told)()).disclaimed(known.highs)
+            sound, reason = told.sifted(own, known.highs, known.owners)
+            if reason:
+                self.note(sender, [f"{what} {name}: {reason}"])
+            merged = own.merged(sound)
+            if merged != ours.get(name):
+                found[name] = merged
+        return found
+
+    def _read(self, raw: Any, claiming: Iterable[Claiming] | None) -> list[Vouch]:
         """
         The vouches in a message that are proven and news; malformed vouches, and those of
         non-members, are ignored.
 
-        :param records: the records of the message; only vouches that they need are looked at.
+        :param claiming: as for :meth:`meet`.
         """
         self._follow()
         if not isinstance(raw, list):
             return []
-        needed = records and writers(records)
+        needed = None if claiming is None else writers(claiming)
         found: list[Vouch] = []
         tried = 0
         for entry in raw:
@@ -175,26 +225,13 @@ class Vouching:
         wanted = owner.hex(":")
         return next((peer.name for peer in peers if wanted in peer.fingerprints), "")
 
-    def merged(self, ours: R, theirs: R, what: str, sender: str) -> R:
-        """
-        The register *ours* after *sender* told *theirs*; what does not count of it is noted.
-
-        :param what: names the register in that note.
-        """
-        known = self._replica.vouched
-        ours = ours.disclaimed(known.highs)
-        sound, reason = theirs.sifted(ours, known.highs, known.owners)
-        if reason:
-            self.note(sender, [f"{what}: {reason}"])
-        return ours.merged(sound)
-
     # -- what did not count
 
     def note(self, peer: str, reasons: Sequence[str]) -> None:
         """Note, for the log and the status, why something that *peer* sent does not count."""
         self._note(f"not taken from {peer}", peer, reasons)
 
-    def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
+    def _disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
         """Note false claims: master → what is wrong with records that claim writes in its name."""
         for name, what in reasons.items():
             self.note(name, what)

@@ -163,23 +163,21 @@ class TreeRegisters(Mapping[str, Register]):
 
         :param vouched: the vouching that came with them (``sync/vouching.py``).
         """
-        vouches = self._vouching.read(vouched, list(told.values()))
-        self._vouching.disowned(await self._core.meet(vouches, sender))
-        for name, theirs in told.items():
-            async with self._writing:
-                ours = self._known[name]
-                merged = self._vouching.merged(ours, theirs, f"tree {name}", sender)
-                if merged != ours:
-                    await self._write(name, merged, Receipt(sender, time.time()))
-                    self.changed.set()
+        await self._vouching.meet(self._core, sender, vouched, told.values())
+        async with self._writing:
+            news = self._vouching.news(self._known, told, "tree", sender)
+            if not news:
+                return
+            receipt = Receipt(sender, time.time())
 
-    async def _write(self, name: str, register: Register, receipt: Receipt) -> None:
-        def write() -> None:
-            with self._core.replica.transaction():
-                self._put(name, register, receipt)
+            def write() -> None:
+                with self._core.replica.transaction():
+                    for name, register in news.items():
+                        self._put(name, register, receipt)
 
-        await self._core.run(write)
-        self._known[name] = register
+            await self._core.run(write)
+            self._known.update(news)
+            self.changed.set()
 
     async def compare(self, with_these: Collection[str] | None = None) -> dict[str, str]:
         """

@@ -49,11 +49,10 @@ class Believing(Vouching):
     def of(self, nodes: Iterable[str]) -> list[Any]:
         return []
 
-    def read(self, raw: Any, records: Sequence[Claiming] | None = None) -> list[Any]:
-        return []
-
-    def disowned(self, reasons: Mapping[str, Sequence[str]]) -> None:
-        assert not reasons
+    async def meet(
+        self, core: Core, sender: str, raw: Any, claiming: Iterable[Claiming] | None = None
+    ) -> None:
+        pass
 
     def note(self, peer: str, reasons: Sequence[str]) -> None:
         raise AssertionError(reasons)
