@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from itertools import islice
 
-from saltext_ha.replication.digest import DigestTree, bucket_of, differing
+from saltext_ha.replication.digest import DigestTree, bucket_of
 from saltext_ha.replication.placement import ABSENT, place
 from saltext_ha.replication.record import (
     ACCEPTED,
@@ -82,13 +82,16 @@ def _tree() -> Work:
 
 
 def _comparing() -> Work:
+    # It loads Salt, which the other pieces do not need.
+    from saltext_ha.sync.antientropy import differing
+
     tree, other = DigestTree(), DigestTree([(0, b"\1" + bytes(15))])
     compared = other.children(0)
     return lambda: [differing(tree.children(0), compared) for _ in range(ITEMS)]
 
 
 def _out() -> Work:
-    # It loads Salt, which the other pieces do not need.
+    # The same.
     from saltext_ha.sync.codec import to_wire
 
     records = _records()

@@ -104,18 +104,3 @@ class DigestTree:
 def _short(nodes: Iterable[int]) -> bytes:
     highest = [node >> 64 for node in nodes]
     return struct.pack(f">{len(highest)}Q", *highest)
-
-
-def differing(ours: bytes, theirs: bytes) -> list[int]:
-    """
-    The positions at which two answers of :meth:`DigestTree.children` differ.
-
-    :raises ValueError: *theirs* has the wrong length.
-    """
-    if len(theirs) != len(ours):
-        raise ValueError(f"expected {len(ours)} bytes of digests, got {len(theirs)}")
-    return [
-        i // SHORT
-        for i in range(0, len(ours), SHORT)
-        if ours[i : i + SHORT] != theirs[i : i + SHORT]
-    ]

@@ -24,7 +24,6 @@ from saltext_ha.replication.digest import (
     SALT,
     SHORT,
     DigestTree,
-    differing,
     part_of,
     parts_for,
 )
@@ -59,6 +58,21 @@ class Exchanged:
     left: bool = False
 
 
+def differing(ours: bytes, theirs: Any) -> list[int]:
+    """
+    The positions at which two answers of :meth:`.DigestTree.children` differ.
+
+    :raises InvalidRecord: *theirs*, which a peer sent, is not as many bytes.
+    """
+    if type(theirs) is not bytes or len(theirs) != len(ours):
+        raise InvalidRecord(f"malformed digests: {len(ours)} bytes were expected")
+    return [
+        i // SHORT
+        for i in range(0, len(ours), SHORT)
+        if ours[i : i + SHORT] != theirs[i : i + SHORT]
+    ]
+
+
 async def differing_branches(tree: DigestTree, name: str, peer: Asking) -> dict[int, bytes]:
     """
     The branches in which *tree* differs from the peer's tree *name* → the peer's short digests.
@@ -68,12 +82,9 @@ async def differing_branches(tree: DigestTree, name: str, peer: Asking) -> dict[
     answer = await peer.call("digest", {"tree": name, "root": tree.root})
     if answer.get("same"):
         return {}
-    try:
-        theirs = answer["children"]
-        branches = differing(tree.children(), theirs)
-        return {branch: theirs[branch * SHORT : (branch + 1) * SHORT] for branch in branches}
-    except (KeyError, TypeError, ValueError) as exc:
-        raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+    theirs = wire.field(answer, "children", bytes)
+    branches = differing(tree.children(), theirs)
+    return {branch: theirs[branch * SHORT : (branch + 1) * SHORT] for branch in branches}
 
 
 async def differing_below(
@@ -81,7 +92,7 @@ async def differing_below(
     name: str,
     branches: Sequence[int],
     peer: Asking,
-    done: Exchanged | None = None,
+    done: Exchanged,
 ) -> list[int]:
     """
     The buckets below *branches* in which *tree* differs; raises as :func:`differing_branches`.
@@ -89,26 +100,22 @@ async def differing_below(
     :param done: if the round is shared, the peer may leave out branches that it is repairing with
         others; ``done.left`` says so.
     """
-    shared = done is not None and done.shared
-    answer = await peer.call("branches", {"tree": name, "branches": branches, SHARED: shared})
-    try:
-        children = dict(zip(branches, answer["children"], strict=True))
-        if done is not None and done.shared and None in children.values():
-            done.left = True
-            children = {branch: theirs for branch, theirs in children.items() if theirs is not None}
-        return [
-            branch * FANOUT + position
-            for branch, theirs in children.items()
-            for position in differing(tree.children(branch), theirs)
-        ]
-    except (KeyError, TypeError, ValueError) as exc:
-        raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+    asked = {"tree": name, "branches": branches, SHARED: done.shared}
+    answer = await peer.call("branches", asked)
+    children = wire.row(answer.get("children"), "digests", *[object] * len(branches))
+    done.left |= done.shared and None in children
+    return [
+        branch * FANOUT + position
+        for branch, theirs in zip(branches, children, strict=True)
+        if theirs is not None or not done.shared
+        for position in differing(tree.children(branch), theirs)
+    ]
 
 
 async def differing_buckets(tree: DigestTree, name: str, peer: Asking) -> list[int]:
     """The buckets in which *tree* differs from the peer's; raises as :func:`differing_branches`."""
     branches = list(await differing_branches(tree, name, peer))
-    return await differing_below(tree, name, branches, peer) if branches else []
+    return await differing_below(tree, name, branches, peer, Exchanged()) if branches else []
 
 
 class Asked(NamedTuple):
@@ -227,10 +234,7 @@ class Comparison:
         division = {"salt": salt, "parts": parts}
         answer = await self._peer.call_large("parts", {"bucket": bucket, **division})
         ours = await self._run(digests_in_parts, self._replica, bucket, salt, parts)
-        try:
-            left = differing(ours, answer["digests"])
-        except (KeyError, TypeError, ValueError) as exc:
-            raise InvalidRecord(f"digests make no sense: {exc!r}") from None
+        left = differing(ours, answer.get("digests"))
         while left:
             asked = await self._run(
                 question_about_parts, self._replica, bucket, salt, parts, left, self._limit.most

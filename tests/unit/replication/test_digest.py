@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saltext_ha.replication.digest import BUCKETS, FANOUT, DigestTree, bucket_of, differing
+from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.replication.digest import BUCKETS, FANOUT, DigestTree, bucket_of
+from saltext_ha.sync.antientropy import differing
 
 pytestmark = pytest.mark.core
 
@@ -68,5 +70,5 @@ def test_buckets_are_the_same_on_every_master_and_spread() -> None:
 
 @pytest.mark.parametrize("length", [0, 8, FANOUT * 8 - 1, FANOUT * 16])
 def test_an_answer_of_the_wrong_length_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match=f"expected {FANOUT * 8} bytes"):
+    with pytest.raises(InvalidRecord, match=f"{FANOUT * 8} bytes were expected"):
         differing(DigestTree().children(), bytes(length))
