@@ -39,7 +39,6 @@ MOST = 500
 LONGEST_NAME = 64
 TELLING = 3.0  # seconds for a peer to write a run down
 TURN = 1.0  # seconds between two looks at the processes of runs
-FIRST_DOT = Dot("0" * 16, 1)
 
 
 class Runs:
@@ -160,12 +159,12 @@ class Runs:
                 return None, why
             known = self.registers.get(name, RunRegister())
             fence = self._leader.standing.fence or 0
-            new = Run(
-                FIRST_DOT, RUNNING, self._name, by[:64], function[: run_rows.LONGEST],
-                time.time(), 0.0, fence, FIRST_DOT,
+            dot = await self._next_dot()
+            run = Run(
+                dot, RUNNING, self._name, by[:64], function[: run_rows.LONGEST],
+                time.time(), 0.0, fence, dot,
             )  # fmt: skip
-            register, run = runs.begin(known, await self._next_dot(), new)
-            await self._write({name: register})
+            await self._write({name: known.written(dot, [run])})
             self._processes[name, run.start] = process
         await self._tell_all(name)
         try:

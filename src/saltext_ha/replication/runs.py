@@ -54,16 +54,6 @@ class RunRegister(SharedRegister[Run]):
         return max(self.values, key=self.rank, default=None)
 
 
-def begin(known: RunRegister, dot: Dot, run: Run) -> tuple[RunRegister, Run]:
-    """
-    *known* after *run* began on a master that knew all of *known*; and that run, with its dot.
-
-    :param dot: the name of this write.
-    """
-    named = run._replace(dot=dot, start=dot)
-    return known.written(dot, [named]), named
-
-
 def end(known: RunRegister, dot: Dot, start: Dot, state: str, now: float) -> RunRegister:
     """
     *known* after the run that began by *start* ended in *state*; unchanged if that run is gone.

@@ -25,12 +25,16 @@ def dot(node: str = NODES["m1"]) -> Dot:
     return Dot(node, next(NUMBERS))
 
 
-def run(on: str, began: float = 100.0) -> Run:
-    return Run(Dot("0" * 16, 1), RUNNING, on, "root", "f.g", began, 0.0, 0, Dot("0" * 16, 1))
+def run(on: str, began: float = 100.0, node: str = "") -> Run:
+    start = dot(node or NODES[on])
+    return Run(start, RUNNING, on, "root", "f.g", began, 0.0, 0, start)
 
 
-def begin(known: RunRegister, on: str, began: float = 100.0) -> tuple[RunRegister, Run]:
-    return runs.begin(known, dot(NODES[on]), run(on, began))
+def begin(
+    known: RunRegister, on: str, began: float = 100.0, node: str = ""
+) -> tuple[RunRegister, Run]:
+    begun = run(on, began, node)
+    return known.written(begun.dot, [begun]), begun
 
 
 def why_not(known: RunRegister, now: float, within: float, reached: set[str]) -> str:
@@ -125,7 +129,7 @@ def test_merging_is_the_same_in_any_order(one: list, two: list) -> None:  # type
         for number, (on, what) in enumerate(script):
             node = NODES[on][:15] + str(offset)
             if what < 2 or not known.values:
-                known, _ = runs.begin(known, dot(node), run(on, 100.0 + number))
+                known, _ = begin(known, on, 100.0 + number, node)
             else:
                 state = DONE if what == 2 else UNFINISHED
                 known = runs.end(known, dot(node), known.values[0].start, state, 200.0)
