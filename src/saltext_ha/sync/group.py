@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord, StoreError
+from saltext_ha.common.errors import HaError, InvalidRecord, StoreError
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
@@ -265,18 +265,13 @@ def table(raw: Any) -> dict[str, Stored]:
 
     :raises InvalidRecord: it makes no sense.
     """
-    try:
-        found = {
-            minion_id: Stored(state, key, frozenset(denied))
-            for minion_id, state, key, denied in raw or ()
-        }
-    except NO_SENSE as exc:
-        raise InvalidRecord(f"its answer makes no sense: {exc!r:.100}") from None
-    for minion_id, stored in found.items():
-        keys = [*stored.denied, *([] if stored.key is None else [stored.key])]
-        known = stored.state is None or stored.state in (ACCEPTED, PENDING, REJECTED)
-        if type(minion_id) is not str or not known or any(type(key) is not bytes for key in keys):
-            raise InvalidRecord("its answer makes no sense: no table of keys")
+    found = {}
+    for minion_id, state, key, denied in wire.rows(raw, "keys", str, object, object, list):
+        keys = [*denied, *([] if key is None else [key])]
+        known = state in (None, ACCEPTED, PENDING, REJECTED)
+        if not known or any(type(each) is not bytes for each in keys):
+            raise InvalidRecord("malformed keys: a state and fingerprints were expected")
+        found[minion_id] = Stored(state, key, frozenset(denied))
     return found
 
 

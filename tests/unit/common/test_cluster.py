@@ -163,22 +163,3 @@ def test_an_event_that_the_cluster_relays_is_nobodys_deletion_here() -> None:
     assert read_hint("salt/key", told, WheelCalls()) == Hint("web1", "operator", True)
     relayed = {**told, "__peer_id": "10.0.0.2"}
     assert read_hint("salt/key", relayed, WheelCalls()) == Hint("web1", "cluster", False)
-
-
-def test_a_key_that_is_in_place_takes_a_restart_and_no_other_join() -> None:
-    """After  ha.join force=True  the running master still shows its former key."""
-    running = {"m1": "aa:01:02:03:04", "m2": "bb:01:02:03:04"}
-
-    def said(**files: str) -> list[str]:
-        answers = {
-            name: {"master_key": key, "master_key_in_files": files.get(name)}
-            for name, key in running.items()
-        }
-        return status._master_keys(answers, "join again")
-
-    (joined,) = said(m1=running["m1"], m2=running["m1"])
-    assert "restart m2" in joined
-    assert "join again" not in joined
-    # m2 is of a release that does not tell what is in its files.
-    for files in ({}, running, {"m1": running["m1"]}):
-        assert "join again" in said(**files)[0]
