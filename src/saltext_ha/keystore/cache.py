@@ -106,6 +106,11 @@ class CacheStore:
             with self._lock:
                 entry = self._cache.fetch(KEYS, minion_id) or None
                 denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
+                # mmap_key tells nothing of an entry with a wrong checksum, except its time.
+                mmap = self._driver == MMAP
+                hidden = mmap and not entry and self._cache.updated(KEYS, minion_id)
+            if hidden:
+                return None
             content = _content(entry, denied)
         except SPOILT:
             return None

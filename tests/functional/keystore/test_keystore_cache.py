@@ -304,6 +304,23 @@ def test_a_driver_that_raises_what_it_likes_is_an_error_of_the_store(
 
 
 @drivers
+def test_an_entry_that_mmap_key_cannot_read_is_not_gone(tmp_path: Path) -> None:
+    """That driver says of an entry with a wrong checksum that there is none."""
+    opts = master_opts(tmp_path, **{"keys.cache_driver": "mmap_key"})
+    store = open_store(opts)
+    for minion_id in ("web1", "web2"):
+        take(store, (PUT, ACCEPTED, A), minion_id=minion_id)
+    look(store)
+    heap = tmp_path / "pki" / ".mmap_keys.idx.heap"
+    heap.write_bytes(heap.read_bytes().replace(b"BEGIN", b"SPOIL", 1))
+    store = open_store(opts)
+    assert store.read("web1", certain=True) is None
+    assert shown(store, "web2") == Stored(ACCEPTED, A)
+    take(store, (REMOVE, ACCEPTED, A), minion_id="web2")
+    assert shown(store, "web2") == Stored()
+
+
+@drivers
 def test_a_driver_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no_such_driver"):
         set(open_store(master_opts(tmp_path, **{"keys.cache_driver": "no_such_driver"})).changed())
