@@ -6,7 +6,8 @@ The errors of this package, in one tree.
     HaError                     the root; derives from SaltException, so Salt prints it plainly
     ├── ConfigError             the ``ha:`` mapping is wrong; names the file, the key, what it takes
     ├── StoreError              Salt's key store could not be read or written
-    │   └── UnlistedStore       it could not be listed, so nobody knows what changed in it
+    │   ├── UnlistedStore       it could not be listed, so nobody knows what changed in it
+    │   └── UncleanCaches       keys are revoked; caches of their minions could not be cleaned
     ├── ReplicaError            replica.db could not be read or written
     │   └── ReplicaDamaged      it is no database any more
     ├── InvalidRecord           a record from a peer, a key file or an argument is not acceptable
@@ -106,6 +107,10 @@ class StoreError(HaError):
 
 class UnlistedStore(StoreError):
     """Salt's key store could not be listed; single keys may be readable all the same."""
+
+
+class UncleanCaches(StoreError):
+    """See the tree above."""
 
 
 class ReplicaError(HaError):

@@ -24,7 +24,7 @@ import salt.crypt
 import salt.key
 import salt.version
 
-from saltext_ha.common.errors import StoreError
+from saltext_ha.common.errors import StoreError, UncleanCaches
 from saltext_ha.common.fail_points import point
 
 MINIONS = "minions"
@@ -46,16 +46,21 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
     :param gone: the ids that have no key any more; iterated only after the rotation. None if they
         are not known.
     :param rotate: False if no accepted key was revoked: there is no access to take away.
-    :raises StoreError: either failed; to be tried again.
+    :raises UncleanCaches: the AES key is rotated; only the cleaning is to be tried again.
+    :raises StoreError: the rotation failed; all is to be tried again.
     """
     options = dict(opts)
-    failed = "the AES key could not be rotated, and a revoked minion may still hear jobs"
     try:
         # The access is urgent; the caches can wait.
         point("revoke.rotate")
         if rotate and options.get("rotate_aes_key"):
             _rotate(options)
-        failed = "the caches of their minions could not be cleaned"
+    except Exception as exc:
+        raise StoreError(
+            "keys are revoked, but the AES key could not be rotated, and a revoked minion may "
+            f"still hear jobs; tried again: {exc!r}"
+        ) from exc
+    try:  # cache drivers raise exceptions of any kind
         point("revoke.clean")
         if not options.get("preserve_minion_cache"):
             if gone is None:
@@ -63,8 +68,10 @@ def revoke(opts: Mapping[str, Any], gone: Iterable[str] | None, rotate: bool = T
             elif ids := set(gone):
                 _clean(options, ids)
     except Exception as exc:
-        # Cache drivers raise exceptions of any kind.
-        raise StoreError(f"keys are revoked, but {failed}; tried again: {exc!r}") from exc
+        raise UncleanCaches(
+            "keys are revoked, but the caches of their minions could not be cleaned; tried again: "
+            f"{exc!r}"
+        ) from exc
 
 
 def _rotate(options: Mapping[str, Any]) -> None:

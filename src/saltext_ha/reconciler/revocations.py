@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from saltext_ha.common.errors import UncleanCaches
 from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.reconciler.work_queue import WorkQueue
@@ -46,19 +47,27 @@ class Revocations:
         """
         Rotate and clean what is due.
 
-        :raises StoreError: that failed, and stays due.
+        :raises StoreError: that failed, and stays due. A rotation that was made does not: all
+            minions would authenticate anew, each time.
         """
         due = self._replica.meta.revocation_due
-        if not due and not self._gone:
+        if not due and self._gone == set():
             return
         point("revoke.begin")
-        self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
+        try:
+            self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
+        except UncleanCaches:
+            self._is_rotated(due)
+            raise
         point("revoke.done")
-        if due:
-            with self._replica.transaction():
-                self._replica.meta.revocation_due = False
+        self._is_rotated(due)
         self._gone = set()
         point("revoke.marked")
+
+    def _is_rotated(self, was_due: bool) -> None:
+        if was_due:
+            with self._replica.transaction():
+                self._replica.meta.revocation_due = False
 
     def _has_no_key(self, minion_id: str) -> bool:
         content = self._store.read(minion_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,11 @@ import salt.version
 from lab import key_folders
 from lab.engines import Place
 from saltext_ha.common.errors import StoreError
+from saltext_ha.keystore import open_store
 from saltext_ha.keystore.revoke import revoke
+from saltext_ha.reconciler.revocations import Revocations
+from saltext_ha.reconciler.work_queue import WorkQueue
+from saltext_ha.replica.replica import Replica
 
 pytestmark = pytest.mark.core
 
@@ -112,3 +117,47 @@ def test_the_aes_key_is_rotated_unless_the_configuration_says_no(opts: dict[str,
     assert not rotate.exists()
     revoke(opts, {"web3"})
     assert rotate.exists()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["ids are known", "after a crash"])
+def test_caches_that_cannot_be_cleaned_do_not_have_the_aes_key_rotated_again(
+    opts: dict[str, Any], monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """All minions would authenticate anew, each minute, until the caches can be cleaned."""
+
+    def fail(*args: Any, **how: Any) -> None:
+        raise PermissionError("not yours")
+
+    before = cached(opts)
+    rotate, replica = Path(opts["cachedir"], ".dfn"), Replica(None)
+
+    def due() -> None:
+        with replica.transaction():
+            replica.meta.revocation_due = True
+
+    def follow_up(fails: bool = False) -> bool:
+        """Whether the AES key is to be rotated; salt-master does so at once."""
+        expected = pytest.raises(StoreError, match="caches of their minions")
+        with expected if fails else contextlib.nullcontext():
+            revocations.follow_up()
+        is_due = rotate.exists()
+        rotate.unlink(missing_ok=True)
+        return is_due
+
+    if not known:
+        due()
+    revocations = Revocations(
+        open_store(opts), replica, WorkQueue(), lambda gone, rotate: revoke(opts, gone, rotate)
+    )
+    due()
+    revocations.is_gone("web3")
+    with monkeypatch.context() as cache:
+        cache.setattr(salt.cache, "factory", fail)
+        cache.setattr(salt.key, "get_key", fail)
+        assert [follow_up(fails=True) for _ in range(3)] == [True, False, False]
+        due()  # another key is revoked
+        assert follow_up(fails=True)
+    assert cached(opts) == before
+    assert not follow_up()
+    assert cached(opts) < before
+    assert not follow_up()
