@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
+import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import salt.cache
@@ -18,6 +21,7 @@ from salt.exceptions import SaltCacheError, SaltDeserializationError
 
 from saltext_ha.common.errors import InvalidRecord, StoreError, UnlistedStore
 from saltext_ha.common.fail_points import point
+from saltext_ha.common.version import salt_release
 from saltext_ha.keystore import minion_key, signature
 from saltext_ha.keystore.base import Change, Content, Outcome
 from saltext_ha.keystore.marks import Marks
@@ -33,6 +37,9 @@ SLOT_STATES = (ACCEPTED, PENDING, REJECTED)
 # id, by default: it cuts longer ids silently, so the key of one would become that of another.
 MMAP = "mmap_key"
 MMAP_ID_SIZE = 64
+MMAP_INDEX = ".mmap_keys.idx"
+MMAP_SIZES = {"mmap_key_size": 1_000_000, "mmap_key_slot_size": 96}
+"""The options whose product is the size of that file, and their defaults."""
 # Drivers raise any exception; KeyError means no such driver, or that its libraries are missing.
 FAILURES = Exception
 # The entry of one id is spoilt: not msgpack, or not in the form that Salt stores.
@@ -58,11 +65,16 @@ class CacheStore:
         # The mmap_key driver knows only Salt's banks, and keeps them in this folder.
         folder = opts["cluster_pki_dir"] if opts.get("cluster_id") else opts["pki_dir"]
         self._folder = str(folder) if self.one_denied else ""
+        sizes = [int(opts.get(name, MMAP_SIZES[name])) for name in MMAP_SIZES]
+        known = driver == MMAP and salt_release() < (3009,)
+        self._index_size = math.prod(sizes) if known else None
+        """Later releases may have indexes of any size."""
 
     def changed(self) -> Iterable[str]:
         """See :meth:`KeyStore.changed`; lists everything, as these drivers keep no times."""
         try:
             with self._lock:
+                self._check_index()
                 found = self._everything()
         except FAILURES as exc:
             raise UnlistedStore(
@@ -106,11 +118,8 @@ class CacheStore:
             with self._lock:
                 entry = self._cache.fetch(KEYS, minion_id) or None
                 denied = list(self._cache.fetch(DENIED_KEYS, minion_id) or [])
-                # mmap_key tells nothing of an entry with a wrong checksum, except its time.
-                mmap = self._driver == MMAP
-                hidden = mmap and not entry and self._cache.updated(KEYS, minion_id)
-            if hidden:
-                return None
+                if not entry and self._is_hidden(minion_id):
+                    return None
             content = _content(entry, denied)
         except SPOILT:
             return None
@@ -176,6 +185,30 @@ class CacheStore:
         except FAILURES as exc:
             raise StoreError(f"keys.cache_driver {self._driver}: cannot be written: {exc}") from exc
         return Outcome(missing, failed, taken)
+
+    def _is_hidden(self, minion_id: str) -> bool:
+        """
+        Whether an id has an entry of which mmap_key says that there is none, as its checksum is
+        wrong. Raises as :meth:`_check_index`.
+        """
+        self._check_index()
+        return self._driver == MMAP and self._cache.updated(KEYS, minion_id) is not None
+
+    def _check_index(self) -> None:
+        """
+        mmap_key says of an index that it cannot open that there is no key.
+
+        :raises OSError: it cannot be opened. :raises SaltCacheError: it has another size.
+        """
+        if self._index_size is None:
+            return
+        with contextlib.suppress(FileNotFoundError), Path(self._folder, MMAP_INDEX).open() as index:
+            size = os.fstat(index.fileno()).st_size
+            if size != self._index_size:
+                raise SaltCacheError(
+                    f"{index.name} has {size} bytes, and {' × '.join(MMAP_SIZES)} is "
+                    f"{self._index_size}: set them to what they were"
+                )
 
     def _is_too_long(self, minion_id: str) -> bool:
         return self._longest is not None and len(minion_id.encode()) > self._longest

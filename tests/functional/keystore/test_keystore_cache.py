@@ -321,6 +321,18 @@ def test_an_entry_that_mmap_key_cannot_read_is_not_gone(tmp_path: Path) -> None:
 
 
 @drivers
+def test_an_index_that_mmap_key_cannot_open_is_an_error_and_not_empty(tmp_path: Path) -> None:
+    """For instance after a change of its size: the driver says then that there is no key."""
+    opts = master_opts(tmp_path, **{"keys.cache_driver": "mmap_key"})
+    take(open_store(opts), (PUT, ACCEPTED, A))
+    store = open_store({**opts, "mmap_key_size": 10_000})
+    store._cache.modules["mmap_key.fetch"].__globals__["_caches"].clear()  # type: ignore[attr-defined]
+    for act in (store.changed, lambda: store.read("web1", certain=True)):
+        with pytest.raises(StoreError, match="mmap_key_size"):
+            act()
+
+
+@drivers
 def test_a_driver_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no_such_driver"):
         set(open_store(master_opts(tmp_path, **{"keys.cache_driver": "no_such_driver"})).changed())
