@@ -36,6 +36,8 @@ FENCE = "SALT_HA_FENCE"
 WHEEL, LOCAL = "wheel.", "local."
 SCHEDULE = "__pub_schedule"
 """The argument in which Salt's schedule has its name (``salt/utils/schedule.py``, 3006 to 3008)."""
+MISSING: Mapping[str, Any] = {"ret": "did not return in time", "retcode": 1}
+"""In the place of the False that Salt 3006 and 3007 have for a minion without a return."""
 LONGEST = 500  # characters of a reason in the log
 
 _fences: list[int] = []
@@ -236,11 +238,10 @@ class Functions:
             target, *rest = args
             with salt.client.LocalClient(mopts=dict(self._opts)) as client:
                 told = client.cmd(target, function, rest, kwarg=given, full_return=True, **options)
-            returned = {minion: each for minion, each in told.items() if isinstance(each, Mapping)}
-            if not returned:
-                raise HaError("no minion returned")
-            failed = len(returned) < len(told) or any(v.get("retcode") for v in returned.values())
-            self._context["retcode"] = int(failed)
+            if not told:
+                raise HaError("no minion with an accepted key matches")
+            returned = {minion: each or MISSING for minion, each in told.items()}
+            self._context["retcode"] = int(any(each.get("retcode") for each in returned.values()))
             return {minion: each.get("ret") for minion, each in returned.items()}
 
         return call
