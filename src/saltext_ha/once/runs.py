@@ -97,7 +97,8 @@ class Runs:
 
     def notes(self) -> Iterator[str]:
         for name, why in self._troubles.items():
-            yield f"once: what {name} says is not taken: {why}"
+            if name in self._lines:
+                yield f"once: what {name} says is not taken: {why}"
 
     def table(self) -> list[dict[str, Any]]:
         """The last runs under each name, as plain data, sorted by name; see ``ha.leader``."""

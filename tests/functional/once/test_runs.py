@@ -86,6 +86,7 @@ class Group:
         self.names = ("m1", "m2")
         self.leaders = {name: Leader(name, "m1", fence=7) for name in self.names}
         self.cores: dict[str, Core] = {}
+        self.lines: dict[str, dict[str, Line]] = {}
         self.runs = {name: self.start(name) for name in self.names}
         self.did: list[str] = []
 
@@ -94,9 +95,15 @@ class Group:
         if name in self.cores:
             self.cores[name].replica.close()
         lines = {other: Line(self, name, other) for other in self.names if other != name}
+        self.lines[name] = lines
         core = self.cores[name] = Core(self.root / f"{name}.db")
         vouching = Believing(core.replica)
         return Runs(name, core, lines, self.leaders[name], vouching, 0.1)  # type: ignore[arg-type]
+
+    def remove(self, name: str) -> None:
+        """As ``ha.remove_peer`` does."""
+        for lines in self.lines.values():
+            lines.pop(name, None)
 
     async def once(self, master: str, /, **options: Any) -> dict[str, Any]:
         """``ha.once`` there."""
@@ -290,6 +297,18 @@ async def test_what_it_runs_stands_in_the_log_without_control_characters(
         await once.once({"function": "f.g\nadmin", "pid": pid, "name": "n", "by": "a\x1b[2J"})
     (line,) = [one.getMessage() for one in caplog.records if "runs" in one.getMessage()]
     assert line.isprintable(), line
+
+
+@in_a_loop
+async def test_a_peer_whose_runs_are_not_taken_is_named_while_it_is_a_member(
+    tmp_path: Path,
+) -> None:
+    group = Group(tmp_path)
+    first = group.runs["m1"]
+    await first._hear("m2", {"runs": {"n" * 65: []}})
+    assert "once: what m2 says is not taken: name: takes at most" in "".join(first.notes())
+    group.remove("m2")
+    assert not [*first.notes()]
 
 
 @in_a_loop
