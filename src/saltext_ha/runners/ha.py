@@ -1295,7 +1295,7 @@ def install_minions(
     timeout
         Seconds for each step of a minion; longer while it says that it still runs it.
     force
-        Install it even where that version is installed already.
+        Install it even where that version, or a newer one, is installed already.
     restart
         Restart minions that do not use it otherwise: those that had another version, and those
         with the engine ``ha_watchdog``. False: the answer names them.

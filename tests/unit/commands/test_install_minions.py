@@ -123,6 +123,20 @@ def test_a_minion_that_was_not_restarted_after_an_installation_is_no_success() -
     assert "cp.recv_chunked" not in dict(minions.asked), "nothing is installed anew"
 
 
+def test_an_older_master_takes_nothing_back() -> None:
+    """On the host of a master that was upgraded before, it would replace the master's own, too."""
+    has = {i: {"version": v} for i, v in {"new": "10.0", "odd": "?", "old": "1.9"}.items()}
+    minions = {i: Minion([8, 200.0], has=each) for i, each in has.items()}
+    rows, retcode = Minions(**minions).rows()
+    assert {i: row["result"] for i, row in rows.items()} == {
+        "new": "failed", "odd": "installed", "old": "installed",
+    }  # fmt: skip
+    assert (rows["new"]["now"], retcode) == ("10.0", 1)
+    assert "10.0, newer than 2.0" in rows["new"]["problem"]
+    rows, retcode = Minions(new=minions["new"]).rows(force=True)
+    assert (rows["new"]["result"], retcode) == ("installed", 0)
+
+
 def test_an_engine_that_ends_meanwhile_is_not_asked_without_a_pause() -> None:
     minions = Minions(web1=Minion([8, 200.0]))
     looked: list[str] = []

@@ -35,6 +35,8 @@ CHUNK = 96 * 1024
 PRESENT, INSTALLED = "already there", "installed"
 WOULD, WOULD_RESTART = "would be installed", "would be restarted"
 FAILED, SILENT = "failed", "no answer"
+# Where a master runs on the same host, it has the same Python, and so the same saltext-ha.
+NEWER = "it has {}, newer than {} of this master: run this on a newer one, or go back by force=True"
 
 
 @dataclass
@@ -101,6 +103,9 @@ class Installation:
             row = self.rows[minion]
             if facts.version == self._wheel.version and not force:
                 row.result = PRESENT
+            elif facts.is_newer(self._wheel.version) and not force:
+                row.result = FAILED
+                row.problem = NEWER.format(facts.version, self._wheel.version)
             elif problem := facts.obstacle(self._wheel.python):
                 row.result, row.problem = FAILED, problem
         wanted = sorted(minion for minion, row in self.rows.items() if not row.result)

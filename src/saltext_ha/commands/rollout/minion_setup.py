@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from saltext_ha.minion import windows
 
@@ -61,6 +62,13 @@ class Facts:
         except InvalidSpecifier:
             fits = True
         return "" if fits else f"Salt's Python there is {self.release}; it takes {wanted}"
+
+    def is_newer(self, version: str) -> bool:
+        """Whether its saltext-ha is surely newer than *version*."""
+        try:
+            return self.version is not None and Version(self.version) > Version(version)
+        except InvalidVersion:
+            return False
 
 
 def read(returned: Any) -> Facts | str:
