@@ -123,6 +123,23 @@ def test_a_minion_that_was_not_restarted_after_an_installation_is_no_success() -
     assert "cp.recv_chunked" not in dict(minions.asked), "nothing is installed anew"
 
 
+def test_a_master_that_is_silent_for_a_while_is_asked_again() -> None:
+    """All were back in the end: the exit code said that something is unknown."""
+    minions, polls = Minions(web1=Minion([8, 200.0])), list[str]()
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload["fun"] == "ha.version" and not polls:
+            polls.append(command)
+            nobody = {"returned": {}, "missing": {}, "unreachable": ["web1"]}
+            return {**minions.ask(command, payload), **nobody, "unknown": {"m2": "timed out"}}
+        return minions.ask(command, payload)
+
+    answer = install_minions.run(ask, WHEEL, "*")
+    assert polls
+    assert answer["minions"][0]["restarted"] is True
+    assert (answer["unknown"], answer["retcode"]) == ({}, 0)
+
+
 def test_an_older_master_takes_nothing_back() -> None:
     """On the host of a master that was upgraded before, it would replace the master's own, too."""
     has = {i: {"version": v} for i, v in {"new": "10.0", "odd": "?", "old": "1.9"}.items()}

@@ -56,10 +56,11 @@ class Row:
 
 @dataclass
 class Returned:
-    """What minions returned to one job, and why the others did not."""
+    """What minions returned to one job, why the others did not, and masters that were silent."""
 
     values: dict[str, Any]
     missing: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
 
 
 class Installation:
@@ -260,8 +261,8 @@ class Installation:
         try:
             told = self._job(list(minions), "list", fun, arg, kwarg)
         except HaError as exc:
-            self.unknown[cmd_batches.THIS] = str(exc)
-            told = Returned({}, missing=dict.fromkeys(minions, str(exc)))
+            why = str(exc)
+            told = Returned({}, dict.fromkeys(minions, why), {cmd_batches.THIS: why})
         silent = "it no longer answers"
         told.missing = {i: told.missing.get(i, silent) for i in minions if i not in told.values}
         self._miss(told)
@@ -279,12 +280,12 @@ class Installation:
         done = cmd_batches.run(
             self._ask, tgt, fun, arg, kwarg or {}, tgt_type, timeout or self._timeout
         )
-        self.unknown |= done["unknown"]
         missing = {i: f"did not answer {master}" for i, master in done["missing"].items()}
         missing |= dict.fromkeys(done["unreachable"], "no master reaches it")
-        return Returned(done["returned"], missing)
+        return Returned(done["returned"], missing, done["unknown"])
 
     def _miss(self, told: Returned) -> None:
+        self.unknown |= told.unknown
         for minion, why in told.missing.items():
             row = self.rows.setdefault(minion, Row(minion))
             row.result, row.problem = SILENT, why
