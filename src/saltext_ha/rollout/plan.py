@@ -100,7 +100,7 @@ def make(
     last = record.read(str(opts["cachedir"]))
     same = last is not None and last.digest == record.digest(new)
     stale = minion is not None and old == new and _is_newer(path, minion)
-    age = time.time() - last.at if last and same and not again else REMEMBERED
+    age = abs(time.time() - last.at) if last and same and not again else REMEMBERED
     if last and age < REMEMBERED:
         ago, mended = f"{age / 60:.0f} minutes ago", "When the cause is mended, set again: True"
         if old != new and last.state in (PUT_BACK, FAILED):

@@ -286,6 +286,8 @@ def test_a_file_that_was_put_back_is_not_tried_again_at_once(
     assert make(opts, again=True).changes
     noted(opts, state, time.time() - 3700)
     assert make(opts).changes
+    noted(opts, state, time.time() + 86400)  # the clock was set back by a day since
+    assert make(opts).changes
     noted(opts, PUT_BACK, time.time(), text="another")
     assert make(opts).changes
     noted(opts, KEPT, time.time())
