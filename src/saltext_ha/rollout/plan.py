@@ -26,8 +26,9 @@ from saltext_ha.rollout.trial import Order
 
 #: Options that must not be replaced as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
+FINGER, VERIFIES = "master_finger", "verify_master_pubkey_sign"
 #: How a minion knows its masters, and speaks with them: not every file of ours says it.
-KNOWN_BY = ("master_finger", "verify_master_pubkey_sign", "transport")
+KNOWN_BY = (FINGER, VERIFIES, "transport")
 REMEMBERED = 3600.0  # seconds in which the same file is not tried again
 
 
@@ -142,7 +143,8 @@ def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, 
     """
     The options that other files set.
 
-    :raises HaError: some of them are those of the file, or Salt would not read exactly this folder.
+    :raises HaError: some of them are those of the file, or do not go with it; or Salt would not
+        read exactly this folder.
     """
     include = str(opts.get("default_include") or "minion.d/*.conf")
     conf_file = str(opts["conf_file"])
@@ -160,13 +162,19 @@ def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, 
             "files of the minion's configuration cannot be read, and may set the same options; "
             f"mend them first: {'; '.join(unread)}"
         )
-    for setting in read.settings:
-        if setting.option in found and setting.place.file != str(path):
-            where = f"{setting.place.file}:{setting.place.line} {setting.option}"
+    foreign = [each for each in read.settings if each.place.file != str(path)]
+    for setting in foreign:
+        where = f"{setting.place.file}:{setting.place.line} {setting.option}"
+        if setting.option in found:
             if setting.layer == sources.INCLUDED:
                 others.append(where)
             elif setting.option in SHARED:
                 lost.append(where)
+        elif setting.option == FINGER and setting.value and found.get(VERIFIES):
+            raise HaError(
+                f"{where} lets the minion be with masters of that one key only: it ends when it "
+                "comes to another one. Take it out: the signature says more"
+            )
     if others:
         raise HaError(
             "other files set the same options; Salt puts lists of several files together, and of "
@@ -178,7 +186,7 @@ def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, 
             "the file would replace these as a whole: move them into a file of minion.d and add "
             f"what is needed there: {', '.join(lost)}"
         )
-    return {each.option for each in read.settings if each.place.file != str(path)}
+    return {each.option for each in foreign}
 
 
 def _way_back(opts: Mapping[str, Any], found: Mapping[str, Any], said: set[str]) -> str | None:

@@ -218,6 +218,24 @@ def test_the_signing_key_must_be_there(opts: dict[str, Any]) -> None:
     refused(opts, "HA301", finger="", signed=True)
 
 
+@pytest.mark.parametrize("name", ["minion", "minion.d/pin.conf"])
+def test_a_fingerprint_beside_the_signature_ends_the_minion_at_other_masters(
+    opts: dict[str, Any], file: Path, name: str
+) -> None:
+    """At the first failover, when nobody looks any more."""
+    pki = Path(opts["pki_dir"])
+    pki.mkdir()
+    (pki / "master_sign.pub").write_text("some\n")
+    other = Path(opts["conf_file"]).parent / name
+    text = other.read_text() if other.exists() else ""
+    other.write_text(f"{text}master_finger: '{FINGER}'\n")
+    refused(opts, f"{other}:", finger="", signed=True)
+    refused(opts, "masters of that one key only", finger="", signed=True)
+    assert not file.exists()
+    other.write_text(f"{text}master_finger: ''\n")
+    assert run(opts, finger="", signed=True)["result"] is True
+
+
 @pytest.mark.parametrize("wish", [{"masters": []}, {"timeout": 0}, {"finger": "3a"}])
 def test_what_makes_no_sense(opts: dict[str, Any], file: Path, wish: dict[str, Any]) -> None:
     refused(opts, **wish)
