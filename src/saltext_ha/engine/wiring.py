@@ -30,7 +30,7 @@ from saltext_ha.commands.minions.where import Where
 from saltext_ha.commands.once.leader import LeaderCommand
 from saltext_ha.commands.once.lock import LockCommand
 from saltext_ha.commands.once.once import Once
-from saltext_ha.commands.rollout.minion_config import MinionConfig
+from saltext_ha.commands.rollout.minion_config import SHA256, MinionConfig
 from saltext_ha.commands.trees.deploy import Deploy
 from saltext_ha.commands.trees.tree_states import TreeStates
 from saltext_ha.engine.parts import Parts
@@ -215,7 +215,8 @@ class Answering:
         parts, group, core = self._parts, self._parts.group, self._parts.core
         config, jobs, host = parts.config, self.jobs, parts.config.address
         endpoints = self._add(Endpoints(group, core, parts.opts, host))
-        self._add(MinionConfig(core, endpoints))
+        hash_type = str(parts.opts.get("hash_type") or SHA256)
+        self._add(MinionConfig(core, endpoints, hash_type))
         self._add(Drain(group, jobs, self.bound, parts.health, host))
         per_worker = config.minions_per_worker
         self._add(FailoverSafe(group, jobs, endpoints, self.checking, self.summary, per_worker))

@@ -73,6 +73,21 @@ async def test_a_master_that_is_away_is_taken_to_have_the_ports_of_this_one(tmp_
         assert not any("no master of the group" in reason["text"] for reason in row["reasons"])
 
 
+@pytest.mark.parametrize("hash_type", ["sha512", "sha256"])
+@in_a_loop
+async def test_minions_that_compare_fingerprints_by_another_hash(
+    tmp_path: Path, hash_type: str
+) -> None:
+    """Masters and minions are to have the same; a minion that finds another fingerprint ends."""
+    (one,) = places(tmp_path, "m1", hash_type=hash_type, interface="127.0.0.1")
+    keyed(one, 1)
+    async with met(one):
+        found = await run(one, "minion_config")
+        assert any("hash_type: sha512" in note for note in found["notes"]) is (
+            hash_type == "sha512"
+        )
+
+
 @in_a_loop
 async def test_different_keys(pair: list[Place]) -> None:
     keyed(pair[1], 2)

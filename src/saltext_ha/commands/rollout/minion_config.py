@@ -23,11 +23,14 @@ SHARE = (
     "--token-file - force=True with that token on the others, then restart salt-master there "
     "(members of Salt's own cluster: one cluster.pem and cluster.pub by hand)"
 )
+SHA256 = "sha256"
 
 
 class MinionConfig:
-    def __init__(self, core: Core, endpoints: Endpoints) -> None:
-        self._core, self._endpoints = core, endpoints
+    """:param hash_type: Salt's option, as this master has it; minions are to have the same."""
+
+    def __init__(self, core: Core, endpoints: Endpoints, hash_type: str) -> None:
+        self._core, self._endpoints, self._hash_type = core, endpoints, hash_type
 
     def commands(self) -> dict[str, Command]:
         return {"minion_config": self.minion_config}
@@ -36,7 +39,8 @@ class MinionConfig:
         masters, errors = await self._endpoints.all()
         counts = await self._core.run(self._core.replica.counts)
         minions = counts.get(ACCEPTED, 0)
-        return await asyncio.to_thread(answer, masters, errors, minions, payload)
+        work = (masters, errors, minions, payload, self._hash_type)
+        return await asyncio.to_thread(answer, *work)
 
 
 def answer(
@@ -44,6 +48,7 @@ def answer(
     errors: Mapping[str, str],
     minions: int,
     payload: Mapping[str, Any],
+    hash_type: str = SHA256,
 ) -> dict[str, Any]:
     """
     The answer of ``ha.minion_config``.
@@ -79,6 +84,11 @@ def answer(
         "others is not known"
         for name, why in sorted(errors.items())
     ]
+    if not signed and hash_type != SHA256:
+        notes.append(
+            f"this master has hash_type: {hash_type}: a minion with it compares fingerprints by "
+            "it, and ends with this one, of SHA-256; take hash_type out, on masters and minions"
+        )
     if signed:
         sign = known[0].sign_finger
         notes.append(
