@@ -1291,7 +1291,8 @@ def install_minions(
     tgt, tgt_type
         As for ``ha.cmd``.
     batch
-        How many minions are installed and restarted at a time, or a share such as ``10%``.
+        How many minions are installed and restarted at a time, or a share such as ``10%``. If
+        several were restarted, and none came back, it ends with that batch.
     timeout
         Seconds for each step of a minion; longer while it says that it still runs it.
     force

@@ -140,6 +140,23 @@ def test_a_master_that_is_silent_for_a_while_is_asked_again() -> None:
     assert (answer["unknown"], answer["retcode"]) == ({}, 0)
 
 
+@pytest.mark.parametrize("present", [False, True])
+def test_no_more_are_restarted_when_none_of_a_batch_comes_back(present: bool) -> None:
+    """As where a file that nobody has tried by a restart keeps every minion from starting."""
+    has = {"version": "2.0", "outdated": True} if present else {"version": "1.0"}
+    minions = {f"web{n}": Minion(None, has=has) for n in range(6)}
+    rows, retcode = Minions(**minions).rows(batch=2)
+    assert [row["restarted"] for row in rows.values()] == [False, False, None, None, None, None]
+    assert {row["result"] for row in rows.values()} == {"failed"}
+    assert "none of the batch before came back" in rows["web5"]["problem"]
+    assert (rows["web5"]["now"], retcode) == (has["version"], 1)
+    one_back = minions | {"web1": Minion([8, 200.0], has=has)}
+    rows, _ = Minions(**one_back).rows(batch=2)
+    assert [row["restarted"] for row in rows.values()] == [False, True, False, False, None, None]
+    rows, _ = Minions(**minions).rows(batch=1)
+    assert {row["restarted"] for row in rows.values()} == {False}, "one may be ill by itself"
+
+
 def test_an_older_master_takes_nothing_back() -> None:
     """On the host of a master that was upgraded before, it would replace the master's own, too."""
     has = {i: {"version": v} for i, v in {"new": "10.0", "odd": "?", "old": "1.9"}.items()}

@@ -35,6 +35,7 @@ CHUNK = 96 * 1024
 PRESENT, INSTALLED = "already there", "installed"
 WOULD, WOULD_RESTART = "would be installed", "would be restarted"
 FAILED, SILENT = "failed", "no answer"
+STOPPED = "not begun: none of the batch before came back from its restart; look at one of them"
 # Where a master runs on the same host, it has the same Python, and so the same saltext-ha.
 NEWER = "it has {}, newer than {} of this master: run this on a newer one, or go back by force=True"
 
@@ -80,6 +81,8 @@ class Installation:
         self._folder = f"saltext-ha-{secrets.token_hex(16)}"
         self._sent: set[str] = set()
         """Minions whose cache folder may hold parts of the sent files."""
+        self._stopped = False
+        """Whether none of a batch came back from its restart: nobody else is restarted."""
 
     def look(self, tgt: str | list[str], tgt_type: str) -> None:
         """
@@ -138,6 +141,9 @@ class Installation:
         """Install it on *size* minions at a time, and have them use it."""
         ready = self._left(wanted)
         for number, some in enumerate(batches(ready, size), 1):
+            if self._stopped:
+                self._leave(some)
+                continue
             new: list[str] = []
             order = {"name": self._wheel.name, "sha256": self._wheel.sha256}
             order["version"] = self._wheel.version
@@ -170,6 +176,9 @@ class Installation:
         if outdated:
             say(f"{len(outdated)} have it already, and a watchdog from before")
             for some in batches(outdated, cmd_batches.batch_size(batch, len(outdated))):
+                if self._stopped:
+                    self._leave(some)
+                    continue
                 self._use(some, restart)
 
     def clean(self) -> None:
@@ -211,6 +220,12 @@ class Installation:
                 else:
                     before[minion] = said["process"]
         self._await(before)
+        # A single one may be ill by itself.
+        self._stopped = len(before) > 1 and not any(self.rows[i].restarted for i in before)
+
+    def _leave(self, minions: Iterable[str]) -> None:
+        for minion in minions:
+            self._fail(minion, STOPPED)
 
     def _await(self, before: Mapping[str, Any]) -> None:
         left, back = dict(before), BACK + max((self._facts[i].delay for i in before), default=0.0)
