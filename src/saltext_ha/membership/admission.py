@@ -46,6 +46,11 @@ MAX_FAILED_NEAR = 100
 MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
 PURGE = 60.0
+TELLING = 5.0
+"""
+Seconds for telling each member of a master that joins, whatever ``peer_timeout`` is: that master
+waits 15 s for the answer.
+"""
 
 
 class Admission:
@@ -137,7 +142,7 @@ class Admission:
         shared = await self._on_disk(self._let_in, joiner, invite, shown)
         point("invite.tell")
         # The joiner takes no calls yet; our answer tells it the members.
-        untold = await self._membership.exchange(skip=joiner.name)
+        untold = await self._membership.exchange(skip=joiner.name, within=TELLING)
         point("invite.reply")
         answer = {
             "group": self._membership.group,

@@ -265,10 +265,13 @@ class Membership:
             return [str(exc)]
         return []
 
-    async def exchange(self, skip: str = "", brief: bool = False) -> dict[str, str]:
+    async def exchange(
+        self, skip: str = "", brief: bool = False, within: float = float("inf")
+    ) -> dict[str, str]:
         """
         Make our offer to all peers except *skip*, and absorb their answers.
 
+        :param within: seconds that telling one peer may take at most.
         :param brief: send only a digest first, and offer if that differs; use it if there is
             probably nothing new.
         :return: name → reason, for peers that could not be told; they hear of it later.
@@ -279,17 +282,18 @@ class Membership:
         peers = [peer for peer in self._trust.peers().values() if peer.name != skip]
         offer = self.offer()
         sketch = {"self": offer["self"], "group": self.group, "digest": self.digest()}
+        seconds = min(self._timeout, within)
 
         async def tell(peer: Peer) -> str | None:
             try:
                 if brief:
-                    answer = await call_once(self.identity, peer, "members", sketch, self._timeout)
+                    answer = await call_once(self.identity, peer, "members", sketch, seconds)
                     if answer.get("same") is True:
                         await self.moved(peer, answer.get("self"))
                         self._problems.pop(peer.name, None)
                         return None
                 # A master of an older release answers a digest with its offer: it gets ours, too.
-                answer = await call_once(self.identity, peer, "members", offer, self._timeout)
+                answer = await call_once(self.identity, peer, "members", offer, seconds)
                 await self._take_in(peer, answer)
             except HaError as exc:
                 return str(exc)

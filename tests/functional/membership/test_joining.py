@@ -88,6 +88,19 @@ async def test_a_member_that_was_down_hears_of_it_later(m1: Master, m2: Master, 
 
 
 @in_a_loop
+async def test_who_joins_does_not_wait_for_a_member_whose_host_is_down(
+    m1: Master, m2: Master, m3: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a long ``peer_timeout`` nobody could join: the answer came too late each time."""
+    befriend(m1, m2)
+    monkeypatch.setattr(membership.Membership.__init__, "__defaults__", (60.0,))
+    monkeypatch.setattr(admission, "TELLING", 0.5)
+    async with silent("127.0.0.1", m2.port), m1.running():
+        joined = await join(m3.applicant, token_of(m1), timeout=15.0)
+    assert joined.unreached == {"m2": f"127.0.0.1:{m2.port} timed out"}
+
+
+@in_a_loop
 async def test_the_master_key_is_shared_only_when_the_invitation_says_so(
     m1: Master, m2: Master
 ) -> None:
