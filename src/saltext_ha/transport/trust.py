@@ -197,13 +197,14 @@ class Trust(Pins):
 
     def delete_barred(self) -> None:
         """Delete the files of barred peers; :meth:`undeleted` are those that cannot be."""
-        for name in self.undeleted():
-            try:
-                self.unpin(name)
-            except TrustError as exc:
-                if name not in self._undeletable:
-                    log.warning("peer stays out, its file stays: name=%s %s", name, exc)
-                self._undeletable.add(name)
+        with self._pinning:  # who comes back under such a name has a file of the same name
+            for name in self.undeleted():
+                try:
+                    self.unpin(name)
+                except TrustError as exc:
+                    if name not in self._undeletable:
+                        log.warning("peer stays out, its file stays: name=%s %s", name, exc)
+                    self._undeletable.add(name)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
