@@ -12,7 +12,7 @@ import hmac
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,13 +23,14 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.common.file_looks import HANGS_AFTER
 from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
-from saltext_ha.membership.membership import NOT_PINNED, Membership
+from saltext_ha.membership.membership import Membership
 from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
 from saltext_ha.membership.token import reply_mac, request_mac
 from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import OpenHandler
 from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.stranger_calls import NOT_PINNED
 from saltext_ha.transport.tls import read_certificate
 from saltext_ha.transport.trust import Trust
 
@@ -65,6 +66,7 @@ class Admission:
     :param secret: admits masters that know the group's secret; None: only a token admits.
     :param seen: name of a pinned master → seconds since it was last seen to run; None: it does not
         run, as far as known here.
+    :param outcast: the peers that do not trust this master any more, if none of them does.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Admission:
         preview: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         secret: GroupSecret | None = None,
         seen: Callable[[str], float | None] = lambda name: None,
+        outcast: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._membership = membership
         self._trust = trust
@@ -83,7 +86,7 @@ class Admission:
         self._share = share
         self._preview = preview
         self._secret = secret
-        self._seen = seen
+        self._seen, self._outcast = seen, outcast
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
 
@@ -279,8 +282,16 @@ class Admission:
         if joiner.name == self._membership.name:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         there = self._trust.peers().get(joiner.name)
+        known = there is not None and bool(there.fingerprints & joiner.fingerprints)
+        # Who has an old copy of its state folder comes back.
+        if not known and (without := ", ".join(self._outcast())):
+            name = self._membership.name
+            raise TrustError(
+                f"{name} lets nobody in, because no other trusts it any more ({without}): join "
+                f"through one of these, and run on {name}: salt-run ha.leave"
+            )
         ago = self._seen(joiner.name)
-        if there and ago is not None and not there.fingerprints & joiner.fingerprints:
+        if there and ago is not None and not known:
             raise TrustError(
                 f"{joiner.name}: is the name of a master that runs at {there.url}, seen "
                 f"{ago:.0f} s ago; choose another: ha: name (without it, the master's id)"

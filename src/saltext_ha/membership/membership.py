@@ -23,9 +23,9 @@ from saltext_ha.common.errors import (
     DiskHangs,
     HaError,
     InvalidRecord,
+    NotPinned,
     PeerError,
     PeerMistrust,
-    PeerRefused,
     TrustError,
 )
 from saltext_ha.common.fail_points import point
@@ -41,8 +41,6 @@ from saltext_ha.transport.trust import Trust
 log = logging.getLogger(__name__)
 
 REMOVED = "this master was removed from the group: salt-run ha.leave here, then join anew"
-NOT_PINNED = "these certificates follow from none that is pinned here"
-"""What a peer says to the certificates of a master that it does not trust."""
 # Most members in one offer; a group may limit them to fewer.
 MAX_TOLD = 1024
 # So many new masters may one peer introduce in an hour.
@@ -366,8 +364,8 @@ class Membership:
         """Whether *peer* says that it trusts no certificate of this master."""
         try:
             await introduce(self.identity, peer, self.name, self._timeout)
-        except PeerRefused as exc:
-            return exc.reason == NOT_PINNED
+        except NotPinned:
+            return True
         except PeerError:
             pass
         return False
