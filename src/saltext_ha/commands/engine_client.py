@@ -65,8 +65,8 @@ def _not_configured(settings: HaConfig) -> str:
     if settings.has_engine:
         return ""
     return (
-        f"{settings.source} has no '- ha: {{}}' in engines: (of several files with engines: the "
-        "last one counts); add it there, and restart salt-master"
+        f"{settings.source} has no '- ha: {{}}' in engines: (one in master.d replaces that of the "
+        "main file); add it there, and restart salt-master"
     )
 
 

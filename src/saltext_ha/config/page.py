@@ -22,10 +22,10 @@ HEAD = """\
 # Configuration
 
 All of it stands under `ha:` in the master configuration, best in a file of its own such as
-`/etc/salt/master.d/ha.conf`: where two files have `ha:`, one replaces the other. A wrong key or
-value is an error in the log that says which values are allowed, and the engine does not start at
-all. Files that are named here must be readable for the user of salt-master. Restart salt-master
-after a change.
+`/etc/salt/master.d/ha.conf`. Salt merges the files of `master.d`; an `ha:` in `/etc/salt/master`
+itself is replaced by theirs as a whole, and so is `engines:`. A wrong key or value is an error in
+the log that says which values are allowed, and the engine does not start at all. Files that are
+named here must be readable for the user of salt-master. Restart salt-master after a change.
 """
 
 TAIL = """\
