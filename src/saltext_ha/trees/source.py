@@ -70,7 +70,10 @@ def take(
     :raises FolderChanged: somebody wrote into it meanwhile.
     """
     if not _is_folder(folder):
-        raise HaError(f"{folder}: there is no such folder")
+        raise HaError(
+            f"{folder}: there is no such folder here; ha.deploy reads the source of the master "
+            "where you run it"
+        )
     top = folder.resolve()
     there = _listed(top, folder, ignore, stop)
     files = {p: Seen(f"{top}/{p}", st) for p, st in there.items() if stat.S_ISREG(st.st_mode)}
