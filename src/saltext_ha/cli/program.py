@@ -36,7 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index(COMMAND) if COMMAND in given else len(given)
-    options = parser.parse_intermixed_args(given[:end])
+    options, unknown = parser.parse_known_intermixed_args(given[:end])
+    if unknown:
+        # Such as Salt's own -L and --test: here they are arguments of the function.
+        parser.error(
+            f"unrecognized arguments: {' '.join(unknown)}; a function takes name=value, as "
+            f"test=True: salt-ha {options.function or 'NAME'} --help"
+        )
     if options.function is None:
         if not options.help:
             parser.error("which function? salt-ha --help  lists them")

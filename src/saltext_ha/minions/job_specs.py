@@ -197,8 +197,8 @@ def check_glob(glob: Any) -> str:
     """
     if not isinstance(glob, str) or not GLOB.fullmatch(glob):
         raise InvalidRecord(
-            f"{str(glob)[:80]!a}: takes a minion id or a glob over ids, as web*; not compound, "
-            "grain or list targets"
+            f"{str(glob)[:80]!a}: takes a minion id or a glob over ids, as web*; ha.cmd and "
+            "ha.install_minions take other targets by tgt_type=, as tgt_type=compound"
         )
     sqlite_glob(glob)
     return glob

@@ -186,6 +186,19 @@ def test_without_a_function_it_says_what_lists_them(capsys: pytest.CaptureFixtur
     assert "error: which function? salt-ha --help  lists them" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["drain", "m1", "--test"], ["cmd", "-L", "web1", "test.ping"]])
+def test_an_option_that_it_does_not_have(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Salt's own programs have such options; here they are arguments of the function."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "unrecognized arguments: -" in said
+    assert f"takes name=value, as test=True: salt-ha {words[0]} --help" in said
+
+
 def test_its_version_needs_no_function(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["--version"])

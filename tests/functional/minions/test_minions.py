@@ -297,6 +297,7 @@ async def test_where_a_job_has_to_be_published(tmp_path: Path) -> None:
         assert (none["count"], none["retcode"]) == (0, 1)
         wrong = await there.run("where", "G@os:x")
         assert wrong["kind"] == "error"
+        assert "by tgt_type=, as tgt_type=compound" in wrong["error"]
 
 
 @in_a_loop
