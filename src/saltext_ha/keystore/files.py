@@ -217,6 +217,8 @@ class FileStore:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
+                    if entry.name.startswith("."):
+                        continue  # no key: Salt's .key_cache, for instance
                     try:
                         info = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
