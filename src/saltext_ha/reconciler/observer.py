@@ -87,15 +87,17 @@ class Observer:
     calls: WheelCalls
     deleted_by_salt: bool
 
-    def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str]]:
+    def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str], set[str]]:
         """
         Look at *ids*, a batch of *task*.
 
-        :return: the believed sightings by id, and the ids to look at again in a moment. The others
-            are held, refused or waiting: record nothing of them.
+        :return: the believed sightings by id; the ids to look at again in a moment, and to believe
+            then; and those whose keys may be copied now. The others are held, refused or waiting:
+            record nothing of them.
         """
         seen: dict[str, Sighting] = {}
         unsettled: set[str] = set()
+        copied: set[str] = set()
         held = self.replica.held
         self.newcomers.measure(self._pending(), time.monotonic(), at_once=task.adopted)
         for minion_id in ids:
@@ -115,11 +117,14 @@ class Observer:
                         continue
                     found = _without_held(found)
                 found = self._compared(minion_id, found, task)
-            if found.news and self._must_settle(minion_id, found, task):
+            gone = interpretation.is_gone(found.applied.stored, found.content.stored)
+            if found.news and gone and not (task.certain or task.released):
                 unsettled.add(minion_id)
+            elif found.news and self._may_be_copied(minion_id, found, task):
+                copied.add(minion_id)
             elif not self._must_wait(minion_id, found):
                 seen[minion_id] = found
-        return seen, unsettled
+        return seen, unsettled, copied
 
     def record(
         self, minion_id: str, seen: Sighting, records: Records, task: Task
@@ -257,14 +262,11 @@ class Observer:
         again = task.deleted and pending and content.mark != self.replica.mark(minion_id)
         return seen._replace(news=again)
 
-    def _must_settle(self, minion_id: str, seen: Sighting, task: Task) -> bool:
-        """Whether a change is not believed yet: a key is gone, or back, perhaps not for good."""
-        if task.adopted or task.released:
+    def _may_be_copied(self, minion_id: str, seen: Sighting, task: Task) -> bool:
+        """See :meth:`.Holds.may_be_copied`; what an operator confirmed is not."""
+        if task.adopted or task.released or seen.applied.dirty:
             return False
-        applied, now = seen.applied, seen.content.stored
-        if interpretation.is_gone(applied.stored, now):
-            return not task.certain
-        return not applied.dirty and self.holds.may_be_copied(minion_id, now, task.by)
+        return self.holds.may_be_copied(minion_id, seen.content.stored, task.by)
 
     def _must_wait(self, minion_id: str, seen: Sighting) -> bool:
         """

@@ -226,12 +226,13 @@ class Reconciler:
         self.replica.bring(ids)
         seen: dict[str, Sighting] = {}
         unsettled: set[str]
+        copied: set[str] = set()
         writes = self.mode.writes and not task.adopted
         if not task.blind:
             if writes:
                 for minion_id in ids:
                     self.applier.clear_the_way(minion_id)
-            seen, unsettled = self.observer.see(ids, task)
+            seen, unsettled, copied = self.observer.see(ids, task)
         else:
             unsettled = {i for i in ids if i in self.work}
         changed: list[Record] = []
@@ -241,7 +242,7 @@ class Reconciler:
         if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
             if not (task.blind or task.adopted or self.holds.is_ours()):
                 # The store vanished or was replaced while it was being read.
-                seen, unsettled = {}, set(ids)
+                seen, unsettled, copied = {}, set(ids), set()
             point("reconcile.begin")
             with self.replica.transaction():
                 if self.replica.held.count:
@@ -257,7 +258,7 @@ class Reconciler:
                             self.replica.add(first, shown.content.stored, shown.content.mark)
                             changed.append(first)
                             continue
-                    settled = minion_id not in unsettled
+                    settled = minion_id not in unsettled and minion_id not in copied
                     found, move = self._one(minion_id, shown, task, settled, writes)
                     changed += found.values()
                     moves += [move] if move else []
@@ -268,8 +269,10 @@ class Reconciler:
                 self.races.forget(minion_id)
         if not task.blind:
             for minion_id in unsettled:
-                self.work.settle(minion_id, anew=task.certain)
-            self.work.done(unsettled.symmetric_difference(ids), task.deleted)
+                self.work.settle(minion_id)
+            for minion_id in copied:
+                self.work.put_off(minion_id)
+            self.work.done((unsettled | copied).symmetric_difference(ids), task.deleted)
         return changed, moves
 
     def _one(

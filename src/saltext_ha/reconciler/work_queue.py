@@ -75,12 +75,15 @@ class WorkQueue:
             if minion_id not in self._deletions:
                 self._waiting.pop(minion_id, None)
 
-    def settle(self, minion_id: str, anew: bool = False) -> None:
-        """
-        Look at an id again in a moment, and believe what it shows then; *anew*: a moment from now,
-        even if it was to be believed already.
-        """
-        known = None if anew else self._waiting.get(minion_id)
+    def put_off(self, minion_id: str) -> None:
+        """Look at an id again in a moment, and as if for the first time."""
+        at = self._clock() + SETTLE
+        self._waiting[minion_id] = Work(at)
+        self._next = min(self._next, at)
+
+    def settle(self, minion_id: str) -> None:
+        """Look at an id again in a moment, and believe what it shows then."""
+        known = self._waiting.get(minion_id)
         at = min(self._clock() + SETTLE, known.certain_at if known else math.inf)
         self._waiting[minion_id] = Work(at, at)
         self._next = min(self._next, at)

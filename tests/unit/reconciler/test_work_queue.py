@@ -46,17 +46,17 @@ def test_however_often_it_is_looked_at_meanwhile(work: WorkQueue, clock: Clock) 
     assert work.take() == [Task.look(["web1"], certain=True)]
 
 
-def test_what_a_certain_look_leaves_open_is_looked_at_a_moment_later(
+def test_what_is_put_off_is_looked_at_again_and_never_certain(
     work: WorkQueue, clock: Clock
 ) -> None:
     work.settle("web1")
+    for _ in range(3):
+        clock.now += SETTLE / 2
+        work.put_off("web1")
+        assert work.take() == []
+        assert work.overdue() < 0
     clock.now += SETTLE
-    work.take()
-    work.settle("web1", anew=True)
-    assert work.take() == []
-    assert work.overdue() < 0
-    clock.now += SETTLE
-    assert work.take() == [Task.look(["web1"], certain=True)]
+    assert work.take() == [Task.look(["web1"])]
 
 
 def test_a_deletion_is_kept_until_it_is_written_down(work: WorkQueue, clock: Clock) -> None:
