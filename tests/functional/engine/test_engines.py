@@ -20,7 +20,7 @@ from lab.key_folders import PENDING
 from saltext_ha.commands.arguments import span
 from saltext_ha.commands.keys.decisions import Decisions
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import HaError, ReplicaError, StoreError
+from saltext_ha.common.errors import HaError, ReplicaError, StoreError, UncleanCaches
 from saltext_ha.engine import startup
 from saltext_ha.health import fitness
 from saltext_ha.keystore import minion_key, open_store
@@ -657,6 +657,30 @@ async def test_masters_that_observe_write_nothing_and_say_so(tmp_path: Path) -> 
         assert m1.parts.core.replica.held.count == 1
         done = await run(one, "release", deletes=1)
         assert (done["written"], done["retcode"], done["notes"]) == (False, 1, left)
+
+
+@in_a_loop
+async def test_a_decision_that_was_written_is_not_said_to_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though something else is wrong on this master, which its status tells."""
+    one, two = places(tmp_path, "m1", "m2")
+    right = minion_key.show(fingerprint(KEYS[1]), short=False)
+    put(one, "web1", 0)
+    put(two, "web1", 1)
+
+    def fail(gone: Any, rotate: bool) -> None:
+        raise UncleanCaches("the caches could not be cleaned")
+
+    async with sharing(["web2"], one, two) as (m1, m2):
+        await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
+        monkeypatch.setattr(m1.parts.core.keeper._reconciler.revocations, "_revoke", fail)
+        await delete(m2, "web2")
+        await until(lambda: "caches" in m1.parts.core.problem, "they cannot be cleaned")
+        done = await run(one, "resolve", "web1", right)
+        assert "caches" in m1.parts.core.problem
+        assert (one.pki_dir / "minions" / "web1").read_text() == KEYS[1]
+        assert (done["written"], done["retcode"], done["notes"]) == (True, 0, [])
 
 
 @in_a_loop

@@ -328,8 +328,9 @@ class Decisions:
         modes, unreachable = await self._group.modes()
         modes = {only: modes[only]} if only else modes
         idle = {name: f"its mode is {mode}" for name, mode in modes.items() if mode != "enforce"}
-        if self._core.problem:
-            idle.setdefault(self._group.name, self._core.problem)
+        core = self._core
+        if core.problem and await core.run(core.replica.dirty):
+            idle.setdefault(self._group.name, core.problem)
         written = len(idle) < len(modes)
         notes = list(left)
         if changes and not test:
