@@ -24,6 +24,8 @@ _PREFIX = re.compile(r"/?((?:[A-Za-z0-9_-]{1,100}/)*[A-Za-z0-9_-]{1,100})/?")
 # Paths of salt-api itself, each of which can be in nginx's configuration only once.
 _TAKEN = ("login", "events", "_salt_token")
 HTTPS, HTTP = "443", "80"
+# haproxy's backend of masters without a status listener: it has one kind of check a backend.
+CONNECTS = "salt_api_connects"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) ->
         ],
         bind=_bind(wanted),
         servers=[_server(master, wanted) for master in served],
+        connects=[_connects(master, wanted) for master in served if master.status is None],
+        connects_backend=CONNECTS,
         tls=any(master.api and master.api.tls for master in served),
     )
 
@@ -137,15 +141,30 @@ def _server(master: Server, wanted: Wishes) -> str:
     assert api is not None
     if wanted.kind == "nginx":
         return f"server {api.netloc} max_fails=1 fail_timeout=30s;  # {master.name}"
-    words = ["server", master.name, api.netloc, "check"]
-    if status:
-        words += ["addr", status.bracketed] if status.host != api.host else []
+    words = ["server", master.name, api.netloc]
+    if status is None:
+        words += ["track", f"{CONNECTS}/{master.name}"]
+    else:
+        words += ["check", "addr", status.bracketed] if status.host != api.host else ["check"]
         words += ["port", str(status.port), "check-ssl" if status.tls else "no-check-ssl"]
-    words += ["ssl"] if api.tls else []
+    return " ".join([*words, *_tls(master, wanted)])
+
+
+def _connects(master: Server, wanted: Wishes) -> str:
+    """The line of a master that haproxy cannot ask ``/ready``: whether it can be connected to."""
+    assert master.api is not None
+    return " ".join(["server", master.name, master.api.netloc, "check", *_tls(master, wanted)])
+
+
+def _tls(master: Server, wanted: Wishes) -> list[str]:
+    """How haproxy speaks TLS with a master, and whose certificate it takes."""
+    api, status = master.api, master.status
+    assert api is not None
+    words = ["ssl"] if api.tls else []
     if api.tls or (status and status.tls):
         name = wanted.name or api.host
         words += ["verify", "required", "ca-file", wanted.ca, "verifyhost", name]
-    return " ".join(words)
+    return words
 
 
 def _clear(wanted: Wishes) -> list[str]:

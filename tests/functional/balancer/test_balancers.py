@@ -15,6 +15,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -290,6 +291,7 @@ def site_of(
     of: str = "",
     count: int = 2,
     prefix: str = "",
+    blind: tuple[str, ...] = (),
 ) -> Iterator[Site]:
     """
     A balancer before *count* masters, m1 and so on.
@@ -297,6 +299,7 @@ def site_of(
     :param of: the name in the masters' certificates; without, they speak plain HTTP.
     :param name: what the balancer takes for it.
     :param prefix: below which callers find salt-api, then by plain HTTP.
+    :param blind: the masters whose status listener the balancer cannot ask.
     """
     network = Network()
     address, port = network.address(), network.ports.api
@@ -319,7 +322,11 @@ def site_of(
             **({"prefix": prefix, "tls": False} if prefix else {"cert": str(cert)}),
         )
         base = f"http://{address}:{port}{prefix.rstrip('/')}" if prefix else ""
-        text = render(wanted, "prod", "m1", [master.server for master in masters])
+        servers = [
+            replace(master.server, status=None) if master.name in blind else master.server
+            for master in masters
+        ]
+        text = render(wanted, "prod", "m1", servers)
         balancer = Balancer(kind, text, folder, address, port, base)
         balancer.check()
         with balancer:
@@ -356,6 +363,25 @@ def test_a_token_comes_back_to_the_master_that_made_it(site: Site) -> None:
                 assert answer.status_code == 200, token
                 used.add(answer.json()["on"])
     assert used == {"m1", "m2"}, "it is no balancer"
+
+
+@pytest.mark.parametrize(
+    ("blind", "of"), [(("m1", "m2"), ""), (("m1",), ""), (("m1", "m2"), "salt-api.example.org")]
+)
+def test_without_ready_a_master_is_up_while_it_can_be_connected_to(
+    tmp_path: Path, blind: tuple[str, ...], of: str
+) -> None:
+    """So it is by default: the status page is on loopback. Salt-api has no /ready."""
+    with site_of("haproxy", tmp_path, name=of, of=of, blind=blind) as site:
+        site.m1.die()
+        wait_for(lambda: "salt_api/m1 is DOWN" in site.balancer.log(), SOON, "m1 is down")
+        site.m1.start()
+        wait_for(lambda: "salt_api/m1 is UP" in site.balancer.log(), SOON, "m1 is up")
+        assert "salt_api/m2 is DOWN" not in site.balancer.log()
+        for name in ("m1", "m2"):
+            source, token = site.on(name)
+            with site.client(source) as session:
+                assert site.call(session, token).json() == {"on": name}
 
 
 def test_a_call_that_was_sent_is_not_sent_again(site: Site) -> None:

@@ -198,7 +198,10 @@ def test_a_name_is_always_checked() -> None:
 
 def test_who_has_no_ready_is_named_and_asked_for_a_connection() -> None:
     found = text(Server("m1", Address("10.0.0.1", 8000, False)), NAMED)
-    assert server(found, "m1") == "server m1 10.0.0.1:8000 check"
+    asked, _, connected = found.partition("backend salt_api_connects\n")
+    assert server(asked, "m1") == "server m1 10.0.0.1:8000 track salt_api_connects/m1"
+    assert server(connected, "m1") == "server m1 10.0.0.1:8000 check"
+    assert "server m2" not in connected
     assert re.search(r"NOTE m1 has no status listener", found)
     assert not re.search(r"NOTE m2", found)
 
