@@ -384,6 +384,18 @@ def test_without_ready_a_master_is_up_while_it_can_be_connected_to(
                 assert site.call(session, token).json() == {"on": name}
 
 
+def test_nginx_refuses_it_beside_a_server_that_would_get_its_calls(tmp_path: Path) -> None:
+    """Debian has such a one at port 80. Without a word, callers would meet its welcome page."""
+    wanted = wishes(kind="nginx", listen="127.0.0.1:8080", tls=False)
+    text = render(wanted, "prod", "m1", [Server("m1", Address("127.0.0.1", 8000, False))])
+    Balancer("nginx", text, tmp_path, "127.0.0.1", 8080).check()
+    text += "\nserver { listen 127.0.0.1:8080 default_server; server_name _; return 404; }"
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    with pytest.raises(AssertionError, match="duplicate default server"):
+        Balancer("nginx", text, beside, "127.0.0.1", 8080).check()
+
+
 def test_a_call_that_was_sent_is_not_sent_again(site: Site) -> None:
     for does in ("drop", "503", "hang"):
         with site.client() as session:

@@ -139,7 +139,7 @@ def test_plain_http_is_there_only_for_who_asks_and_says_so(kind: str) -> None:
 @pytest.mark.parametrize("tls", [True, False])
 @pytest.mark.parametrize(
     ("kind", "line"),
-    [("haproxy", "bind [::]:8443 v4v6"), ("nginx", "listen [::]:8443 ipv6only=off")],
+    [("haproxy", "bind [::]:8443 v4v6"), ("nginx", "listen [::]:8443 ipv6only=off default_server")],
 )
 def test_all_addresses_are_those_of_ipv4_too(kind: str, line: str, tls: bool) -> None:
     """As for ``ha: listen_host``. nginx would take it for IPv6 only."""
