@@ -226,6 +226,31 @@ def test_alerts_fire_when_they_should_and_only_then(name: str, tmp_path: Path) -
     assert promtool_says(tests, tmp_path) == ""
 
 
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "group" in case.labels])
+def test_alerts_fire_when_each_master_is_scraped_on_itself(name: str, tmp_path: Path) -> None:
+    """By default the page is on loopback: all have one instance, and only other labels differ."""
+    case, rule = CASES[name], rules()[name]
+    alert = {
+        "exp_labels": {**rule["labels"], **case.labels},
+        "exp_annotations": {**rule["annotations"], "summary": case.summary},
+    }
+    fires = {
+        re.sub("instance='(.+?)'", r"instance='127.0.0.1:4531',host='\1'", series): values
+        for series, values in case.fires.items()
+    }
+    assert promtool_says([at(name, fires, case.minutes, [alert])], tmp_path) == ""
+
+
+def test_the_group_comes_by_all_labels_that_a_target_may_have() -> None:
+    """With one more label of the metric that has it, no alert about a group would fire."""
+    source = Path(metrics.__file__).read_text()
+    about = source.partition("about.add_metric(")[2].partition("yield about")[0]
+    labels = set(re.findall(r'"(\w+)":', about))
+    joined = re.findall(r"ignoring \((.+?)\) group_left", " ".join([*alerts(), *drawn()]))
+    assert len(joined) == 5
+    assert all(labels <= set(each.split(", ")) for each in joined)
+
+
 def at(
     name: str, series: Mapping[str, str], minutes: int, alerts: list[dict[str, Any]]
 ) -> dict[str, Any]:
