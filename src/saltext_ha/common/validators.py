@@ -14,7 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from saltext_ha.common.errors import ConfigError
+
 Check = Callable[[Any], Any]
+ENGINES = {"master": "ha", "minion": "ha_watchdog"}
+"""The role of a daemon (``__role`` of its options) → the engine of this package for it."""
 
 
 def is_number(value: Any) -> bool:
@@ -174,6 +178,27 @@ def misplaced(engine: str, settings: Iterable[str], where: str) -> str:
         f"engines: {engine}: takes no settings ({', '.join(settings)}); write them below {where}, "
         f"and here  - {engine}: {{}}"
     )
+
+
+def astray(engine: str, role: Any) -> str:
+    """Why *engine*, one of ours, is not for the daemon with that *role*; empty if it is."""
+    if ENGINES.get(role, engine) == engine:
+        return ""
+    other = next(each for each, name in ENGINES.items() if name == engine)
+    return f"engines: {engine}: is for salt-{other}; salt-{role} has  {ENGINES[role]}"
+
+
+def check_engine(engine: str, opts: Mapping[str, Any], settings: Iterable[str], where: str) -> None:
+    """
+    Refuse an engine that is not for the daemon with *opts*, or has *settings* in ``engines:``.
+
+    :raises ConfigError: says what to write instead.
+    """
+    wrong = astray(engine, opts.get("__role"))
+    if settings and not wrong:
+        wrong = misplaced(engine, settings, where)
+    if wrong:
+        raise ConfigError(f"{source(opts, 'the configuration')}: {wrong}")
 
 
 def source(opts: Mapping[str, Any], otherwise: str) -> str:

@@ -54,11 +54,8 @@ def start(**misplaced: Any) -> None:
     said = ""
     while os.getppid() == parent:
         try:
-            settings = mapping.parse(__opts__)
-            if misplaced:
-                text = validators.misplaced("ha", misplaced, "ha: itself")
-                raise ConfigError(f"{settings.source}: {text}")
-            return main.run(__opts__, settings)
+            validators.check_engine("ha", __opts__, misplaced, "ha: itself")
+            return main.run(__opts__, mapping.parse(__opts__))
         except (HaError, OSError) as exc:
             # Salt at once starts an ended engine again, for ever. That does not mend a wrong
             # setting; a full disk, a folder of root or a taken port may be gone in a while.

@@ -56,9 +56,7 @@ def start(**misplaced: Any) -> None:
     try:
         if why := windows.refusal():
             raise ConfigError(why)
-        if misplaced:
-            wrong = validators.misplaced("ha_watchdog", misplaced, "ha: watchdog:")
-            raise ConfigError(f"{validators.source(__opts__, 'the minion configuration')}: {wrong}")
+        validators.check_engine("ha_watchdog", __opts__, misplaced, "ha: watchdog:")
         if __opts__.get("__role") == "syndic":  # it reads the minion's configuration, too
             log.info("ha_watchdog: a syndic's masters are not watched")
         else:

@@ -171,6 +171,9 @@ def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     given: dict[str, Any] = {}
     for each in listed if isinstance(listed, list) else [listed]:
         given |= each if isinstance(each, Mapping) else {str(each): None}
+    for each in validators.ENGINES.values():
+        if each in given and (wrong := validators.astray(each, role)):
+            return "engines", wrong
     if engine not in given:
         return None
     if misplaced := settings_of.below(listed, engine):

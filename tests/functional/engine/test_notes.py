@@ -214,6 +214,15 @@ def test_settings_below_engines_are_named(tmp_path: Path) -> None:
         assert "mend it, and restart salt-master" in said(place)
 
 
+def test_it_is_no_engine_for_a_minion(tmp_path: Path) -> None:
+    """On a machine with a master as well, it would take that one's port."""
+    place = Place(tmp_path, "m1", options={"__role": "minion"})
+    with starting(place):
+        wait_for(lambda: "could not start at" in said(place), 60, "it says why")
+        assert "engines: ha: is for salt-master; salt-minion has  ha_watchdog" in said(place)
+        assert not place.config.state_dir.exists()
+
+
 def test_a_mistake_that_is_mended_is_told_until_salt_master_is_restarted(tmp_path: Path) -> None:
     """The command finds none in the configuration any more."""
     place = Place(tmp_path, "m1")

@@ -18,21 +18,29 @@ from saltext_ha.minion.watchdog import run
 from saltext_ha.minion.watchdog.parent_minion import ParentMinion
 
 START = """
-import logging
+import logging, sys
 logging.basicConfig(level=logging.CRITICAL)
 from saltext_ha.engines import ha_watchdog
-ha_watchdog.__opts__ = {"conf_file": "/etc/salt/minion"}
-ha_watchdog.start(interval=5)
+ha_watchdog.__opts__ = {"conf_file": "/etc/salt/x", "__role": sys.argv[1]}
+ha_watchdog.start(**dict.fromkeys(sys.argv[2:], 5))
 """
 
 
-def test_settings_below_engines_are_named() -> None:
-    """Other engines of Salt have theirs there."""
-    process = subprocess.Popen([sys.executable, "-c", START], stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        # Other engines of Salt have theirs there.
+        (["minion", "interval"], "takes no settings (interval); write them below ha:"),
+        (["master"], "is for salt-minion; salt-master has  ha"),
+    ],
+)
+def test_mistakes_in_engines_are_named(arguments: list[str], why: str) -> None:
+    command = [sys.executable, "-c", START, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if line.startswith("CRITICAL"))
-        assert "engines: ha_watchdog: takes no settings (interval); write them below ha:" in line
+        assert f"/etc/salt/x: engines: ha_watchdog: {why}" in line
     finally:
         process.kill()
         process.communicate()
