@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -137,12 +138,14 @@ async def test_exit_codes_are_taken_from_where_salt_run_takes_them(tmp_path: Pat
 
 
 @in_a_loop
-async def test_wheel_functions_run_too(tmp_path: Path) -> None:
+async def test_wheel_functions_run_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with met(*places(tmp_path, "m1", "m2")) as (m1, m2):
         await leads(m1, m2)
         answer = await on(m1.place, "wheel.key.list_all")
         assert "minions_pre" in answer["return"]
         assert (await on(m2.place, "wheel.key.list_all"))["skipped"]
+    gc.collect()
+    assert "unclosed WheelClient" not in caplog.text, "which cron would send by mail"
 
 
 @in_a_loop

@@ -215,12 +215,12 @@ class Functions:
     def _wheel(
         self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Callable[[], Any]:
-        import salt.wheel
+        import salt.loader
 
-        client = salt.wheel.WheelClient(dict(self._opts))
-        if function not in client.functions:
+        functions = salt.loader.wheels(dict(self._opts))
+        if function not in functions:
             raise HaError(f"there is no wheel function {function!r}")
-        return lambda: client.functions[function](*args, **kwargs)
+        return lambda: functions[function](*args, **kwargs)
 
     def _local(
         self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]
