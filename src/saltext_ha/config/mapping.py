@@ -350,13 +350,16 @@ def control_socket(opts: Mapping[str, Any]) -> Path:
 
 
 def below(value: Any, engine: str) -> list[str]:
-    """What stands below *engine* in that *value* of ``engines:``: the names of settings, mostly."""
+    """
+    What stands below *engine* in that *value* of ``engines:`` and is no option of Salt: the names
+    of settings, mostly.
+    """
     found: list[str] = []
     for entry in value if isinstance(value, list) else [value]:
         settings = entry.get(engine) if isinstance(entry, Mapping) else None
         for each in settings if isinstance(settings, list) else [settings or {}]:
             found += map(str, each if isinstance(each, Mapping) else [each])
-    return found
+    return [each for each in found if each != "engine_module"]
 
 
 def engines(value: Any) -> list[str]:

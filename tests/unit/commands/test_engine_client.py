@@ -68,7 +68,8 @@ def test_settings_with_which_salt_cannot_start_the_engine_are_named(
             mapping.parse({**opts, "conf_file": "/etc/salt/master", "engines": engines})
         said = f"/etc/salt/master: engines: ha: takes no settings ({named}); write them below ha:"
         assert str(refused.value).startswith(said)
-    mapping.parse({**opts, "engines": [{"ha": []}, {"ha": False}]})
+    for fine in [], False, {"engine_module": "ha"}:
+        mapping.parse({**opts, "engines": [{"ha": fine}]})
 
 
 @pytest.mark.parametrize("kind", [EngineBrokeOff, NotPermitted])
