@@ -68,8 +68,8 @@ def always_verify(facts: HostFacts) -> Hits:
     "master_finger of another hash_type",
     why="The minion compares it with the master key's fingerprint by its own hash_type, and ends "
     "when they differ.",
-    fix="write the fingerprint by the minion's hash_type: on a minion that is connected, "
-    "salt-call --local key.finger_master",
+    fix="take hash_type out (ha.multi_master writes a fingerprint of SHA-256); or write it by the "
+    "minion's hash_type: on a minion that is connected, salt-call --local key.finger_master",
     sources=(FINGER,),
 )
 def finger_of_other_type(facts: HostFacts) -> Hits:
