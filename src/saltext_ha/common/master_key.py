@@ -62,6 +62,15 @@ def public_fingerprint(opts: Mapping[str, Any]) -> str:
         return ""
 
 
+def at_start(opts: Mapping[str, Any]) -> str:
+    """
+    The fingerprint of the key in the files, with which a master that starts now runs until it ends.
+    Empty if it cannot be read, and for a member of Salt's cluster, which 3008 gives the key of the
+    cluster while it runs.
+    """
+    return "" if cluster.of(opts) else public_fingerprint(opts)
+
+
 def name_of(opts: Mapping[str, Any], role: str = MASTER) -> str:
     """The name of the pair that minions of this master see, or of *role*, without its ending."""
     if role == SIGN:

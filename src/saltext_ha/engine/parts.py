@@ -90,7 +90,7 @@ class Parts:
         """Those that parts have which are made later (:mod:`.wiring`)."""
         self.counters = Counters()
         # Salt has made or read the key by now, and reads it no more.
-        self.master_key = master_key.public_fingerprint(opts)
+        self.master_key = master_key.at_start(opts)
         """The fingerprint of the key by which minions know the running master; empty: unknown."""
         self.looks = Looks()
         """Looks at the state folder."""

@@ -13,7 +13,7 @@ import salt.config
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from saltext_ha.common import master_key
+from saltext_ha.common import cluster, master_key
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
 from saltext_ha.config.consistency import ConsistencySettings
@@ -389,12 +389,20 @@ def test_files_that_do_not_parse_do_not_take_the_engine_along(master, text):
 
 def test_a_master_key_that_was_replaced_under_a_running_master(master):
     opts = master.opts()
-    before = master_key.public_fingerprint(opts)
+    before = master_key.at_start(opts)
     mine = Mine(opts, mapping.parse(opts), NONCE, before)
     assert OF_MASTERS["running"].take(mine).leaves == {}
     write_pair(master.pki)
     after = {"file": master_key.public_fingerprint(opts), "running": before}
     assert OF_MASTERS["running"].take(mine).leaves == {"master_key": after}
+
+
+def test_the_key_of_a_member_of_salts_cluster_may_change_under_it(master):
+    """Salt 3008 puts the key of the cluster in place, and uses it from then on."""
+    master.write(cluster_id="c", cluster_pki_dir=str(master.pki))
+    write_pair(master.pki, "cluster")
+    opts = master.opts()
+    assert not cluster.of(opts) or master_key.at_start(opts) == ""
 
 
 def test_nobody_is_told_to_restart_with_settings_that_the_engine_refuses(master):
