@@ -72,10 +72,11 @@ def invite(opts: Mapping[str, Any], out: str | None, args: list[Any], kwargs: An
         lambda: command.printed(command.make(opts, mapping.parse(opts), *args, **kwargs)), {}
     )
     outputter = answer.pop("outputter")
-    if out or "token" not in answer:
-        salt.output.display_output(answer, out or outputter, opts)
+    if out:
+        salt.output.display_output(answer, out, opts)
     else:
-        print(answer.pop("token"), flush=True)
+        if "token" in answer:
+            print(answer.pop("token"), flush=True)
         print(salt.output.out_format(answer, outputter, opts), file=sys.stderr)
     return int(answer["retcode"])
 

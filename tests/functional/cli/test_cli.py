@@ -432,6 +432,16 @@ def test_an_invitation_without_an_engine(folder: Path, capsys: Captured) -> None
     assert open_one.name == f"{decode(out).invite}.json"
 
 
+def test_why_there_is_no_invitation_is_not_piped_into_the_join(
+    folder: Path, capsys: Captured
+) -> None:
+    """As in  salt-ha invite | ssh SECOND salt-ha join."""
+    assert cli.main(["-c", str(folder), "invite", "expires=5x"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "expires='5x': takes whole seconds" in err
+
+
 @pytest.mark.parametrize("words", [["invite"], ["join"], ["join", "test=True"]])
 def test_with_a_file_that_salt_leaves_out_nobody_joins_or_is_let_in(
     words: list[str], token: str, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
