@@ -329,7 +329,8 @@ class Decisions:
         modes = {only: modes[only]} if only else modes
         idle = {name: f"its mode is {mode}" for name, mode in modes.items() if mode != "enforce"}
         core = self._core
-        if core.problem and await core.run(core.replica.dirty):
+        unwritten = await core.run(core.replica.dirty)
+        if core.problem and unwritten:
             idle.setdefault(self._group.name, core.problem)
         written = len(idle) < len(modes)
         notes = list(left)
