@@ -456,6 +456,10 @@ if [ -n "$sign_finger" ] && [ -n "$(configured master_finger)" ]; then
     fail "this minion's configuration has master_finger, which lets it be with masters of that one key only:
 it ends when it comes to another one. Take it out, then run this again."
 fi
+if { [ -z "$publish_port" ] || [ -z "$request_port" ]; } && [ -n "$(configured publish_port)" ]; then
+    fail "this minion's configuration has publish_port, which holds for all masters, and each is to tell
+its own. Take it out, then run this again."
+fi
 hash_type=$(configured hash_type)
 if [ -n "$finger" ] && [ "${hash_type:-sha256}" != sha256 ]; then
     fail "this minion has hash_type: $hash_type, by which it compares fingerprints, and --finger takes

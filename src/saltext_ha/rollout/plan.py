@@ -16,7 +16,7 @@ import salt.config
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.lint import check, collect, sources
-from saltext_ha.lint.model import ERROR, INFO, Place
+from saltext_ha.lint.model import ERROR, INFO, Place, Setting
 from saltext_ha.minion import options
 from saltext_ha.minion.restarting.processes import job_of
 from saltext_ha.minion.restarting.restart import Way
@@ -27,6 +27,7 @@ from saltext_ha.rollout.trial import Order
 #: Options that must not be replaced as a whole: other engines, other keys of ha:.
 SHARED = ("engines", "ha")
 FINGER, VERIFIES = "master_finger", "verify_master_pubkey_sign"
+PUBLISH = "publish_port"
 #: How a minion knows its masters, and speaks with them: not every file of ours says it.
 KNOWN_BY = (FINGER, VERIFIES, "transport")
 REMEMBERED = 3600.0  # seconds in which the same file is not tried again
@@ -170,11 +171,8 @@ def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, 
                 others.append(where)
             elif setting.option in SHARED:
                 lost.append(where)
-        elif setting.option == FINGER and setting.value and found.get(VERIFIES):
-            raise HaError(
-                f"{where} lets the minion be with masters of that one key only: it ends when it "
-                "comes to another one. Take it out: the signature says more"
-            )
+        elif why := _contradicts(setting, found):
+            raise HaError(f"{where} {why}")
     if others:
         raise HaError(
             "other files set the same options; Salt puts lists of several files together, and of "
@@ -187,6 +185,18 @@ def _check_other_files(opts: Mapping[str, Any], path: Path, found: Mapping[str, 
             f"what is needed there: {', '.join(lost)}"
         )
     return {each.option for each in foreign}
+
+
+def _contradicts(setting: Setting, found: Mapping[str, Any]) -> str:
+    """Why a *setting* that stays beside the file does not go with it; empty if it does."""
+    if setting.option == FINGER and setting.value and found.get(VERIFIES):
+        return (
+            "lets the minion be with masters of that one key only: it ends when it comes to "
+            "another one. Take it out: the signature says more"
+        )
+    if setting.option == PUBLISH and setting.value and PUBLISH not in found:
+        return "holds for all masters, and each is to tell its own: take it out"
+    return ""
 
 
 def _way_back(opts: Mapping[str, Any], found: Mapping[str, Any], said: set[str]) -> str | None:

@@ -306,6 +306,16 @@ def test_a_fingerprint_beside_the_signature_ends_the_minion_at_other_masters(
     assert "master_finger" not in written(etc)
 
 
+def test_masters_that_tell_their_publish_ports_are_not_overruled(run: Run, etc: Path) -> None:
+    etc.mkdir(parents=True, exist_ok=True)
+    (etc / "minion").write_text("publish_port: 4505\n")
+    hot = ("--type", "hot", "m1", "m2")
+    assert refused(run(*PINNED, "--publish-port", "none", *hot), "publish_port", "all masters")
+    assert refused(run(*PINNED, "--type", "hot", "m1", "m2:4516"), "publish_port", "all masters")
+    assert not (etc / "minion.d").exists()
+    assert run(*PINNED, *hot).returncode == 0
+
+
 def test_a_minion_that_knows_another_master_is_not_cut_off(
     run: Run, etc: Path, key: tuple[str, str]
 ) -> None:

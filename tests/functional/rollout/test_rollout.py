@@ -236,6 +236,18 @@ def test_a_fingerprint_beside_the_signature_ends_the_minion_at_other_masters(
     assert run(opts, finger="", signed=True)["result"] is True
 
 
+def test_masters_that_tell_their_publish_ports_are_not_overruled(
+    opts: dict[str, Any], file: Path
+) -> None:
+    """The minion would be deaf to those that publish at another one, and connected to the rest."""
+    conf = Path(opts["conf_file"])
+    conf.write_text(f"{conf.read_text()}publish_port: 4505\n")
+    refused(opts, f"{conf}:4 publish_port holds for all masters", type="hot", publish_port=None)
+    assert not file.exists()
+    assert run(opts, type="hot")["result"] is True
+    assert run(opts)["result"] is True
+
+
 @pytest.mark.parametrize("wish", [{"masters": []}, {"timeout": 0}, {"finger": "3a"}])
 def test_what_makes_no_sense(opts: dict[str, Any], file: Path, wish: dict[str, Any]) -> None:
     refused(opts, **wish)
