@@ -247,10 +247,9 @@ class Decisions:
         held = await self._core.run(self._held)
         if held or self._core.mode.doubt:
             return held, "", {}
-        told, errors = await self._group.summaries()
-        there = [
-            f"{counted(each.held)} on {name}" for name, each in sorted(told.items()) if each.held
-        ]
+        answers, errors = await self._group.ask("summary")
+        counts = {name: answer.get("held") for name, answer in sorted(answers.items())}
+        there = [f"{counted(n)} on {name}" for name, n in counts.items() if type(n) is int and n]
         if not there:
             return [], "", errors
         return (
@@ -328,10 +327,9 @@ class Decisions:
         modes, unreachable = await self._group.modes()
         modes = {only: modes[only]} if only else modes
         idle = {name: f"its mode is {mode}" for name, mode in modes.items() if mode != "enforce"}
-        core = self._core
-        unwritten = await core.run(core.replica.dirty)
-        if core.problem and unwritten:
-            idle.setdefault(self._group.name, core.problem)
+        unwritten = await self._core.run(self._core.replica.dirty)
+        if unwritten and self._core.problem:
+            idle.setdefault(self._group.name, self._core.problem)
         written = len(idle) < len(modes)
         notes = list(left)
         if changes and not test:
