@@ -1115,3 +1115,20 @@ async def test_keys_that_cannot_be_read_are_not_said_to_be_the_same(
         await until(lambda: not spoilt.parts.core.unseen, "it can be read again")
         await until(lambda: not there(one) and not there(two), "the deletion is heard")
         assert (await run(one, "check_consistency", only="keys"))["retcode"] == 0
+
+
+@in_a_loop
+async def test_of_keys_that_are_not_read_yet_there_is_no_number(tmp_path: Path) -> None:
+    """Its replica.db is lost, and no peer answers: zero keys would be wrong."""
+    one, two = places(tmp_path, "m1", "m2")
+    async with sharing(["web1"], one, two) as engines:
+        await level(*engines)
+    for file in one.config.state_dir.glob("replica.db*"):
+        file.unlink()
+    async with Engine(one):
+        row = next(r for r in (await run(one, "status"))["masters"] if r["name"] == "m1")
+        assert [row[key] for key in ("accepted", "pending", "rejected", "denied")] == [None] * 4
+        keys = await run(one, "keys_")
+        assert keys["retcode"] == 2
+        assert keys["unknown"].keys() == {"m1", "m2"}
+        assert "not rebuilt yet" in keys["unknown"]["m1"]

@@ -33,6 +33,7 @@ OLDER_KEY = (
     "it; restart salt-master there"
 )
 DRAINED_NOTE = f"{DRAINED}: it is not ready for callers until salt-run ha.rebalance, or its restart"
+KEY_STATES = ("accepted", "pending", "rejected", "denied")
 
 
 class OwnSummary:
@@ -90,11 +91,9 @@ class OwnSummary:
         def count() -> dict[str, Any]:
             in_files = master_key.public_fingerprint(self._opts)
             counts = core.replica.shown_counts()
+            states = () if core.mode.adopting else KEY_STATES  # nothing was read yet
             return {
-                "accepted": counts.get("accepted", 0),
-                "pending": counts.get("pending", 0),
-                "rejected": counts.get("rejected", 0),
-                "denied": counts.get("denied", 0),
+                **{state: counts.get(state, 0) for state in states},
                 "conflicts": core.replica.conflicts()[:MAX_SHOWN],
                 "held": core.replica.held.count,
                 "dirty": len(core.replica.dirty()),
