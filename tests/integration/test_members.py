@@ -252,8 +252,10 @@ def test_master_key_is_handed_over_only_when_invited_to(make_lab: MakeLab) -> No
             if path.exists()
         )
         assert private.stat().st_mode & 0o077 == 0
+        assert "older master key" in str(m1.salt_run("ha.status").data["masters"])
         m2.stop()
         m2.start()
+        assert "older master key" not in str(m1.salt_run("ha.status").data["masters"])
         assert master_pub(m2) == master_pub(m1)
         check = m1.salt_run("ha.check_consistency")
         assert check.data["sections"]["master_key"]["status"] == "same", check
