@@ -228,15 +228,7 @@ class Parts:
             preview=functools.partial(key_pages.offer, self.core, opts),
             secret=secret,
             seen=lambda name: line.ago() if (line := lines.get(name)) else None,
-            outcast=self._outcast,
         )
-
-    def _outcast(self) -> list[str]:
-        """The peers that do not trust this master any more, if none answers that does."""
-        lines = self.links.lines
-        if any(line.up for line in lines.values()):
-            return []
-        return sorted(lines.keys() & self.renewal.unpinned_by)
 
     def _build_watching(self) -> None:
         """Trees, health, the leader, and the regular comparison of masters."""
@@ -327,10 +319,12 @@ class Parts:
         yield self.core.mode.paused
         yield from self.renewal.notes()
         yield from self.membership.notes()
-        if names := self._outcast():
+        lines = self.links.lines
+        without = lines.keys() & self.renewal.unpinned_by
+        if without and not any(line.up for line in lines.values()):
             yield (
-                f"no other master trusts this one any more ({', '.join(names)}), so it lets nobody "
-                "in: if they removed it, salt-run ha.leave here, then join anew"
+                f"no other master trusts this one any more ({', '.join(sorted(without))}), so it "
+                "lets nobody in: if they removed it, salt-run ha.leave here, then join anew"
             )
         for name in sorted(self.config.peer_urls.keys() - self.group.masters):
             yield f"ha: peers: no member is called {name}, so the URL there is not used"

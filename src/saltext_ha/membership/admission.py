@@ -12,7 +12,7 @@ import hmac
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -47,10 +47,10 @@ MAX_FAILED_NEAR = 100
 MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
 PURGE = 60.0
-TELLING = 5.0
+TELLING = 4.0
 """
-Seconds for telling each member of a master that joins, whatever ``peer_timeout`` is: that master
-waits 15 s for the answer.
+Seconds for asking each member, and again for telling it of a master that joins, whatever
+``peer_timeout`` is: that master waits 15 s for the answer.
 """
 
 
@@ -66,7 +66,6 @@ class Admission:
     :param secret: admits masters that know the group's secret; None: only a token admits.
     :param seen: name of a pinned master → seconds since it was last seen to run; None: it does not
         run, as far as known here.
-    :param outcast: the peers that do not trust this master any more, if none of them does.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class Admission:
         preview: Callable[[Invite, bytes], Awaitable[Mapping[str, Any]]] | None = None,
         secret: GroupSecret | None = None,
         seen: Callable[[str], float | None] = lambda name: None,
-        outcast: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._membership = membership
         self._trust = trust
@@ -86,7 +84,7 @@ class Admission:
         self._share = share
         self._preview = preview
         self._secret = secret
-        self._seen, self._outcast = seen, outcast
+        self._seen = seen
         self._wrong_proofs: dict[str, int] = {}
         self._failed: deque[tuple[float, str]] = deque(maxlen=MAX_FAILED_ANYWHERE)
 
@@ -142,6 +140,7 @@ class Admission:
         shown = self._membership.identity
         joiner, invite = await self._on_disk(self._applicant, payload, host)
         unreachable = await self._try(joiner, payload)
+        await self._member_for(joiner)
         shared = await self._on_disk(self._let_in, joiner, invite, shown)
         point("invite.tell")
         # The joiner takes no calls yet; our answer tells it the members.
@@ -173,6 +172,7 @@ class Admission:
             await self._on_disk(self._check, joiner, invite)
             if not after:  # the first of many calls
                 unreachable = await self._try(joiner, payload)
+                await self._member_for(joiner)
         except TrustError as exc:
             refused = str(exc)
         answer = {
@@ -207,6 +207,15 @@ class Admission:
                 "ha: port) to where you are reached, or open that port; probe=False joins anyway"
             )
         return why
+
+    async def _member_for(self, joiner: Peer) -> None:
+        """:raises TrustError: others removed this master, so they would not trust *joiner*."""
+        if names := await self._membership.outcast(joiner, TELLING):
+            name = self._membership.name
+            raise TrustError(
+                f"{name} lets nobody in, because no other trusts it any more ({', '.join(names)}): "
+                f"join through one of these, and run on {name}: salt-run ha.leave"
+            )
 
     async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
         """
@@ -282,16 +291,8 @@ class Admission:
         if joiner.name == self._membership.name:
             raise TrustError(f"{joiner.name}: is the inviting master's own name; set ha: name")
         there = self._trust.peers().get(joiner.name)
-        known = there is not None and bool(there.fingerprints & joiner.fingerprints)
-        # Who has an old copy of its state folder comes back.
-        if not known and (without := ", ".join(self._outcast())):
-            name = self._membership.name
-            raise TrustError(
-                f"{name} lets nobody in, because no other trusts it any more ({without}): join "
-                f"through one of these, and run on {name}: salt-run ha.leave"
-            )
         ago = self._seen(joiner.name)
-        if there and ago is not None and not known:
+        if there and ago is not None and not there.fingerprints & joiner.fingerprints:
             raise TrustError(
                 f"{joiner.name}: is the name of a master that runs at {there.url}, seen "
                 f"{ago:.0f} s ago; choose another: ha: name (without it, the master's id)"

@@ -347,7 +347,8 @@ class Membership:
                 await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
                 # One that removed this master, or was told before, needs not be told.
-                if not (isinstance(exc, PeerMistrust) and await self._is_unpinned_by(peer)):
+                told = isinstance(exc, PeerMistrust) and await self._trusts(peer) is False
+                if not told:
                     unreached[peer.name] = str(exc)
         if renew is not None:
             await renew()
@@ -360,15 +361,31 @@ class Membership:
         point("leave.done")
         return unreached
 
-    async def _is_unpinned_by(self, peer: Peer) -> bool:
-        """Whether *peer* says that it trusts no certificate of this master."""
+    async def outcast(self, but: Peer, within: float) -> list[str]:
+        """
+        The peers that do not trust this master any more, if none answers that does.
+
+        :param but: whom not to ask. :param within: seconds that a peer may take at most.
+        """
+        asked = [
+            peer
+            for peer in self._trust.peers().values()
+            if not peer.fingerprints & but.fingerprints
+        ]
+        said = await asyncio.gather(*(self._trusts(peer, within) for peer in asked))
+        if any(said):
+            return []
+        return [peer.name for peer, trusts in zip(asked, said, strict=True) if trusts is False]
+
+    async def _trusts(self, peer: Peer, within: float = float("inf")) -> bool | None:
+        """Whether *peer* says that it trusts this master; None: it does not answer."""
         try:
-            await introduce(self.identity, peer, self.name, self._timeout)
+            await introduce(self.identity, peer, self.name, min(self._timeout, within))
         except NotPinned:
-            return True
+            return False
         except PeerError:
-            pass
-        return False
+            return None
+        return True
 
     def introduced(self, joiner: Peer) -> list[dict[str, Any]]:
         """The members, as *joiner* is told: this master first."""

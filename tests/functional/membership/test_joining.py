@@ -549,11 +549,10 @@ async def test_who_was_removed_lets_nobody_in(tmp_path: Path) -> None:
     one, two, three, new = engines.places(tmp_path, "m1", "m2", "m3", "new")
     async with engines.met(one, two, three) as (m1, _, m3):
         assert (await engines.run(one, "remove_peer", "m3"))["retcode"] == 0
-        token = await engines.invited(three)
+        refused = (await engines.join_by(new, await engines.invited(three)))["error"]
+        assert "no other trusts it any more (m1, m2): join through one of these" in refused
         notes = m3.parts.all_notes
         await until(lambda: any("(m1, m2)" in note for note in notes()), "m3 has heard of it")
-        refused = (await engines.join_by(new, token))["error"]
-        assert "no other trusts it any more (m1, m2): join through one of these" in refused
         (note,) = [
             row["note"] for row in (await engines.run(three, "status"))["masters"] if row["self"]
         ]
