@@ -169,7 +169,7 @@ class Master:
             line,
             sender,
             rounds,
-            greet=self._describe,
+            greeting=self._describe,
             met=self._met,
             mistrusted=self._mistrusted,
         )

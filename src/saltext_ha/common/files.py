@@ -9,6 +9,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
@@ -50,15 +51,19 @@ def refuse_link(path: Path) -> None:
         )
 
 
+def open_itself(path: Path) -> BinaryIO:
+    """Open a file that others may replace, to read it: follows no link, waits for no pipe."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
 def read_plain(path: Path) -> bytes:
     """
     The content of *path*, which must be a file itself.
 
     :raises OSError: it cannot be read, or is a link, a pipe or a device.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+    with open_itself(path) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(path))
         return file.read()
 

@@ -207,7 +207,7 @@ class Parts:
         sender = Sender(line, peer.name, core, vouching, counters)
         rounds = Rounds(line, sender, core, vouching, self.leases, counters)
         greet, reconcile = self.hello.greet, self.renewal.reconcile
-        return Link(line, sender, rounds, greet=greet, met=self._met, mistrusted=reconcile)
+        return Link(line, sender, rounds, greeting=greet, met=self._met, mistrusted=reconcile)
 
     async def _met(self, line: Line) -> None:
         await self.shared_store.check(line)

@@ -76,9 +76,10 @@ def decide(
     if not serving:
         reasons = "; ".join(f"{name}: {views[name].unfit}" for name in sorted(half))
         return Election("", False, half, f"no master that is reached here may lead: {reasons}")
-    rank = order_of(views[name] for name in half)
+    order = _order_of(views[name] for name in half)
     leading = [view for view in serving if view.leads]
-    first = min(leading or serving, key=lambda view: rank(view.name)).name
+    names = {view.name for view in leading or serving}
+    first = next((name for name in order if name in names), min(names))
     unmet = {name for name in me.sees if name in views and name not in half} if new else set()
     if not leading and (waiting := sorted({*unasked, *unmet})):
         return Election("", False, half, f"not yet met: {', '.join(waiting)}")
@@ -89,22 +90,12 @@ def decide(
     return Election("", False, half, f"{first} is about to lead")
 
 
-class NameOrder:
-    """Sorts names: those of *order* first, the others by name."""
-
-    def __init__(self, order: Iterable[str]) -> None:
-        self._places = {name: place for place, name in enumerate(order)}
-
-    def __call__(self, name: str) -> tuple[int, str]:
-        return self._places.get(name, len(self._places)), name
-
-
-def order_of(views: Iterable[MasterView]) -> NameOrder:
+def _order_of(views: Iterable[MasterView]) -> tuple[str, ...]:
     """
-    The order of masters that know each other. If their configurations differ, all of them go by the
-    same one: otherwise two masters could both be the first.
+    Which of the masters that know each other come first; the others follow by name. If their
+    configurations differ, all of them go by the same one: otherwise two could both be the first.
     """
-    return NameOrder(min((view.order for view in views if view.order), default=()))
+    return min((view.order for view in views if view.order), default=())
 
 
 def orders_differ(views: Iterable[MasterView]) -> bool:

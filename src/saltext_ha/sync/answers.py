@@ -75,32 +75,29 @@ def answer_compare(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     records do not fit into one message, ``next`` says where the answer ends. The same question with
     that position as ``after`` returns the records that follow, and wants nothing.
     """
-    is_meant = _meant(payload)
-    after = position(payload.get("after"))
-    records: list[Any] = []
+    is_meant, after = _meant(payload), position(payload.get("after"))
     want: list[Any] = []
-    size = 0
-    last: Position | None = None
-    is_full = False
+    lacks: list[tuple[int, set[tuple[str, bytes]], int]] = []
     for bucket, known in _buckets(payload.get("buckets")):
         digests = replica.digests_in(bucket)
         ours = {pair: digest[:SHORT] for pair, digest in digests.items() if is_meant(pair[0])}
+        differ = {pair for pair, digest in ours.items() if known.get(pair) != digest}
         if after is None:
             want += [list(pair) for pair, digest in known.items() if ours.get(pair) != digest]
-        elif bucket < after[0]:
-            continue
-        if is_full:
-            continue
-        begin = after[1:] if after and bucket == after[0] else ("", b"")
-        lacks = {p for p, digest in ours.items() if p > begin and known.get(p) != digest}
-        for record in _records(replica, bucket, lacks, len(digests)):
+        else:
+            differ = {pair for pair in differ if (bucket, *pair) > after}
+        lacks.append((bucket, differ, len(digests)))
+    records: list[Any] = []
+    size = 0
+    last: Position | None = None
+    for bucket, pairs, count in lacks:
+        for record in _records(replica, bucket, pairs, count):
             size += size_of(record)
-            is_full = bool(records) and size > BYTES_PER_MESSAGE
-            if is_full:
-                break
+            if last and size > BYTES_PER_MESSAGE:
+                return {"records": records, "want": want, "next": last}
             records.append(to_wire(record))
-            last = (bucket, record.minion_id, record.fingerprint)
-    return {"records": records, "want": want, **({"next": last} if is_full else {})}
+            last = bucket, record.minion_id, record.fingerprint
+    return {"records": records, "want": want}
 
 
 def _records(

@@ -16,7 +16,7 @@ from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.links import Links
-from saltext_ha.sync.summary import MasterSummary, read
+from saltext_ha.sync.summary import MasterSummary
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
@@ -185,7 +185,7 @@ class Group:
     async def summaries(self) -> tuple[dict[str, MasterSummary], dict[str, str]]:
         """What each peer tells of itself; and why some do not answer, or make no sense."""
         answers, errors = await self.ask("summary")
-        return read_each(answers, errors, lambda _, answer: read(answer)), errors
+        return read_each(answers, errors, lambda _, answer: MasterSummary.read(answer)), errors
 
     async def modes(self) -> tuple[dict[str, str], dict[str, str]]:
         """Each master → its write mode now; and why some do not answer."""
@@ -266,7 +266,7 @@ def table(raw: Any) -> dict[str, Stored]:
     :raises InvalidRecord: it makes no sense.
     """
     found = {}
-    for minion_id, state, key, denied in wire.rows(raw, "keys", str, object, object, list):
+    for minion_id, state, key, denied in wire.rows(raw or [], "keys", str, object, object, list):
         keys = [*denied, *([] if key is None else [key])]
         known = state in (None, ACCEPTED, PENDING, REJECTED)
         if not known or any(type(each) is not bytes for each in keys):

@@ -33,7 +33,7 @@ class Link:
     """
     The connection to one peer, by *line*: when it is met, told, compared with, and tried again.
 
-    :param greet: returns what to say in ``hello``; :attr:`Line.greeting` keeps the answer.
+    :param greeting: returns what to say in ``hello``; :attr:`Line.greeting` keeps the answer.
     :param met: called after every ``hello``, before anything else is exchanged.
     :param mistrusted: called if one of the two masters does not know the other's certificate;
         returns whether both do now.
@@ -46,13 +46,13 @@ class Link:
         sender: Sender,
         rounds: Rounds,
         *,
-        greet: Callable[[], dict[str, Any]],
+        greeting: Callable[[], dict[str, Any]],
         met: Callable[[Line], Awaitable[None]],
         mistrusted: Callable[[Peer], Awaitable[bool]],
     ) -> None:
         self.line = line
         self._sender, self._rounds = sender, rounds
-        self._greet, self._met, self._mistrusted = greet, met, mistrusted
+        self._greeting, self._met, self._mistrusted = greeting, met, mistrusted
         self._wake = asyncio.Event()
         self._closing = False
         self._round = asyncio.Lock()
@@ -137,7 +137,7 @@ class Link:
         if line.up is False:
             outbox.forget_knocks()  # decisions stay, and are sent first
         line.up = None  # from now on all changes are kept for the peer
-        answer = await line.call("hello", self._greet())
+        answer = await line.call("hello", self._greeting())
         line.met(Greeting.read(answer))
         await self._rounds.begin(answer.get("vouched"))
         await self._met(line)

@@ -95,31 +95,31 @@ class MasterSummary:
     health: Mapping[str, Any] = field(default_factory=dict)
     busy: float = 0.0
 
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> MasterSummary:
+        """
+        A master's *answer*; what a later release may add is left out.
 
-def read(answer: Mapping[str, Any]) -> MasterSummary:
-    """
-    A master's *answer*; what a later release may add is left out.
-
-    :raises InvalidRecord: something in it has another type than it should have.
-    """
-    told = {name: value for name, value in _only(_FIELDS, answer).items() if value is not None}
-    for name in told.keys() & {"conflicts", "notes"}:
-        told[name] = wire.texts(told, name)
-    if "unreached" in told:
-        unreached = told["unreached"]
-        told["unreached"] = {name: wire.field(unreached, name, str) for name in unreached}
-    if "mines" in told:
-        told["mines"] = {n: wire.field(told["mines"], n, int) for n in ("older", "unknown")}
-    if "unused" in told:
-        found = _only({"masters": list, "at": float}, told["unused"])
-        told["unused"] = Unused(wire.texts(found, "masters"), found.get("at") or 0.0)
-    if "health" in told:
-        told["health"] = health = _only(_HEALTH, told["health"])
-        checks = health.get("checks") or []
-        if not all(isinstance(check, dict) for check in checks):
-            raise InvalidRecord("malformed checks: a list of maps was expected")
-        health["checks"] = [_only(_CHECK, check) for check in checks]
-    return MasterSummary(**told)
+        :raises InvalidRecord: something in it has another type than it should have.
+        """
+        told = {name: value for name, value in _only(_FIELDS, answer).items() if value is not None}
+        for name in told.keys() & {"conflicts", "notes"}:
+            told[name] = wire.texts(told, name)
+        if "unreached" in told:
+            unreached = told["unreached"]
+            told["unreached"] = {name: wire.field(unreached, name, str) for name in unreached}
+        if "mines" in told:
+            told["mines"] = {n: wire.field(told["mines"], n, int) for n in ("older", "unknown")}
+        if "unused" in told:
+            found = _only({"masters": list, "at": float}, told["unused"])
+            told["unused"] = Unused(wire.texts(found, "masters"), found.get("at") or 0.0)
+        if "health" in told:
+            told["health"] = health = _only(_HEALTH, told["health"])
+            checks = health.get("checks") or []
+            if not all(isinstance(check, dict) for check in checks):
+                raise InvalidRecord("malformed checks: a list of maps was expected")
+            health["checks"] = [_only(_CHECK, check) for check in checks]
+        return cls(**told)
 
 
 def _only(kinds: Mapping[str, type], told: Mapping[str, Any]) -> dict[str, Any]:

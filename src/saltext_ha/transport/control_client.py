@@ -21,6 +21,7 @@ from saltext_ha.common.errors import (
     HaError,
     NotPermitted,
 )
+from saltext_ha.common.files import open_itself
 
 # Most answers come within so many seconds; then the engine is asked whether it responds at all.
 FIRST = 2.0
@@ -59,8 +60,7 @@ def tell_why(path: Path, reason: str) -> None:
 def _why_not(path: Path) -> str:
     """Why no engine listens on *path*, written by one that could not start; empty if none did."""
     try:
-        fd = os.open(_beside(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(fd, encoding="utf-8") as file:
+        with open_itself(_beside(path)) as file:
             told = json.loads(file.read(MAX_REASON))
         pid, at, reason = int(told["pid"]), float(told["at"]), str(told["reason"])
         if not _lives(pid):

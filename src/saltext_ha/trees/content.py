@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError
+from saltext_ha.common.files import open_itself
 from saltext_ha.sync.line import Asking
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
@@ -100,10 +100,10 @@ def _read(store: TreeStore, wanted: Sequence[Sequence[Any]]) -> list[list[Any]]:
         if path is None or offset < 0:
             continue
         try:
-            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            opened = open_itself(path)
         except OSError:
             continue  # that version was removed just now
-        with os.fdopen(opened, "rb") as file:
+        with opened as file:
             file.seek(offset)
             data = file.read(min(PART, room))
         parts.append([digest, offset, data])

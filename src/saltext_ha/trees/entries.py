@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from saltext_ha.common.files import open_itself
 from saltext_ha.consistency.tree import COMPILED
 from saltext_ha.trees.manifest import FILE, FOLDER, Changes, Manifest, Node
 
@@ -66,10 +67,9 @@ def verified(node: Node, full: Path, step: Callable[[], None]) -> Mark | None:
         status = full.lstat()
         if (status.st_mode, status.st_size) != (stat.S_IFREG | node.mode, node.size):
             return None
-        opened = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(opened, "rb") as file:
+        with open_itself(full) as file:
             same = digest_of(file, step) == node.what
-            after = mark_of(os.fstat(opened))
+            after = mark_of(os.fstat(file.fileno()))
     except OSError:
         return None
     return after if same and after == mark_of(status) else None

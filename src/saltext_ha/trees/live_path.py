@@ -5,7 +5,6 @@ it leads to a second link in the closed folder, as everybody may read where the 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import time
@@ -15,6 +14,7 @@ from saltext_ha.common.errors import HaError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.files import sync_dir
 from saltext_ha.config.trees import Tree
+from saltext_ha.trees.manifest import digest_named
 from saltext_ha.trees.obstacles import obstacle
 
 VERSIONS, SERVED, NEXT = "versions", "served", "next"
@@ -47,11 +47,10 @@ class LivePath:
             except OSError:
                 return LINKED, None
         folder, name = os.path.split(target)
-        if folder == f"{self._tree.folder.name}/{VERSIONS}":
-            with contextlib.suppress(ValueError):
-                version = bytes.fromhex(name)
-                return LINKED, version if (self._tree.folder / VERSIONS / name).is_dir() else None
-        return FOREIGN, None
+        version = digest_named(name)
+        if version is None or folder != f"{self._tree.folder.name}/{VERSIONS}":
+            return FOREIGN, None
+        return LINKED, version if (self._tree.folder / VERSIONS / name).is_dir() else None
 
     def switch(self, version: bytes, adopt: bool = False) -> Path | None:
         """

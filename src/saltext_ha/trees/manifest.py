@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ LONGEST_PATH = 4096
 LONGEST_NAME = 255
 # As many as Linux follows in one path; more mostly lead in a circle.
 MOST_LINKS = 40
+_HEX = re.compile("[0-9a-f]{64}")
 
 
 class Node(NamedTuple):
@@ -49,6 +51,11 @@ class Changes(NamedTuple):
 
     def __bool__(self) -> bool:
         return any(self)
+
+
+def digest_named(name: str) -> bytes | None:
+    """The SHA-256 after which a file or a folder has its *name*; None: it has another name."""
+    return bytes.fromhex(name) if _HEX.fullmatch(name) else None
 
 
 def version_of(manifest: Manifest) -> bytes:

@@ -14,21 +14,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from saltext_ha.common.files import open_itself
 from saltext_ha.trees.entries import BLOCK, mark_of, verified
-from saltext_ha.trees.manifest import FILE, Node
+from saltext_ha.trees.manifest import FILE, Node, digest_named
 
 # _IOW(0x94, 9, int) in linux/fs.h. Where it has another number, there are copies instead of clones.
 _FICLONE = 0x40049409
 FREE = 0.1
 """The part of a disk that copies leave free."""
 _NEW = "new"
-_NAME = re.compile("[0-9a-f]{64}")
 
 
 class Pristine:
@@ -63,7 +62,7 @@ class Pristine:
             names = [path.name for path in self.folder.iterdir()]
         except FileNotFoundError:
             names = []
-        return {bytes.fromhex(name) for name in names if _NAME.fullmatch(name)}
+        return {digest for name in names if (digest := digest_named(name))}
 
     def whole(self, digest: bytes) -> Path | None:
         """The copy of that content, if there is one; it is read once, as it may be torn."""
@@ -115,10 +114,10 @@ class Pristine:
         :raises OSError: it cannot be written.
         """
         try:
-            opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            opened = open_itself(source)
         except OSError:  # root has made it for itself alone, say, or it is gone
             return True
-        with os.fdopen(opened, "rb") as file:
+        with opened as file:
             self.folder.mkdir(mode=0o700, exist_ok=True)
             new = self.folder / _NEW
             try:

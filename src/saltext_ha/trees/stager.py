@@ -20,15 +20,13 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from saltext_ha.trees import check_command, content
 from saltext_ha.trees.content import Content
-from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import Manifest
-from saltext_ha.trees.obstacles import obstacle
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.staging import Staging
 from saltext_ha.trees.store import TreeStore, explanation
 from saltext_ha.trees.tree_disk import TreeDisk, either
+from saltext_ha.trees.tree_state import TreeState
 
-LISTED = 20
 SHOWN = 5  # paths that a check has changed
 # Deployments of one tree that several people may prepare at the same time.
 AT_ONCE = 3
@@ -89,17 +87,14 @@ class Stager:
 
     async def state(self, names: Iterable[str]) -> dict[str, Any]:
         """
-        ``trees``, and for each of them: ``live`` (linked, free, foreign), ``version`` (the one
-        served), ``foreign`` (what to do about that), ``obstacle`` (why no version can be served
-        there), ``edited`` (how many paths were changed by hand there), ``edits`` (the first of
-        these paths).
+        ``trees``: each of those that are here, and its :class:`.TreeState`.
 
         :raises HaError: a folder cannot be looked at, or a look at it does not end.
         """
 
         async def look(disk: TreeDisk) -> dict[str, Any]:
             async with explained(disk.tree):
-                return await disk.looking(_state_of, disk.store)
+                return (await disk.looking(TreeState.of, disk.store)).told()
 
         disks = [self.disks[name] for name in names if name in self.disks]
         states = await asyncio.gather(*map(look, disks))
@@ -303,22 +298,6 @@ async def explained(tree: Tree) -> AsyncIterator[None]:
         yield
     except OSError as exc:
         raise HaError(explanation(tree, exc)) from None
-
-
-def _state_of(store: TreeStore) -> dict[str, Any]:
-    live, version = store.live()
-    if version and store.versions.manifest(version) is None:
-        version = None  # its manifest is damaged: whether it was edited cannot be known
-    edits = store.versions.edits(version) if version else ((), (), ())
-    paths = sorted({path for each in edits for path in each})
-    return {
-        "live": live,
-        "version": version or b"",
-        "foreign": store.place.foreign() if live == FOREIGN else "",
-        "obstacle": obstacle(store.tree),
-        "edited": len(paths),
-        "edits": [*map(as_text, paths[:LISTED])],
-    }
 
 
 def _changed(store: TreeStore, version: bytes) -> str:

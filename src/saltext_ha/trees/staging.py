@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from saltext_ha.common.errors import HaError
-from saltext_ha.common.files import sync_dir, sync_file_system
+from saltext_ha.common.files import open_itself, sync_dir, sync_file_system
 from saltext_ha.trees.entries import (
     BLOCK,
     Entries,
@@ -153,8 +153,7 @@ class Staging:
     def copy(self, digest: bytes, source: Path) -> None:
         """Take a content from a file of this machine; :meth:`settle` verifies it."""
         self.parts.forget(digest)
-        opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(opened, "rb") as file, self.parts.path(digest).open("wb") as part:
+        with open_itself(source) as file, self.parts.path(digest).open("wb") as part:
             while block := file.read(BLOCK):
                 part.write(block)
                 self._stop()

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import stat
 import time
@@ -37,7 +36,7 @@ from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Mark, Marks
 from saltext_ha.trees.live_path import NEXT, VERSIONS, LivePath, exchange
-from saltext_ha.trees.manifest import FILE, Manifest, Node
+from saltext_ha.trees.manifest import FILE, Manifest, Node, digest_named
 from saltext_ha.trees.pristine import Pristine
 from saltext_ha.trees.room import make_room
 from saltext_ha.trees.staging import Parts, Staging
@@ -46,7 +45,6 @@ from saltext_ha.trees.versions import MANIFEST, MARKS, Versions, packed
 ENDS = (MANIFEST, MARKS)
 SPARE = ".spare"
 AT_A_TIME = 0.2
-_HEX = re.compile("[0-9a-f]{64}")
 
 
 class TreeStore:
@@ -316,7 +314,7 @@ class TreeStore:
         failed: OSError | None = None
         for path in _in(self.versions.folder):
             name, end = path.name[:64], path.name[64:]
-            if not _HEX.fullmatch(name) or (live and name == live.hex()):
+            if digest_named(name) in (None, live):
                 continue
             whole = (self.versions.folder / name).is_dir()
             manifest = (self.versions.folder / f"{name}{MANIFEST}").exists()

@@ -16,7 +16,7 @@ from saltext_ha.common.files import write_whole
 from saltext_ha.trees import entries
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.entries import Marks
-from saltext_ha.trees.manifest import FILE, Changes, Manifest
+from saltext_ha.trees.manifest import FILE, Changes, Manifest, digest_named
 
 MANIFEST, MARKS = ".manifest", ".marks"
 
@@ -42,12 +42,8 @@ class Versions:
             names = sorted(entry.name for entry in self.folder.iterdir() if entry.is_dir())
         except FileNotFoundError:
             return []
-        found = []
-        for name in names:
-            with contextlib.suppress(ValueError):
-                if len(name) == 64 and (self.folder / f"{name}{MANIFEST}").exists():
-                    found.append(bytes.fromhex(name))
-        return found
+        found = [version for name in names if (version := digest_named(name))]
+        return [v for v in found if (self.folder / f"{v.hex()}{MANIFEST}").exists()]
 
     def path_of(self, version: bytes) -> Path:
         """The folder of a version, here or not."""

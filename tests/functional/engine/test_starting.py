@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_at_the_end_of_the_first_pass_costs_only_indexes(
                 patched.setattr(Replica, "index", index_on_a_full_disk)
                 m1 = await stack.enter_async_context(Engine(one))
                 problem = m1.parts.core.problem
-                notes = (await m1.made.summary.get())["notes"]
+                notes = (await m1.made.summary.get()).notes
             assert "replica.db: cannot be written" in problem
             assert problem in notes
             m2 = await stack.enter_async_context(Engine(two))
@@ -423,7 +423,7 @@ async def test_new_masters_are_whole_only_when_one_that_knows_all_was_asked(
             assert not engine.parts.health.ready()[0]
             (note,) = engine.parts.rebuilding.notes()
             assert "m2: 127.0.0.1:" in note
-            assert note in (await engine.made.summary.get())["notes"]
+            assert note in (await engine.made.summary.get()).notes
         async with Engine(source):
             for engine in (one, other):
                 await until(lambda e=engine: not e.parts.core.mode.lost, "rebuilt")

@@ -382,7 +382,7 @@ def test_digests_that_make_no_sense_are_refused(few: Replica, junk: Any) -> None
         return liar
 
     for about in ("digest", "branches"):
-        with pytest.raises(InvalidRecord, match="make no sense"):
+        with pytest.raises(InvalidRecord, match="malformed"):
             asyncio.run(antientropy.differing_buckets(few.records, RECORDS, lying(about)))
 
 
@@ -391,14 +391,13 @@ def test_a_peer_may_leave_branches_out_of_a_shared_round_only(few: Replica) -> N
     async def busy(name: str, payload: dict[str, Any]) -> dict[str, Any]:
         return {"children": [None for _ in payload["branches"]]}
 
-    def ask(done: Exchanged | None) -> list[int]:
+    def ask(done: Exchanged) -> list[int]:
         return asyncio.run(antientropy.differing_below(few.records, RECORDS, [1, 2], busy, done))
 
     shared = Exchanged(shared=True)
     assert (ask(shared), shared.left) == ([], True)
-    for whole in (Exchanged(), None):
-        with pytest.raises(InvalidRecord, match="make no sense"):
-            ask(whole)
+    with pytest.raises(InvalidRecord, match="malformed digests"):
+        ask(Exchanged())
 
 
 @pytest.mark.parametrize("junk", [None, 7, [7], [["minion1"]], [[7, KEY]], [["minion1", []]]])

@@ -153,7 +153,7 @@ async def test_a_master_that_cannot_serve_refuses_to_stage_for_an_older_release(
 ) -> None:
     """A deployer of an older release does not read the obstacle in the state."""
     mount(tmp_path, monkeypatch, m2.store)
-    monkeypatch.setattr("saltext_ha.trees.stager.obstacle", lambda tree: "")
+    monkeypatch.setattr("saltext_ha.trees.tree_state.obstacle", lambda tree: "")
     async with met(m1, m2):
         refused = await m1.refused("deploy")
     assert f"nothing was switched: m2: states: {m2.store} is a mount" in refused

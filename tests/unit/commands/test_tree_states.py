@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from saltext_ha.commands.trees.tree_states import explain, folders_of, places
+from saltext_ha.commands.trees.tree_states import TreeStates, explain, folders_of, places
 from saltext_ha.config.trees import Tree
+from saltext_ha.sync.group import Group
+from saltext_ha.trees.live_path import LINKED
+from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.tree_state import TreeState
 
 STATES, PILLAR = Tree("states", Path("/srv/salt")), Tree("pillar", Path("/srv/pillar"), secret=True)
 OPTS = {
@@ -17,8 +23,8 @@ OPTS = {
 }
 
 
-def state(version: bytes = b"1", edits: tuple[str, ...] = (), edited: int = 0) -> dict[str, Any]:
-    return {"version": version, "edits": list(edits), "edited": edited or len(edits)}
+def state(version: bytes = b"1", edits: tuple[str, ...] = (), edited: int = 0) -> TreeState:
+    return TreeState(LINKED, version, edits=edits, edited=edited or len(edits))
 
 
 @pytest.mark.parametrize(
@@ -65,3 +71,25 @@ def test_a_master_that_does_not_tell_is_named() -> None:
     difference: dict[str, Any] = {"path": "file_roots:base:a", "fix": "rsync"}
     explain(difference, [(STATES, "a")], {"m1": {"states": state()}}, ["m2"])
     assert "whether it was edited on m2 is unknown" in difference["fix"]
+
+
+SOUND = {"live": LINKED, "version": b"1", "foreign": "", "obstacle": "", "edited": 0, "edits": []}
+
+
+@pytest.mark.parametrize(
+    ("about", "lie"), [("edited", "many"), ("edits", [5]), ("version", None), ("live", 1)]
+)
+def test_a_master_that_tells_nonsense_does_not_tell(about: str, lie: Any) -> None:
+    told = {"m1": {"trees": {"states": SOUND}}, "m2": {"trees": {"states": {**SOUND, about: lie}}}}
+    told["m3"] = {"trees": {"states": 5}}
+
+    async def ask(*question: Any) -> Any:
+        return told, {}
+
+    group, stager = SimpleNamespace(ask=ask), SimpleNamespace(state=lambda trees: None)
+    found, errors = asyncio.run(
+        TreeStates(cast("Group", group), cast("Stager", stager), {}).of(["states"])
+    )
+    assert found == {"m1": {"states": TreeState(LINKED, b"1", edits=[])}}
+    assert errors["m2"].startswith(f"malformed {about}:")
+    assert errors["m3"].startswith("malformed states:")

@@ -23,7 +23,7 @@ from saltext_ha.minions.safety import (
 from saltext_ha.output import _failover
 from saltext_ha.output._text import Screen
 from saltext_ha.replication.placement import Stored
-from saltext_ha.sync.summary import read
+from saltext_ha.sync.summary import MasterSummary
 
 pytestmark = pytest.mark.core
 
@@ -435,7 +435,7 @@ def test_this_master_is_known_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_master_that_does_not_serve_is_no_place_to_go_to(health: Any, notes: list[str]) -> None:
-    assert failover_safe._notes(read({"health": health})) == notes
+    assert failover_safe._notes(MasterSummary.read({"health": health})) == notes
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.errors import InvalidRecord
-from saltext_ha.sync.summary import MasterSummary, Unused, read
+from saltext_ha.sync.summary import MasterSummary, Unused
 
 TOLD: dict[str, Any] = {
     "name": "m2",
@@ -25,7 +25,7 @@ TOLD: dict[str, Any] = {
 
 
 def test_what_is_told_is_read_without_what_a_later_release_adds() -> None:
-    assert read(TOLD) == MasterSummary(
+    assert MasterSummary.read(TOLD) == MasterSummary(
         name="m2",
         root=b"x",
         held=1,
@@ -38,8 +38,8 @@ def test_what_is_told_is_read_without_what_a_later_release_adds() -> None:
 
 
 def test_an_older_release_may_tell_less() -> None:
-    assert read({}) == MasterSummary()
-    assert read({"health": {}}).health == {"checks": []}
+    assert MasterSummary.read({}) == MasterSummary()
+    assert MasterSummary.read({"health": {}}).health == {"checks": []}
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_an_older_release_may_tell_less() -> None:
 )
 def test_nonsense(lie: dict[str, Any], about: str) -> None:
     with pytest.raises(InvalidRecord, match=f"malformed {about}:"):
-        read({**TOLD, **lie})
+        MasterSummary.read({**TOLD, **lie})

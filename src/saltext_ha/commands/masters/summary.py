@@ -11,7 +11,7 @@ from saltext_ha.health.watcher import DRAINED, Watcher
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
-from saltext_ha.sync.summary import MasterSummary, Unused, read
+from saltext_ha.sync.summary import MasterSummary, Unused
 from saltext_ha.transport.listener import Handler
 
 LOST = "replica.db is gone, or an old copy"
@@ -78,7 +78,7 @@ class OwnSummary:
 
     async def get(self) -> MasterSummary:
         """The same as :meth:`told`, as peers read it."""
-        return read(await self.told())
+        return MasterSummary.read(await self.told())
 
     async def told(self) -> dict[str, Any]:
         """
@@ -88,7 +88,7 @@ class OwnSummary:
         """
         core, keeper = self._core, self._core.keeper
 
-        def count() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             in_files = master_key.public_fingerprint(self._opts)
             counts = core.replica.shown_counts()
             states = () if core.mode.adopting else KEY_STATES  # nothing was read yet
@@ -102,7 +102,7 @@ class OwnSummary:
                 "older_key": bool(self._key and in_files and self._key != in_files),
             }
 
-        numbers, busy, slow = await self._known(count)
+        numbers, busy, slow = await self._known(read)
         notes = (
             *self._notes(),
             DRAINED_NOTE if self._health.draining else "",

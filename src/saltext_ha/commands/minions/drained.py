@@ -9,7 +9,7 @@ from typing import Any
 from saltext_ha.common.errors import HaError
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.sync.group import Group
-from saltext_ha.sync.summary import read
+from saltext_ha.sync.summary import MasterSummary
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -71,7 +71,7 @@ class DrainedMasters:
             line = self._group.lines.get(name)
             try:
                 told = await line.call("summary", {}) if line and line.up is not False else {}
-                return read(told).health.get("draining") is True
+                return MasterSummary.read(told).health.get("draining") is True
             except HaError:
                 return False  # minions themselves see whether it answers
 

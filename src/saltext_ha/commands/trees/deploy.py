@@ -18,7 +18,6 @@ from saltext_ha.commands.trees.tree_states import (
     edits,
     foreign,
     is_served,
-    serves,
 )
 from saltext_ha.common.disk_work import DiskWork, steps
 from saltext_ha.common.errors import DiskHangs, FolderChanged, HaError
@@ -138,7 +137,9 @@ class Deploy:
         for tree in trees:
             register = self._registers[tree.name]
             where: dict[str, int | str] = {
-                name: serves(state.get(tree.name), register.entries)
+                name: told.serves(register.entries)
+                if (told := state.get(tree.name))
+                else "not configured"
                 for name, state in sorted(states.items())
             }
             where |= dict.fromkeys(errors, "unknown")

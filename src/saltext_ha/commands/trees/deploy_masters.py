@@ -55,11 +55,11 @@ class Masters:
                 out.add(master)
                 continue
             for name in names:
-                if state[name].get("obstacle"):
-                    problems[master] = str(state[name]["obstacle"])
+                if state[name].obstacle:
+                    problems[master] = state[name].obstacle
                     out.add(master)
-                elif state[name].get("live") == FOREIGN and not adopt:
-                    problems[master] = str(state[name].get("foreign"))
+                elif state[name].live == FOREIGN and not adopt:
+                    problems[master] = state[name].foreign
         if problems:
             others = _without(out - {self._group.name})
             raise HaError(f"nothing was changed: {_listed(problems)}{others}")

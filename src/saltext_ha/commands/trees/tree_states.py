@@ -10,17 +10,16 @@ from typing import Any
 from saltext_ha.config.trees import Tree
 from saltext_ha.consistency.comparison import Difference, names
 from saltext_ha.consistency.tree import environments
-from saltext_ha.replication.deployment import Entry
 from saltext_ha.sync.group import SLOW, Group, read_each
 from saltext_ha.transport import wire
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.tree_state import TreeState
 
 OPTIONS = ("file_roots", "pillar_roots")
 
-State = Mapping[str, Any]
-States = Mapping[str, Mapping[str, State]]
-"""Master → tree → its state there, as :meth:`.Stager.state` returns it."""
+States = Mapping[str, Mapping[str, TreeState]]
+"""Master → tree → its state there."""
 
 
 class TreeStates:
@@ -42,8 +41,7 @@ class TreeStates:
         answers, errors = await self._group.ask(
             "tree_state", {"trees": wanted}, SLOW, self._stager.state(wanted)
         )
-        states = read_each(answers, errors, lambda _, answer: wire.field(answer, "trees", dict))
-        return states, errors
+        return read_each(answers, errors, lambda _, answer: _read(answer)), errors
 
     async def explain(self, differences: Sequence[Difference]) -> None:
         """Add to each difference in a tree: which tree, where it was edited, and what mends it."""
@@ -57,6 +55,12 @@ class TreeStates:
             for difference, where in found:
                 if where:
                     explain(difference, where, states, errors)
+
+
+def _read(answer: Mapping[str, Any]) -> dict[str, TreeState]:
+    """As :meth:`.Stager.state` answers."""
+    told = wire.field(answer, "trees", dict)
+    return {name: TreeState.read(wire.field(told, name, dict)) for name in told}
 
 
 def explain(
@@ -84,8 +88,8 @@ def explain(
         )
     else:
         fix = f"in tree {tree.name}: salt-run ha.deploy {tree.name} makes it the same on all"
-        served = {(state.get(tree.name) or {}).get("version") for state in states.values()}
-        if len(served) > 1:
+        there = [state.get(tree.name) for state in states.values()]
+        if len({told and told.version for told in there}) > 1:
             fix += f"; which deployment each master serves: salt-run ha.deployments {tree.name}"
     if silent := sorted(unknown):
         fix += f"; whether it was edited on {names(silent)} is unknown"
@@ -96,16 +100,15 @@ def _edited_on(tree: Tree, path: str, states: States) -> list[str]:
     """Masters where *path* was edited by hand, or may have been: a master does not name all."""
     found = []
     for master, state in sorted(states.items()):
-        told = state.get(tree.name) or {}
-        paths = list(told.get("edits") or ())
-        if path in paths or told.get("edited", 0) > len(paths):
+        told = state.get(tree.name)
+        if told and (path in told.edits or told.edited > len(told.edits)):
             found.append(master)
     return found
 
 
 def is_served(states: States, name: str, version: bytes) -> bool:
     """Whether every master serves this version of the tree *name*."""
-    return all(state[name].get("version") == version for state in states.values())
+    return all(state[name].version == version for state in states.values())
 
 
 def foreign(states: States) -> dict[str, list[str]]:
@@ -113,7 +116,7 @@ def foreign(states: States) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for master, state in sorted(states.items()):
         for name, tree in state.items():
-            if tree.get("live") == FOREIGN:
+            if tree.live == FOREIGN:
                 found.setdefault(name, []).append(master)
     return found
 
@@ -122,22 +125,10 @@ def edits(states: States, name: str) -> dict[str, Any]:
     """Master → what was changed there by hand, in the folder that is served."""
     found = {}
     for master, state in sorted(states.items()):
-        tree = state.get(name) or {}
-        if tree.get("edited"):
-            found[master] = {"count": tree["edited"], "paths": list(tree.get("edits") or ())}
+        tree = state.get(name)
+        if tree and tree.edited:
+            found[master] = {"count": tree.edited, "paths": list(tree.edits)}
     return found
-
-
-def serves(state: Any, entries: Iterable[Entry]) -> int | str:
-    """Which deployment a master serves; in words if it is none of *entries*."""
-    if not isinstance(state, Mapping):
-        return "not configured"
-    if state.get("live") == FOREIGN:
-        return "a folder of its own"
-    if not state.get("version"):
-        return "nothing"
-    found = (entry.number for entry in entries if entry.version == state["version"])
-    return next(found, "one that is not kept")
 
 
 def all_serve(row: Mapping[str, Any]) -> bool:
