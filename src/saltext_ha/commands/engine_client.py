@@ -49,7 +49,7 @@ def engine(
         kind = type(exc)
         why = state_owner.conflict(settings) or state_owner.restart_due(settings)
         if kind is EngineUnavailable:  # the other kinds say that it runs
-            why = why or _not_configured(settings)
+            why = why or not_configured(settings)
         if why:
             raise kind(f"the ha engine of this master is not running: {why}") from None
         raise
@@ -60,7 +60,7 @@ def asking(settings: HaConfig, by: str, work: Any = 0, more: float = 0.0) -> Ask
     return lambda command, payload: engine(settings, command, {**payload, "by": by}, work, more)
 
 
-def _not_configured(settings: HaConfig) -> str:
+def not_configured(settings: HaConfig) -> str:
     """That the configuration does not start the engine; empty if it does."""
     if settings.has_engine:
         return ""

@@ -309,6 +309,20 @@ async def test_a_name_that_was_copied(m1: Place, m2: Place, tmp_path: Path) -> N
 
 
 @in_a_loop
+async def test_a_master_whose_configuration_starts_no_engine_is_told(tmp_path: Path) -> None:
+    """Its start would bring nothing, and no word of it."""
+    m1, m2 = (
+        Place(tmp_path, name, options={"engines": listed})
+        for name, listed in (("m1", [{"ha": {}}]), ("m2", []))
+    )
+    async with running(m1):
+        token = await invited(m1)
+        for test in (True, False):
+            said = await join_by(m2, token, test=test)
+            assert "has no '- ha: {}' in engines:" in str(said["notes"])
+
+
+@in_a_loop
 async def test_what_becomes_of_the_master_key_is_said(m1: Place, m2: Place) -> None:
     pairs = KeyPairs()
     for place in (m1, m2):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer, say
+from saltext_ha.commands.engine_client import Answer, not_configured, say
 from saltext_ha.commands.membership import join_plan
 from saltext_ha.commands.membership.invite import JOIN, refuse_left_out
 from saltext_ha.commands.runner_arguments import switch
@@ -174,7 +174,8 @@ class _Wish:
         )
         joined = asyncio.run(joining)
         group_secret.forget_left(settings.state_dir)
-        return placing.answer(joined, [])
+        missing = not_configured(settings)
+        return placing.answer(joined, [missing] if missing else [])
 
     def by_secret(self) -> Answer:
         """

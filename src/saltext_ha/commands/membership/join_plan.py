@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from saltext_ha.commands.engine_client import not_configured
 from saltext_ha.commands.keys import key_pages
 from saltext_ha.commands.membership.members import OBSERVES, PAUSED
 from saltext_ha.common import cluster
@@ -194,6 +195,7 @@ def _from_store(opts: Mapping[str, Any], config: HaConfig) -> _Side:
         finally:
             replica.close()
     side.notes.append("its ha engine does not run; this is what it would find in the key store")
+    side.notes.extend(filter(None, [not_configured(config)]))
     member = cluster.of(opts)
     why = member.why_only_reported(config.repair) if member else ""
     if paused and not why:
