@@ -20,7 +20,6 @@ The errors of this package, in one tree.
     │   │   └── NobodyListens   its address answers, and has nobody at that port
     │   └── PeerRefused         the peer answered, and said no (its reason is the message)
     │       ├── MessageTooLarge more than it takes in one message
-    │       ├── NotPinned       it trusts no certificate of this master
     │       └── UnknownMethod   its release does not know the question
     ├── EtcdError               no endpoint of etcd gave an answer of use; names each and why
     │   └── LeaseGone           the lease there has ended
@@ -193,10 +192,6 @@ class PeerRefused(PeerError):
 
 class MessageTooLarge(PeerRefused):
     """A message is larger than the peer takes; the peer may take it in parts."""
-
-
-class NotPinned(PeerRefused):
-    """A peer says that it trusts no certificate of this master."""
 
 
 class UnknownMethod(PeerRefused):

@@ -319,13 +319,6 @@ class Parts:
         yield self.core.mode.paused
         yield from self.renewal.notes()
         yield from self.membership.notes()
-        lines = self.links.lines
-        without = lines.keys() & self.renewal.unpinned_by
-        if without and not any(line.up for line in lines.values()):
-            yield (
-                f"no other master trusts this one any more ({', '.join(sorted(without))}), so it "
-                "lets nobody in: if they removed it, salt-run ha.leave here, then join anew"
-            )
         for name in sorted(self.config.peer_urls.keys() - self.group.masters):
             yield f"ha: peers: no member is called {name}, so the URL there is not used"
         yield from self.vouching.notes()

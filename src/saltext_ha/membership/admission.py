@@ -23,14 +23,13 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.common.file_looks import HANGS_AFTER
 from saltext_ha.membership.group_secret import STANDING, GroupSecret
 from saltext_ha.membership.invites import UNKNOWN, Invite, Invites
-from saltext_ha.membership.membership import Membership
+from saltext_ha.membership.membership import NOT_PINNED, Membership
 from saltext_ha.membership.reaching import REQUIRED, TOLD, unreached
 from saltext_ha.membership.token import reply_mac, request_mac
 from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import OpenHandler
 from saltext_ha.transport.peer import Peer, make_peer
-from saltext_ha.transport.stranger_calls import NOT_PINNED
 from saltext_ha.transport.tls import read_certificate
 from saltext_ha.transport.trust import Trust
 
@@ -47,10 +46,10 @@ MAX_FAILED_NEAR = 100
 MAX_FAILED_ANYWHERE = 200
 FAILED_JOINS_PERIOD = 60.0
 PURGE = 60.0
-TELLING = 4.0
+TELLING = 5.0
 """
-Seconds for asking each member, and again for telling it of a master that joins, whatever
-``peer_timeout`` is: that master waits 15 s for the answer.
+Seconds for telling each member of a master that joins, whatever ``peer_timeout`` is: that master
+waits 15 s for the answer.
 """
 
 
@@ -140,7 +139,6 @@ class Admission:
         shown = self._membership.identity
         joiner, invite = await self._on_disk(self._applicant, payload, host)
         unreachable = await self._try(joiner, payload)
-        await self._member_for(joiner)
         shared = await self._on_disk(self._let_in, joiner, invite, shown)
         point("invite.tell")
         # The joiner takes no calls yet; our answer tells it the members.
@@ -172,7 +170,6 @@ class Admission:
             await self._on_disk(self._check, joiner, invite)
             if not after:  # the first of many calls
                 unreachable = await self._try(joiner, payload)
-                await self._member_for(joiner)
         except TrustError as exc:
             refused = str(exc)
         answer = {
@@ -207,15 +204,6 @@ class Admission:
                 "ha: port) to where you are reached, or open that port; probe=False joins anyway"
             )
         return why
-
-    async def _member_for(self, joiner: Peer) -> None:
-        """:raises TrustError: others removed this master, so they would not trust *joiner*."""
-        if names := await self._membership.outcast(joiner, TELLING):
-            name = self._membership.name
-            raise TrustError(
-                f"{name} lets nobody in, because no other trusts it any more ({', '.join(names)}): "
-                f"join through one of these, and run on {name}: salt-run ha.leave"
-            )
 
     async def _on_disk(self, work: Callable[..., T], *arguments: Any) -> T:
         """

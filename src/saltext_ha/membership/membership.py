@@ -23,9 +23,9 @@ from saltext_ha.common.errors import (
     DiskHangs,
     HaError,
     InvalidRecord,
-    NotPinned,
     PeerError,
     PeerMistrust,
+    PeerRefused,
     TrustError,
 )
 from saltext_ha.common.fail_points import point
@@ -41,6 +41,8 @@ from saltext_ha.transport.trust import Trust
 log = logging.getLogger(__name__)
 
 REMOVED = "this master was removed from the group: salt-run ha.leave here, then join anew"
+NOT_PINNED = "these certificates follow from none that is pinned here"
+"""What a peer says to the certificates of a master that it does not trust."""
 # Most members in one offer; a group may limit them to fewer.
 MAX_TOLD = 1024
 # So many new masters may one peer introduce in an hour.
@@ -347,8 +349,7 @@ class Membership:
                 await call_once(self.identity, peer, "members", payload, self._timeout)
             except PeerError as exc:
                 # One that removed this master, or was told before, needs not be told.
-                told = isinstance(exc, PeerMistrust) and await self._trusts(peer) is False
-                if not told:
+                if not (isinstance(exc, PeerMistrust) and await self._is_unpinned_by(peer)):
                     unreached[peer.name] = str(exc)
         if renew is not None:
             await renew()
@@ -361,31 +362,15 @@ class Membership:
         point("leave.done")
         return unreached
 
-    async def outcast(self, but: Peer, within: float) -> list[str]:
-        """
-        The peers that do not trust this master any more, if none answers that does.
-
-        :param but: whom not to ask. :param within: seconds that a peer may take at most.
-        """
-        asked = [
-            peer
-            for peer in self._trust.peers().values()
-            if not peer.fingerprints & but.fingerprints
-        ]
-        said = await asyncio.gather(*(self._trusts(peer, within) for peer in asked))
-        if any(said):
-            return []
-        return [peer.name for peer, trusts in zip(asked, said, strict=True) if trusts is False]
-
-    async def _trusts(self, peer: Peer, within: float = float("inf")) -> bool | None:
-        """Whether *peer* says that it trusts this master; None: it does not answer."""
+    async def _is_unpinned_by(self, peer: Peer) -> bool:
+        """Whether *peer* says that it trusts no certificate of this master."""
         try:
-            await introduce(self.identity, peer, self.name, min(self._timeout, within))
-        except NotPinned:
-            return False
+            await introduce(self.identity, peer, self.name, self._timeout)
+        except PeerRefused as exc:
+            return exc.reason == NOT_PINNED
         except PeerError:
-            return None
-        return True
+            pass
+        return False
 
     def introduced(self, joiner: Peer) -> list[dict[str, Any]]:
         """The members, as *joiner* is told: this master first."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from saltext_ha.common.errors import HaError, NotPinned
+from saltext_ha.common.errors import HaError
 from saltext_ha.transport import identity, succession
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import Peer
@@ -28,7 +28,6 @@ class Renewal:
     :param state_dir: the folder of its files. :param name: the name in a new certificate.
     :param timeout: seconds that a peer may take.
     :ivar identity: the present identity.
-    :ivar unpinned_by: peers that said, when they were last asked, that they do not trust it.
     :ivar shown_by: called with each new identity, by which all parts show it to others.
     """
 
@@ -36,7 +35,6 @@ class Renewal:
         self, made: Identity, state_dir: Path, name: str, trust: Trust, timeout: float
     ) -> None:
         self.identity = made
-        self.unpinned_by: set[str] = set()
         self.shown_by: list[Callable[[Identity], None]] = []
         self._state_dir, self._name = state_dir, name
         self._trust, self._timeout = trust, timeout
@@ -71,7 +69,6 @@ class Renewal:
 
     def _show(self, made: Identity) -> None:
         self.identity = made
-        self.unpinned_by.clear()
         for show in self.shown_by:
             show(made)
 
@@ -97,11 +94,10 @@ class Renewal:
             if await self._trust.disk(self._trust.renew, peer.name, shown):
                 log.info("ha peer renewed its certificate: name=%s", peer.name)
                 peer = self._trust.peers()[peer.name]
+            if not self.identity.former:
+                return False
             await introduce(self.identity, peer, self._name, self._timeout)
         except HaError as exc:
-            if isinstance(exc, NotPinned):
-                self.unpinned_by.add(peer.name)
             log.debug("ha peer %s stays unknown, or we to it: %s", peer.name, exc)
             return False
-        self.unpinned_by.discard(peer.name)
-        return bool(self.identity.former)
+        return True

@@ -57,7 +57,6 @@ HEADINGS = (
     "`not reached for long`",
     "`restore it from a backup, or remove it and join again`",
     "`hung up; has it pinned this master's certificate?`",
-    "`no other trusts it any more`, `no other master trusts this one any more`",
     "`shows another certificate than the expected one`",
     "`refused from peers`",
     "`protocol … is not spoken here`",

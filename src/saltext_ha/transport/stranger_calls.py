@@ -18,9 +18,7 @@ from urllib.parse import urlsplit
 
 from saltext_ha.common.errors import (
     NobodyListens,
-    NotPinned,
     PeerMistrust,
-    PeerRefused,
     PeerUnreachable,
     drop_tracebacks,
     reason_of,
@@ -34,8 +32,6 @@ NEXT_ADDRESS = 0.25  # seconds until the next address of a host is tried, too
 MAX_CERTIFICATES = (succession.MAX_FORMER + 1) * tls.MAX_PEM + wire.MAX_JOIN_BODY
 """Bytes of all that a master has, and of what is around them."""
 GOODBYE = 1.0  # seconds for the end of a connection
-NOT_PINNED = "these certificates follow from none that is pinned here"
-"""What a master says to the certificates of one that it does not trust."""
 NO_ANSWER = "gives no answer of an ha listener; what is there?"
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
@@ -98,15 +94,10 @@ async def introduce(identity: Identity, peer: Peer, name: str, timeout: float = 
     Show *peer* all our certificates: if it pinned a former one, it takes over the present one.
 
     :param name: our name.
-    :raises NotPinned: it pinned none of them. :raises PeerError: it cannot be asked.
+    :raises PeerError: *peer* cannot be asked, or does not believe them.
     """
     ours = {"name": name, "certificates": list(identity.chain)}
-    try:
-        await call_stranger(peer.url, peer.fingerprint, "renewed", ours, timeout)
-    except PeerRefused as exc:
-        if exc.reason == NOT_PINNED:
-            raise NotPinned(str(exc), exc.reason) from None
-        raise
+    await call_stranger(peer.url, peer.fingerprint, "renewed", ours, timeout)
 
 
 async def _ask(

@@ -33,7 +33,7 @@ from saltext_ha.transport.peer_files import PEERS_DIR
 from saltext_ha.transport.trust import Trust
 from tests import engines
 from tests.fixtures import named
-from tests.loop import in_a_loop, until
+from tests.loop import in_a_loop
 from tests.peers import Master, befriend, http, raw_call, silent
 
 m1, m2, m3 = named(Master, "m1", "m2", "m3")
@@ -537,44 +537,6 @@ async def test_a_removed_master_stays_out(m1: Master, m2: Master, m3: Master) ->
         m3.trust.unpin("m2")
         await let_join(m3, token_of(m1))
         assert m2.trust.peers()["m3"].fingerprint == m3.identity.fingerprint
-
-
-@pytest.mark.usefixtures("no_bus")
-@in_a_loop
-async def test_who_was_removed_lets_nobody_in(tmp_path: Path) -> None:
-    """
-    It does not hear of that. A master that joined by it was trusted by nobody else, and with ``ha:
-    masters`` it asked no other.
-    """
-    one, two, three, new = engines.places(tmp_path, "m1", "m2", "m3", "new")
-    async with engines.met(one, two, three) as (m1, _, m3):
-        assert (await engines.run(one, "remove_peer", "m3"))["retcode"] == 0
-        refused = (await engines.join_by(new, await engines.invited(three)))["error"]
-        assert "no other trusts it any more (m1, m2): join through one of these" in refused
-        notes = m3.parts.all_notes
-        await until(lambda: any("(m1, m2)" in note for note in notes()), "m3 has heard of it")
-        (note,) = [
-            row["note"] for row in (await engines.run(three, "status"))["masters"] if row["self"]
-        ]
-        assert "no other master trusts this one any more (m1, m2)" in note
-        assert m3.parts.trust.peers().keys() == {"m1", "m2"}
-        await engines.join(one, new)
-        assert set(m1.parts.trust.peers()) == {"m2", "new"}
-        left = await engines.run(three, "leave")
-        assert left["retcode"] == 0
-        await engines.join(one, three)
-
-
-@pytest.mark.usefixtures("no_bus")
-@in_a_loop
-async def test_who_has_an_old_copy_of_its_state_is_let_in_again(tmp_path: Path) -> None:
-    one, two = engines.places(tmp_path, "m1", "m2")
-    async with engines.met(one, two) as (m1, m2):
-        (one.config.state_dir / "peers" / "m2.json").unlink()
-        await until(lambda: m2.parts.renewal.unpinned_by == {"m1"}, "m2 hears of it")
-        await engines.join(two, one)
-        await m1.meets(m2)
-        await m2.meets(m1)
 
 
 @in_a_loop
