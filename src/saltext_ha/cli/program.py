@@ -49,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if options.out == "json" and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as JSON is, whatever the terminal uses
+        # As JSON is, whatever the terminal uses.
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     name = options.function if options.function.startswith("ha.") else f"ha.{options.function}"
     if options.help:
         return _guarded(lambda: _print(own_functions.help_of(name)))

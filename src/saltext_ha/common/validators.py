@@ -172,8 +172,9 @@ def hidden(text: str) -> str:
     return re.sub(r"(//|['\"](?=[^\s'\"/@:]*:(?!//)))[^\s'\"]*@", r"\1***@", text)
 
 
-def misplaced(engine: str, settings: Iterable[str], where: str) -> str:
-    """The text about *settings* that stand in ``engines:``, and not *where* they belong."""
+def misplaced(engine: str, settings: Iterable[str]) -> str:
+    """The text about *settings* that stand in ``engines:``, and not where they belong."""
+    where = {"ha": "ha: itself", "ha_watchdog": "ha: watchdog:"}[engine]
     return (
         f"engines: {engine}: takes no settings ({', '.join(settings)}); write them below {where}, "
         f"and here  - {engine}: {{}}"
@@ -188,7 +189,7 @@ def astray(engine: str, role: Any) -> str:
     return f"engines: {engine}: is for salt-{other}; salt-{role} has  {ENGINES[role]}"
 
 
-def check_engine(engine: str, opts: Mapping[str, Any], settings: Iterable[str], where: str) -> None:
+def check_engine(engine: str, opts: Mapping[str, Any], settings: Iterable[str] = ()) -> None:
     """
     Refuse an engine that is not for the daemon with *opts*, or has *settings* in ``engines:``.
 
@@ -196,7 +197,7 @@ def check_engine(engine: str, opts: Mapping[str, Any], settings: Iterable[str], 
     """
     wrong = astray(engine, opts.get("__role"))
     if settings and not wrong:
-        wrong = misplaced(engine, settings, where)
+        wrong = misplaced(engine, settings)
     if wrong:
         raise ConfigError(f"{source(opts, 'the configuration')}: {wrong}")
 

@@ -309,7 +309,7 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
 def read(opts: Mapping[str, Any]) -> HaConfig:
     """As :func:`parse`. :raises ValueError: as its error, without the file."""
     if misplaced := below(opts.get("engines"), "ha"):
-        raise ValueError(validators.misplaced("ha", misplaced, "ha: itself"))
+        raise ValueError(validators.misplaced("ha", misplaced))
     values = _given(opts.get("ha", {}))
     # Salt's own default, which is where its minions connect, too.
     interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104

@@ -17,6 +17,7 @@ and value.
 .. versionadded:: 0.1.0
 """
 
+import contextlib
 import logging
 import os
 import time
@@ -54,7 +55,7 @@ def start(**misplaced: Any) -> None:
     said = ""
     while os.getppid() == parent:
         try:
-            validators.check_engine("ha", __opts__, misplaced, "ha: itself")
+            validators.check_engine("ha", __opts__, misplaced)
             return main.run(__opts__, mapping.parse(__opts__))
         except (HaError, OSError) as exc:
             # Salt at once starts an ended engine again, for ever. That does not mend a wrong
@@ -65,7 +66,8 @@ def start(**misplaced: Any) -> None:
             wrong = isinstance(exc, ConfigError)
             # Commands find a mistake as well, until it is mended.
             then = "mend it, and restart salt-master" if wrong else "tried again every 10 s"
-            control_client.tell_why(mapping.control_socket(__opts__), f"{exc} ({then})")
+            with contextlib.suppress(ValueError):  # sock_dir is no path
+                control_client.tell_why(mapping.control_socket(__opts__), f"{exc} ({then})")
             _pause(parent, RETRY, for_ever=wrong)
 
 

@@ -162,11 +162,7 @@ def _facts(role: str, options: Mapping[str, Any], read: sources.Sources) -> Host
 
 def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """The option because of which our engine would not start, and why; None if it would."""
-    engine, where, read = (
-        ("ha", "ha: itself", settings_of.read)
-        if role == MASTER
-        else ("ha_watchdog", "ha: watchdog:", watchdog.read)
-    )
+    engine, read = ("ha", settings_of.read) if role == MASTER else ("ha_watchdog", watchdog.read)
     listed = options.get("engines")
     given: dict[str, Any] = {}
     for each in listed if isinstance(listed, list) else [listed]:
@@ -177,7 +173,7 @@ def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     if engine not in given:
         return None
     if misplaced := settings_of.below(listed, engine):
-        return "engines", validators.misplaced(engine, misplaced, where)
+        return "engines", validators.misplaced(engine, misplaced)
     try:
         read(options)
     except ValueError as exc:

@@ -322,7 +322,9 @@ class Membership:
         for note in others:
             self._trust.bar(note)
 
-    async def leave(self, renew: Callable[[], Awaitable[object]] | None = None) -> dict[str, str]:
+    async def leave(
+        self, renew: Callable[[], Awaitable[object]] | None = None
+    ) -> tuple[list[str], dict[str, str]]:
         """
         Have the others remove this master, then trust no peer any more.
 
@@ -330,13 +332,14 @@ class Membership:
             join anywhere. It is called before any peer is unpinned: as long as one is pinned, an
             interrupted leave can be repeated.
         :raises DiskHangs: the file system hangs; the others were told.
-        :return: name → reason, for peers that could not be told: then run ``ha.remove_peer`` on
-            another member.
+        :return: the peers that were told, and tell the others; and name → reason, for peers that
+            could not be told: if none was, run ``ha.remove_peer`` there.
         """
         damaged = self._trust.damaged()
         note = {"fingerprint": self.identity.fingerprint, "name": self.name, "removed": ""}
         unreached = dict.fromkeys(damaged, "its file here cannot be read")
         unreached.pop(self.name, None)
+        told: list[str] = []
         called: set[str] = set()
         # While one is called, others may be pinned.
         while left := [peer for peer in self._trust.peers().values() if peer.name not in called]:
@@ -347,6 +350,7 @@ class Membership:
                 # Send only the removal: its answer is the last that this certificate may receive.
                 payload = {"removed": [note]}
                 await call_once(self.identity, peer, "members", payload, self._timeout)
+                told.append(peer.name)
             except PeerError as exc:
                 # One that removed this master, or was told before, needs not be told.
                 if not (isinstance(exc, PeerMistrust) and await self._is_unpinned_by(peer)):
@@ -360,7 +364,7 @@ class Membership:
         for name in (*self._trust.pinned(), *self._trust.damaged()):
             await self._trust.disk(self._trust.unpin, name)
         point("leave.done")
-        return unreached
+        return told, unreached
 
     async def _is_unpinned_by(self, peer: Peer) -> bool:
         """Whether *peer* says that it trusts no certificate of this master."""

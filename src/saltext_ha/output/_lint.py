@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.common.errors import NO_SENSE
 from saltext_ha.output._text import LISTED, Screen, clean, count, left_out, shorten
 
 LONGEST_DETAIL = 300
@@ -29,8 +30,8 @@ def of_minion(
 ) -> list[str]:
     """As :func:`render`, for an answer that may be anything."""
     try:
-        return render(data, screen)
-    except (AttributeError, TypeError, ValueError):
+        return render({**data, "asked": [minion]}, screen)
+    except NO_SENSE:
         return [f"{clean(minion)}: {screen.paint('its answer makes no sense', 'unknown')}"]
 
 
@@ -71,7 +72,7 @@ def _summary(data: Mapping[str, Any]) -> str:
         if counts.get(severity)
     ]
     if data.get("ignored"):
-        found.append(f"{data['ignored']} ignored")
+        found.append(f"{clean(data['ignored'])} ignored")
     only = ", ".join(clean(code) for code in data.get("only") or [])
     nothing = f"none of {only}" if only else "no known traps"
     return f"{asked}: {', '.join(found) or nothing}"

@@ -56,6 +56,8 @@ class Core:
         )
         self._unlisted = ""
         """Why the store could not be listed; empty once a pass has listed it again."""
+        self._unrecorded = ""
+        """Why what the store showed could not be read or recorded; empty once it was."""
         self._list_at = math.inf
         """When to try the listing again, if no regular pass does before."""
         self._publish = publish
@@ -85,7 +87,7 @@ class Core:
         Why it is not known what the store shows: it could not be listed, or what it showed could
         not be recorded. Empty if it is known.
         """
-        why = self._unlisted or (self.problem if self.keeper.work.ids() else "")
+        why = self._unlisted or self._unrecorded
         if self.mode.adopting:
             why = "its replica.db was lost, and is not rebuilt yet"
         return f"its keys are not known: {why}" if why else ""
@@ -282,10 +284,12 @@ class Core:
         try:
             found = await self.run(look, *arguments)
         except HaError as exc:
+            self._unrecorded = str(exc)
             self._note(exc)
             if asked:
                 raise
             return []
+        self._unrecorded = ""
         self._follow(found)
         await self.apply()
         return found

@@ -66,6 +66,7 @@ class Holds:
         self._hold_all = False
         """Whether all accepted keys must still be held, because the disk was full."""
         self._copied_since: float | None = None
+        self._back_since: float | None = None
         """Since when the store is an older copy; None: it is not."""
         self.provenance = Provenance(store, replica, writer.name)
         self._store = store
@@ -193,9 +194,17 @@ class Holds:
     def may_be_copied(self, minion_id: str, now: Stored, by: str) -> bool:
         """
         Whether a revoked key is back while an older copy of the store may be put in its place: the
-        copy's signature may come after its keys. Call this only if the id is not dirty.
+        copy's signature may come after its keys. For ten minutes at most, as other keys may change
+        all the time. Call this only if the id is not dirty.
         """
-        return not by and self._is_back(minion_id, now) and not self._store.at_rest()
+        if by or not self._is_back(minion_id, now):
+            return False
+        if self._store.at_rest():
+            self._back_since = None
+            return False
+        at = time.monotonic()
+        self._back_since = at if self._back_since is None else self._back_since
+        return at < self._back_since + LONGEST_COPY
 
     def _is_back(self, minion_id: str, now: Stored) -> bool:
         """Whether a revoked key is accepted."""

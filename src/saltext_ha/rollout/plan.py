@@ -207,7 +207,7 @@ def _way_back(opts: Mapping[str, Any], found: Mapping[str, Any], said: set[str])
     running = {name: opts.get(name) for name in (*found, *KNOWN_BY)}
     running["master"] = opts.get("master_list") or opts.get("master")
     usual = salt.config.DEFAULT_MINION_OPTS
-    lost = {n: v for n, v in running.items() if n not in said and v not in (None, usual.get(n))}
+    lost = {n: v for n, v in running.items() if n not in said and v not in (None, [], usual.get(n))}
     if "master" not in lost:
         return None
     return "\n".join([drop_in.MARK, *(f"{n}: {json.dumps(v)}" for n, v in lost.items()), ""])

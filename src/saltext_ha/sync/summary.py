@@ -17,7 +17,7 @@ _FIELDS: Mapping[str, type] = {
     **dict.fromkeys(("name", "group", "mode", "salt", "version"), str),
     **dict.fromkeys(("accepted", "pending", "rejected", "denied"), int),
     **dict.fromkeys(("held", "dirty", "bound"), int),
-    **dict.fromkeys(("doubt", "master_key"), str),
+    **dict.fromkeys(("doubt", "unseen", "master_key"), str),
     **dict.fromkeys(("root", "placements"), bytes),
     **dict.fromkeys(("conflicts", "notes"), list),
     **dict.fromkeys(("unreached", "mines", "unused", "health"), dict),
@@ -59,8 +59,9 @@ class MasterSummary:
     :ivar held: how many of its keys are held back. :ivar dirty: how many are still to be written.
     :ivar bound: how many minions are connected to it.
     :ivar doubt: why its key store is not believed; empty if it is.
-    :ivar master_key: the fingerprint of the key by which minions know it; empty if that does not
-        matter.
+    :ivar unseen: why it is not known what that shows; empty if it is.
+    :ivar master_key: the fingerprint of the key by which minions know it, as it is in its files;
+        empty if that does not matter.
     :ivar root: the digest of its records; ``placements``: of what its key store shows.
     :ivar conflicts: ids with several accepted keys. :ivar notes: for operators.
     :ivar unreached: master → why it does not reach that one.
@@ -84,6 +85,7 @@ class MasterSummary:
     dirty: int | None = None
     bound: int | None = None
     doubt: str = ""
+    unseen: str = ""
     master_key: str | None = None
     root: bytes | None = None
     placements: bytes | None = None

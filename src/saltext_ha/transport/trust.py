@@ -201,6 +201,7 @@ class Trust(Pins):
             for name in self.undeleted():
                 try:
                     self.unpin(name)
+                    self._undeletable.discard(name)
                 except TrustError as exc:
                     if name not in self._undeletable:
                         log.warning("peer stays out, its file stays: name=%s %s", name, exc)

@@ -543,8 +543,8 @@ async def test_a_removed_master_stays_out(m1: Master, m2: Master, m3: Master) ->
 async def test_a_master_that_leaves(m1: Master, m2: Master, m3: Master) -> None:
     befriend(m1, m2, m3)
     async with m1.running():
-        unreached = await m3.membership.leave()
-        assert list(unreached) == ["m2"]
+        told, unreached = await m3.membership.leave()
+        assert (told, list(unreached)) == (["m1"], ["m2"])
         assert m3.trust.peers() == {}
         assert set(m1.trust.peers()) == {"m2"}
         await m2.membership.exchange()
@@ -559,7 +559,9 @@ async def test_who_was_removed_before_it_leaves_need_not_be_removed(
     befriend(m1, m2, m3)
     m1.trust.remove("m3")
     async with m1.running():
-        assert list(await m3.membership.leave()) == ["m2"], "m2 is down, and may trust it still"
+        told, unreached = await m3.membership.leave()
+        assert list(unreached) == ["m2"], "it is down, and may trust m3 still"
+        assert not told, "m1, which removed m3 before, noted no more"
     assert m3.trust.peers() == {}
 
 
@@ -576,7 +578,8 @@ async def test_who_leaves_trusts_nobody_that_came_meanwhile(
 
     monkeypatch.setattr(membership, "call_once", tell)
     async with m2.running():
-        assert list(await m1.membership.leave()) == ["m3"]
+        _, unreached = await m1.membership.leave()
+        assert list(unreached) == ["m3"]
     assert m1.trust.peers() == m2.trust.peers() == {}
 
 

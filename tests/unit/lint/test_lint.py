@@ -844,8 +844,8 @@ def test_how_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     some = check.answer([], check.Choice(frozenset({"HA101", "HA103"})), ["web1"], {})
     assert outputter.output(some) == "web1: none of HA101, HA103"
     # As salt and salt-call hand it over: by minion.
-    assert outputter.output({"web1": clean, "web2": clean}) == "\n".join(
-        ["web1: no known traps"] * 2
+    assert outputter.output({"web1": clean, "web2": clean}) == (
+        "web1: no known traps\nweb2: no known traps"
     )
 
 

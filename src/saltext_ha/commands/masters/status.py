@@ -126,7 +126,8 @@ class Status:
             *(self._behind(links[name].line, own, answers[name]) for name in asked)
         )
         behind = dict(zip(asked, found, strict=True))
-        masters = [self._row(self._group.name, own, None, 0, own=True)]
+        level = None if own.unseen else 0
+        masters = [self._row(self._group.name, own, None, level, own=True)]
         damaged = self._group.damaged()
         for name in self._group.others:
             link, answer = links.get(name), answers.get(name)
@@ -224,6 +225,8 @@ class Status:
     async def _behind(self, line: Line, own: MasterSummary, answer: MasterSummary) -> int | None:
         """In how many buckets the peer differs from this master: mostly one key each."""
         replica = self._core.replica
+        if own.unseen or answer.unseen:
+            return None
         if (answer.root, answer.placements) == (own.root, own.placements):
             return 0
         try:

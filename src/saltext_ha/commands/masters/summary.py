@@ -125,6 +125,7 @@ class OwnSummary:
             "root": core.replica.records.root,
             "placements": core.replica.placements.root,
             "doubt": core.mode.doubt,
+            "unseen": core.unseen,
             "notes": [note for note in notes if note],
             "health": self._health.told(),
         }

@@ -80,7 +80,8 @@ def plan(
         )
     if first.refused:
         problems.append(f"{first.inviter} would refuse: {first.refused}")
-    problems += _unpinnable(first, config, force)
+    unpinnable, merging = _unpinnable(first, config, force)
+    problems += unpinnable
     key_notes, key_problems = handover.foretell(
         opts,
         _mapping(first.told.get("public")),
@@ -103,6 +104,7 @@ def plan(
         "conflicts": [_conflict(minion_id, sides) for minion_id in conflicts],
         "unreachable": {},
         "notes": [
+            *merging,
             *one_way(first.unreachable),
             *key_notes,
             *(f"{config.name}: {note}" for note in mine.notes),
@@ -134,8 +136,8 @@ async def _ask(
     return first, side
 
 
-def _unpinnable(first: Preview, config: HaConfig, force: bool) -> list[str]:
-    """Members that this master could not pin, or would not without *force*."""
+def _unpinnable(first: Preview, config: HaConfig, force: bool) -> tuple[list[str], list[str]]:
+    """Why this master could not pin members, or would not without *force*; and notes."""
     problems = [
         f"the group has a master {member.name} already; set another ha: name here"
         for member in first.members
@@ -148,9 +150,10 @@ def _unpinnable(first: Preview, config: HaConfig, force: bool) -> list[str]:
             trust.check(*first.members)
         except TrustError as exc:
             problems.append(f"{config.name} would not trust the group: {exc}")
-        if not force and (why := other_group(trust, first.members)):
-            problems.append(why)
-    return problems
+        merging = other_group(trust, first.members)
+    if merging and not force:
+        problems.append(merging)
+    return problems, [merging] if merging and force else []
 
 
 def _own(opts: Mapping[str, Any], config: HaConfig) -> _Side:

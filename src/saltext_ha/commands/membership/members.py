@@ -148,13 +148,14 @@ class Members:
             raise HaError("this master is in no group")
         if payload.get("test"):
             notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
+            notes += await self._withdrawn(test=True)
             return {"kind": "notice", "notes": notes, "retcode": 0}
         before, done = self._renewal.identity, "nothing more was done"
         try:
             # This comes first: masters that know the secret would take this master back at once.
             await self._disk(group_secret.mark_left, self._config.state_dir)
             done = "the masters that were reached do not trust this one any more"
-            unreached = await self._membership.leave(self._renewal.begin_anew)
+            told, unreached = await self._membership.leave(self._renewal.begin_anew)
         except (HaError, OSError) as exc:
             if self._renewal.identity is not before:
                 # As below, when the disk responds: then the last peer may be unpinned, too, and
@@ -164,16 +165,19 @@ class Members:
             raise HaError(why) from None
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
-        told = [name for name in names if name not in unreached]
         then = (
             f"{told[0]} tells it when it is back"
             if told
             else f"run there salt-run ha.remove_peer {self._group.name}"
         )
-        notes = [f"left; {name} does not trust this master any more" for name in told]
+        notes = [
+            f"left; {name} does not trust this master any more"
+            for name in names
+            if name not in unreached
+        ]
         notes += [f"{name} was not told ({why}): {then}" for name, why in unreached.items()]
         notes.append("every key stays where it is")
-        notes += await self._disk(self._withdraw)
+        notes += await self._withdrawn()
         if self._config.secret is not None:
             notes.append(
                 f"for good: take {self._config.url} from ha: masters on the others, and masters "
@@ -191,7 +195,7 @@ class Members:
             notes = [
                 f"certificate {shown} is valid until {end:%Y-%m-%d}",
                 "would take a new one and a new key; the members take it over by themselves",
-                *(await self._disk(self._withdraw, True)),
+                *(await self._withdrawn(test=True)),
             ]
             return {"kind": "notice", "notes": notes, "retcode": 0}
         were_up = {name for name, line in self._group.lines.items() if line.up}
@@ -199,7 +203,7 @@ class Members:
         unreached = await self._until_known(were_up)
         end = succession.expiry(made.certificate)
         notes = [f"new certificate {made.fingerprint}, valid until {end:%Y-%m-%d}"]
-        notes += await self._disk(self._withdraw)
+        notes += await self._withdrawn()
         for name in peers:
             if name in damaged:
                 notes.append(f"{name} was not told, and hears of it when it calls: {damaged[name]}")
@@ -209,25 +213,30 @@ class Members:
                 notes.append(f"{name} knows it")
         return {"kind": "notice", "notes": notes, "retcode": 0}
 
-    def _withdraw(self, test: bool = False) -> list[str]:
+    async def _withdrawn(self, test: bool = False) -> list[str]:
         """
         Withdraw the open invitations: their tokens name the former certificate, so nobody can join
-        by them any more.
+        by them any more. Returns a note for each.
 
         :param test: only say which.
         """
-        notes = []
-        with contextlib.suppress(OSError):  # they expire by themselves
+
+        def withdraw() -> list[str]:
             known = Invites(self._config.state_dir)
-            for name, invitation in sorted(known.open().items()):
-                if not test:
-                    known.discard(invitation)
-                does = "would be" if test else "is"
-                notes.append(
-                    f"invitation {name} {does} withdrawn, as its token names the former "
-                    "certificate: salt-ha invite  makes a new one"
-                )
-        return notes
+            found = known.open()
+            for invitation in () if test else found.values():
+                known.discard(invitation)
+            return sorted(found)
+
+        names: list[str] = []
+        with contextlib.suppress(HaError, OSError):  # they expire by themselves
+            names = await self._disk(withdraw)
+        does = "would be" if test else "is"
+        return [
+            f"invitation {name} {does} withdrawn, as its token names the former certificate: "
+            "salt-ha invite  makes a new one"
+            for name in names
+        ]
 
     async def _until_known(self, were_up: set[str]) -> set[str]:
         """Wait until the peers *were_up* know this master again; returns the peers that do not."""
