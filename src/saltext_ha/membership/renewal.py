@@ -93,10 +93,10 @@ class Renewal:
             shown = await certificates_of(peer, self._timeout)
             if await self._trust.disk(self._trust.renew, peer.name, shown):
                 log.info("ha peer renewed its certificate: name=%s", peer.name)
-                peer = self._trust.peers()[peer.name]
-            if not self.identity.former:
-                return False
-            await introduce(self.identity, peer, self._name, self._timeout)
+            known = self._trust.peers().get(peer.name)
+            if known is None or not self.identity.former:
+                return False  # it was removed meanwhile; or there is nothing to show
+            await introduce(self.identity, known, self._name, self._timeout)
         except HaError as exc:
             log.debug("ha peer %s stays unknown, or we to it: %s", peer.name, exc)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -14,6 +15,7 @@ from lab.engines import Engine, Place, free_port
 from saltext_ha.common.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
 from saltext_ha.membership.invites import Invites, make_token
 from saltext_ha.membership.join import join
+from saltext_ha.membership.renewal import Renewal
 from saltext_ha.transport import identity, pinning, succession
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.identity import Identity
@@ -191,6 +193,27 @@ async def test_a_renewed_master_introduces_itself(m1: Master, m2: Master, m3: Ma
         await introduce(m2.identity, m1.peer, "m2")
         assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
         await introduce(m2.identity, m1.peer, "m2")
+
+
+@in_a_loop
+async def test_a_renewed_master_may_be_removed_just_then(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task failed, and the engine ended: a master that was down hears of both at once."""
+    befriend(m1, m2)
+    renewal = Renewal(m1.identity, m1.state_dir, "m1", m1.trust, 20.0)
+    known, take_over = m1.trust.peers()["m2"], m1.trust.renew
+
+    def removed_too(name: str, chain: Sequence[str]) -> bool:
+        news = take_over(name, chain)
+        m1.trust.remove("m2")
+        return news
+
+    monkeypatch.setattr(m1.trust, "renew", removed_too)
+    renew(m2)
+    async with m2.running():
+        assert not await renewal.reconcile(known)
+    assert m1.trust.peers() == {}
 
 
 @in_a_loop
