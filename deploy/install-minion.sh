@@ -456,7 +456,9 @@ if [ -n "$sign_finger" ] && [ -n "$(configured master_finger)" ]; then
     fail "this minion's configuration has master_finger, which lets it be with masters of that one key only:
 it ends when it comes to another one. Take it out, then run this again."
 fi
-if { [ -z "$publish_port" ] || [ -z "$request_port" ]; } && [ -n "$(configured publish_port)" ]; then
+of_all=$(configured publish_port)
+# Salt takes 4506 for unset.
+if { [ -z "$publish_port" ] || [ -z "$request_port" ]; } && [ "${of_all:-4506}" != 4506 ]; then
     fail "this minion's configuration has publish_port, which holds for all masters, and each is to tell
 its own. Take it out, then run this again."
 fi

@@ -30,7 +30,8 @@ def of_minion(
 ) -> list[str]:
     """As :func:`render`, for an answer that may be anything."""
     try:
-        return render({**data, "asked": [minion]}, screen)
+        # salt-call calls it local.
+        return render(data if minion == "local" else {**data, "asked": [minion]}, screen)
     except NO_SENSE:
         return [f"{clean(minion)}: {screen.paint('its answer makes no sense', 'unknown')}"]
 

@@ -57,7 +57,7 @@ class Core:
         self._unlisted = ""
         """Why the store could not be listed; empty once a pass has listed it again."""
         self._unrecorded = ""
-        """Why what the store showed could not be read or recorded; empty once it was."""
+        """Why what the store showed could not be read or recorded; empty once a pass could."""
         self._list_at = math.inf
         """When to try the listing again, if no regular pass does before."""
         self._publish = publish
@@ -187,8 +187,10 @@ class Core:
             self._unlisted, self._list_at = "", math.inf
             portions = await self.run(self.keeper.weigh, ids)
         except HaError as exc:
+            self._unrecorded = str(exc)
             self._note(exc)
             return 0.0
+        self._unrecorded = ""
         for portion in portions or [[]]:
             await self.work(self.keeper.observe, portion)
         return cost
@@ -289,7 +291,6 @@ class Core:
             if asked:
                 raise
             return []
-        self._unrecorded = ""
         self._follow(found)
         await self.apply()
         return found

@@ -8,6 +8,7 @@ A held change is recorded nowhere, so no peer hears of it, until it is undone or
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 
@@ -32,6 +33,7 @@ MAX_ANNOUNCED = 1000
 # For how many seconds an older copy of the store is waited for, where keys are accepted all the
 # time; to copy 100 000 keys over a network takes minutes.
 LONGEST_COPY = 600.0
+AGAIN = 30.0
 
 GONE = (
     "this is not the key store that was here before (its signature is gone): wiped, or not "
@@ -66,8 +68,9 @@ class Holds:
         self._hold_all = False
         """Whether all accepted keys must still be held, because the disk was full."""
         self._copied_since: float | None = None
-        self._back_since: float | None = None
         """Since when the store is an older copy; None: it is not."""
+        self._back_since, self._back_seen = -math.inf, -math.inf
+        """Since when revoked keys are back that are not believed, and when that was last seen."""
         self.provenance = Provenance(store, replica, writer.name)
         self._store = store
         self._replica = replica
@@ -200,10 +203,11 @@ class Holds:
         if by or not self._is_back(minion_id, now):
             return False
         if self._store.at_rest():
-            self._back_since = None
             return False
         at = time.monotonic()
-        self._back_since = at if self._back_since is None else self._back_since
+        if at > self._back_seen + AGAIN:  # what waits is looked at several times a second
+            self._back_since = at
+        self._back_seen = at
         return at < self._back_since + LONGEST_COPY
 
     def _is_back(self, minion_id: str, now: Stored) -> bool:

@@ -194,7 +194,8 @@ def _contradicts(setting: Setting, found: Mapping[str, Any]) -> str:
             "lets the minion be with masters of that one key only: it ends when it comes to "
             "another one. Take it out: the signature says more"
         )
-    if setting.option == PUBLISH and setting.value and PUBLISH not in found:
+    # Salt takes 4506 for unset (salt/channel/client.py).
+    if setting.option == PUBLISH and setting.value not in (None, 4506) and PUBLISH not in found:
         return "holds for all masters, and each is to tell its own: take it out"
     return ""
 

@@ -266,7 +266,7 @@ def table(raw: Any) -> dict[str, Stored]:
     :raises InvalidRecord: it makes no sense.
     """
     found = {}
-    for minion_id, state, key, denied in wire.rows(raw or [], "keys", str, object, object, list):
+    for minion_id, state, key, denied in wire.rows(raw, "keys", str, object, object, list):
         keys = [*denied, *([] if key is None else [key])]
         known = state in (None, ACCEPTED, PENDING, REJECTED)
         if not known or any(type(each) is not bytes for each in keys):

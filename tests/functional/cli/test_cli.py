@@ -227,7 +227,8 @@ def test_json_is_whole_whatever_the_encoding_of_the_terminal_is(tmp_path: Path) 
     folder = tmp_path / "web-ü"
     folder.mkdir()
     user = pwd.getpwuid(os.getuid()).pw_name
-    (folder / "master").write_text(f"id: m1\nuser: {user}\nroot_dir: {tmp_path}\n")
+    config = f"id: m1\nuser: {user}\nroot_dir: {tmp_path}\nsock_dir: /nowhere\n"
+    (folder / "master").write_text(config)
     done = subprocess.run(
         [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "--out=json", "peers"],
         capture_output=True,

@@ -314,6 +314,8 @@ def test_masters_that_tell_their_publish_ports_are_not_overruled(run: Run, etc: 
     assert refused(run(*PINNED, "--type", "hot", "m1", "m2:4516"), "publish_port", "all masters")
     assert not (etc / "minion.d").exists()
     assert run(*PINNED, *hot).returncode == 0
+    (etc / "minion").write_text("publish_port: 4506\n")  # to Salt the same as none
+    assert run(*PINNED, "--publish-port", "none", *hot).returncode == 0
 
 
 def test_a_minion_that_knows_another_master_is_not_cut_off(

@@ -1110,6 +1110,10 @@ async def test_keys_that_cannot_be_read_are_not_said_to_be_the_same(
         assert checked["retcode"] == 2
         assert checked["sections"]["keys"]["unknown"].keys() == {where}
         assert not checked["unknown"], "other sections could be compared"
+        status = await run(one, "status")
+        row = next(each for each in status["masters"] if each["name"] == where)
+        assert (row["behind"], status["retcode"]) == (None, 2)
+        assert "cannot be listed" in row["note"]
 
         denied.unlink()
         await until(lambda: not spoilt.parts.core.unseen, "it can be read again")

@@ -267,6 +267,30 @@ def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
 
 
 @in_a_loop
+async def test_what_could_not_be_recorded_is_unknown_until_a_pass_could(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That something else could be looked at tells nothing of it."""
+    m1.knock("web1")
+    here = Core(m1.keeper, lambda records: None)
+
+    def full(*_: Any) -> list[Record]:
+        raise ReplicaError("the disk is full")
+
+    for part in ("weigh", "observe"):
+        monkeypatch.setattr(m1.keeper, part, full)
+        await here.scan()
+        monkeypatch.undo()
+        await here.work(m1.keeper.observe, ["web2"])
+        await here.apply()
+        assert here.problem == ""
+        assert "the disk is full" in here.unseen
+        await here.scan()
+        assert here.unseen == ""
+    here.close()
+
+
+@in_a_loop
 async def test_what_an_event_said_is_kept_until_it_can_be_written_down(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -432,6 +434,32 @@ def test_a_deleted_key_that_is_copied_before_the_signature_stays_deleted(
     m1.store.copying = False
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {"old"}
+
+
+def test_each_key_that_may_be_copied_is_waited_for_anew_but_not_for_ever(
+    m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other keys may come and go all the time, and nothing says when a copy ends."""
+    shared(m1, m2, "old", "gone")
+    backup = copy_of(m1)
+    m1.remove("gone")
+    m1.settle()
+    at = [time.monotonic()]
+    monkeypatch.setattr(holds, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    m1.store.copying = True
+    for _ in range(2):  # a day apart
+        shutil.copy2(backup / "gone", m1.root / "minions")
+        assert m1.scan() == [], "not believed yet"
+        m1.file(ACCEPTED, "gone").unlink()
+        m1.settle()
+        at[0] += 86400
+    shutil.copy2(backup / "gone", m1.root / "minions")
+    end = at[0] + holds.LONGEST_COPY
+    while at[0] < end:
+        assert m1.scan() == []
+        at[0] += holds.AGAIN / 2
+    m1.settle()
+    assert m1.state("gone") == ACCEPTED
 
 
 def test_a_store_that_never_rests_is_adopted_all_the_same(

@@ -53,7 +53,6 @@ def test_sense_is_taken() -> None:
     rows = [["web1", "accepted", KEY, [KEY]], ["web2", None, None, []]]
     shown = group.table(rows)
     assert shown == {"web1": Stored("accepted", KEY, frozenset({KEY})), "web2": Stored()}
-    assert group.table(None) == {}
     placed = {"placed": [["web1", "accepted", KEY]]}
     assert key_section._placed(placed) == {("web1", "accepted", KEY)}
 
@@ -84,6 +83,7 @@ def test_no_page_ends_at_a_bucket_that_cannot_be(bucket: int) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
+        None,
         7,
         1.5,
         [7],

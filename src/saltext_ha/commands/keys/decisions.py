@@ -247,9 +247,10 @@ class Decisions:
         held = await self._core.run(self._held)
         if held or self._core.mode.doubt:
             return held, "", {}
-        answers, errors = await self._group.ask("summary")
-        counts = {name: answer.get("held") for name, answer in sorted(answers.items())}
-        there = [f"{counted(n)} on {name}" for name, n in counts.items() if type(n) is int and n]
+        told, errors = await self._group.summaries()
+        there = [
+            f"{counted(each.held)} on {name}" for name, each in sorted(told.items()) if each.held
+        ]
         if not there:
             return [], "", errors
         return (

@@ -108,6 +108,7 @@ class OwnSummary:
             DRAINED_NOTE if self._health.draining else "",
             (ADOPTING if core.mode.adopting else PULLING) if core.mode.lost else "",
             core.problem,
+            "" if core.problem or core.mode.lost else core.unseen,
             core.mode.doubt,
             keeper.refused.note(),
             keeper.newcomers.note(),

@@ -221,16 +221,17 @@ class Members:
         :param test: only say which.
         """
 
-        def withdraw() -> list[str]:
-            known = Invites(self._config.state_dir)
-            found = known.open()
-            for invitation in () if test else found.values():
-                known.discard(invitation)
-            return sorted(found)
-
         names: list[str] = []
+
+        def withdraw() -> None:
+            known = Invites(self._config.state_dir)
+            for name, invitation in sorted(known.open().items()):
+                if not test:
+                    known.discard(invitation)
+                names.append(name)
+
         with contextlib.suppress(HaError, OSError):  # they expire by themselves
-            names = await self._disk(withdraw)
+            await self._disk(withdraw)
         does = "would be" if test else "is"
         return [
             f"invitation {name} {does} withdrawn, as its token names the former certificate: "
