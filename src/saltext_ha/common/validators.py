@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from saltext_ha.common.errors import ConfigError
-
 Check = Callable[[Any], Any]
-ENGINES = {"master": "ha", "minion": "ha_watchdog"}
-"""The role of a daemon (``__role`` of its options) → the engine of this package for it."""
 
 
 def is_number(value: Any) -> bool:
@@ -170,36 +166,6 @@ def kind(value: Any) -> str:
 def hidden(text: str) -> str:
     """*text* without user and password in URLs, also in those that lack ``https://``."""
     return re.sub(r"(//|['\"](?=[^\s'\"/@:]*:(?!//)))[^\s'\"]*@", r"\1***@", text)
-
-
-def misplaced(engine: str, settings: Iterable[str]) -> str:
-    """The text about *settings* that stand in ``engines:``, and not where they belong."""
-    where = {"ha": "ha: itself", "ha_watchdog": "ha: watchdog:"}[engine]
-    return (
-        f"engines: {engine}: takes no settings ({', '.join(settings)}); write them below {where}, "
-        f"and here  - {engine}: {{}}"
-    )
-
-
-def astray(engine: str, role: Any) -> str:
-    """Why *engine*, one of ours, is not for the daemon with that *role*; empty if it is."""
-    if ENGINES.get(role, engine) == engine:
-        return ""
-    other = next(each for each, name in ENGINES.items() if name == engine)
-    return f"engines: {engine}: is for salt-{other}; salt-{role} has  {ENGINES[role]}"
-
-
-def check_engine(engine: str, opts: Mapping[str, Any], settings: Iterable[str] = ()) -> None:
-    """
-    Refuse an engine that is not for the daemon with *opts*, or has *settings* in ``engines:``.
-
-    :raises ConfigError: says what to write instead.
-    """
-    wrong = astray(engine, opts.get("__role"))
-    if settings and not wrong:
-        wrong = misplaced(engine, settings)
-    if wrong:
-        raise ConfigError(f"{source(opts, 'the configuration')}: {wrong}")
 
 
 def source(opts: Mapping[str, Any], otherwise: str) -> str:

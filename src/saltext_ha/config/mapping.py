@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from saltext_ha.common import cluster, validators
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import consistency as settings
-from saltext_ha.config import health, leader, once, secret, status, trees
+from saltext_ha.config import engines, health, leader, once, secret, status, trees
 
 DEFAULT_PEER_PORT = 4530
 RESTART = ("systemctl", "--no-block", "restart", "salt-master")
@@ -308,8 +308,8 @@ def parse(opts: Mapping[str, Any]) -> HaConfig:
 
 def read(opts: Mapping[str, Any]) -> HaConfig:
     """As :func:`parse`. :raises ValueError: as its error, without the file."""
-    if misplaced := below(opts.get("engines"), "ha"):
-        raise ValueError(validators.misplaced("ha", misplaced))
+    if misplaced := engines.misplaced("ha", opts.get("engines")):
+        raise ValueError(misplaced)
     values = _given(opts.get("ha", {}))
     # Salt's own default, which is where its minions connect, too.
     interface = str(opts.get("interface") or "0.0.0.0")  # nosec B104
@@ -335,7 +335,7 @@ def read(opts: Mapping[str, Any]) -> HaConfig:
     return HaConfig(
         control_socket=control_socket(opts),
         source=_source(opts),
-        has_engine="ha" in engines(opts.get("engines")),
+        has_engine="ha" in engines.started(opts.get("engines")),
         **values,
     )
 
@@ -347,34 +347,6 @@ def control_socket(opts: Mapping[str, Any]) -> Path:
     :raises ValueError: ``sock_dir`` is no path.
     """
     return _folder(opts, "sock_dir") / "ha_control.ipc"
-
-
-def below(value: Any, engine: str) -> list[str]:
-    """
-    What stands below *engine* in that *value* of ``engines:`` and is no option of Salt: the names
-    of settings, mostly.
-    """
-    found: list[str] = []
-    for entry in value if isinstance(value, list) else [value]:
-        settings = entry.get(engine) if isinstance(entry, Mapping) else None
-        for each in settings if isinstance(settings, list) else [settings or {}]:
-            found += map(str, each if isinstance(each, Mapping) else [each])
-    return [each for each in found if each != "engine_module"]
-
-
-def engines(value: Any) -> list[str]:
-    """The engines that Salt starts by that *value* of ``engines:``: of each entry the first."""
-    if isinstance(value, Mapping):
-        value = [{name: more} for name, more in value.items()]
-    found = []
-    for entry in value if isinstance(value, list) else ():
-        name, more = entry, None
-        if isinstance(entry, Mapping) and entry:
-            name, more = next(iter(entry.items()))
-        if isinstance(more, Mapping):
-            name = more.get("engine_module", name)
-        found.append(str(name))
-    return found
 
 
 def _source(opts: Mapping[str, Any]) -> str:

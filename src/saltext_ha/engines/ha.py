@@ -46,8 +46,7 @@ def start(**misplaced: Any) -> None:
 
         salt-run ha.status
     """
-    from saltext_ha.common import validators
-    from saltext_ha.config import mapping
+    from saltext_ha.config import engines, mapping
     from saltext_ha.engine import main
     from saltext_ha.transport import control_client
 
@@ -55,7 +54,7 @@ def start(**misplaced: Any) -> None:
     said = ""
     while os.getppid() == parent:
         try:
-            validators.check_engine("ha", __opts__, misplaced)
+            engines.check("ha", __opts__)
             return main.run(__opts__, mapping.parse(__opts__))
         except (HaError, OSError) as exc:
             # Salt at once starts an ended engine again, for ever. That does not mend a wrong

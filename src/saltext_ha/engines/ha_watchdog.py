@@ -46,8 +46,7 @@ def start(**misplaced: Any) -> None:
 
         salt '*' ha.current_master
     """
-    from saltext_ha.common import validators
-    from saltext_ha.config import watchdog
+    from saltext_ha.config import engines, watchdog
     from saltext_ha.minion import windows
     from saltext_ha.minion.watchdog import run
     from saltext_ha.minion.watchdog.parent_minion import ParentMinion
@@ -56,7 +55,7 @@ def start(**misplaced: Any) -> None:
     try:
         if why := windows.refusal():
             raise ConfigError(why)
-        validators.check_engine("ha_watchdog", __opts__, misplaced)
+        engines.check("ha_watchdog", __opts__)
         if __opts__.get("__role") == "syndic":  # it reads the minion's configuration, too
             log.info("ha_watchdog: a syndic's masters are not watched")
         else:

@@ -21,12 +21,12 @@ import salt.config
 import salt.crypt
 import salt.utils.crypt
 
-from saltext_ha.common import master_key, validators, version
+from saltext_ha.common import master_key, version
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import ConfigError, HaError
 from saltext_ha.common.files import is_configured
+from saltext_ha.config import engines, watchdog
 from saltext_ha.config import mapping as settings_of
-from saltext_ha.config import watchdog
 from saltext_ha.consistency import access
 from saltext_ha.consistency.options import RULES
 from saltext_ha.lint import loadable, sources
@@ -164,16 +164,14 @@ def _refused(role: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """The option because of which our engine would not start, and why; None if it would."""
     engine, read = ("ha", settings_of.read) if role == MASTER else ("ha_watchdog", watchdog.read)
     listed = options.get("engines")
-    given: dict[str, Any] = {}
-    for each in listed if isinstance(listed, list) else [listed]:
-        given |= each if isinstance(each, Mapping) else {str(each): None}
-    for each in validators.ENGINES.values():
-        if each in given and (wrong := validators.astray(each, role)):
+    started = engines.started(listed)
+    for each in engines.OURS.values():
+        if each in started and (wrong := engines.astray(each, role)):
             return "engines", wrong
-    if engine not in given:
+    if engine not in started:
         return None
-    if misplaced := settings_of.below(listed, engine):
-        return "engines", validators.misplaced(engine, misplaced)
+    if misplaced := engines.misplaced(engine, listed):
+        return "engines", misplaced
     try:
         read(options)
     except ValueError as exc:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from saltext_ha.config import mapping
+from saltext_ha.config import engines
 from saltext_ha.lint.cited import CitedLine
 from saltext_ha.lint.loadable import Unloadable
 
@@ -134,7 +134,7 @@ class HostFacts(HasOptions):
     @property
     def engines(self) -> list[str]:
         """The names of the engines that are started."""
-        return mapping.engines(self.get("engines"))
+        return engines.started(self.get("engines"))
 
     @property
     def jobs(self) -> dict[str, tuple[str, Mapping[str, Any]]]:

@@ -45,8 +45,7 @@ __outputter__ = dict.fromkeys(
 
 
 def __virtual__() -> str | tuple[bool, str]:
-    why = windows.refusal()
-    return (False, why) if why else __virtualname__
+    return windows.virtual(__virtualname__)
 
 
 def current_master(ping: bool = False, timeout: float = 3, **kwargs: Any) -> dict[str, Any]:

@@ -22,8 +22,7 @@ __virtualname__ = "ha"
 
 
 def __virtual__() -> str | tuple[bool, str]:
-    why = windows.refusal()
-    return (False, why) if why else __virtualname__
+    return windows.virtual(__virtualname__)
 
 
 def multi_master(

@@ -23,12 +23,12 @@ from prometheus_client.exposition import choose_encoder
 
 from saltext_ha.common import version
 from saltext_ha.health.group_state import DEGRADED, OK, UNKNOWN
+from saltext_ha.replication.record import SHOWN
 from saltext_ha.transport import succession
 from saltext_ha.web.own_metrics import Own
 from saltext_ha.web.snapshot import Taken
 
 STATES = (OK, DEGRADED, UNKNOWN)
-KEY_STATES = ("accepted", "pending", "rejected", "denied")
 
 Row = Mapping[str, Any]
 """What the status says of one master."""
@@ -104,7 +104,7 @@ class _Collector:
             "saltext_ha_keys", "Minion keys in its key store.", labels=["master", "state"]
         )
         for row in rows:
-            for state in KEY_STATES:
+            for state in SHOWN:
                 if row[state] is not None:
                     keys.add_metric([row["name"], state], row[state])
         yield keys

@@ -171,7 +171,9 @@ from lab.engines import Place
 from saltext_ha.engines import ha
 ha.__opts__ = Place.of(json.loads(sys.argv[1])).opts
 ha.__opts__["ha"] |= json.loads(sys.argv[3])
-ha.start(**json.loads(sys.argv[2]))
+settings = json.loads(sys.argv[2])
+ha.__opts__["engines"] = [{"ha": settings}]
+ha.start(**settings)
 """
 
 

@@ -21,8 +21,10 @@ START = """
 import logging, sys
 logging.basicConfig(level=logging.CRITICAL)
 from saltext_ha.engines import ha_watchdog
-ha_watchdog.__opts__ = {"conf_file": "/etc/salt/x", "__role": sys.argv[1]}
-ha_watchdog.start(**dict.fromkeys(sys.argv[2:], 5))
+settings = dict.fromkeys(sys.argv[2:], 5)
+engines = [{"ha_watchdog": settings}]
+ha_watchdog.__opts__ = {"conf_file": "/etc/salt/x", "__role": sys.argv[1], "engines": engines}
+ha_watchdog.start(**settings)
 """
 
 

@@ -36,6 +36,15 @@ def put_back(master: Master, backup: Path) -> None:
     backup.rename(master.root / "minions")
 
 
+def backup_with_a_deleted_key(m1: Master, m2: Master) -> Path:
+    """A backup of *m1* from before it deleted "gone"."""
+    shared(m1, m2, "old", "gone")
+    backup = copy_of(m1)
+    m1.remove("gone")
+    m1.settle()
+    return backup
+
+
 def accepted(master: Master) -> set[str]:
     return {minion_id for state, minion_id in master.files() if state == ACCEPTED}
 
@@ -366,10 +375,7 @@ def test_an_older_copy_brings_no_deleted_key_back_and_deletes_no_new_one(
 
 
 def test_an_older_copy_while_the_engine_was_away(m1: Master, m2: Master) -> None:
-    shared(m1, m2, "old", "gone")
-    backup = copy_of(m1)
-    m1.remove("gone")
-    m1.settle()
+    backup = backup_with_a_deleted_key(m1, m2)
     m1.keeper.holds.provenance.sign()
     put_back(m1, backup)
     m1.restart()
@@ -416,10 +422,7 @@ def test_a_deleted_key_that_is_copied_before_the_signature_stays_deleted(
     m1: Master, m2: Master
 ) -> None:
     """The order in which a tool copies files is any: the signature may come last."""
-    shared(m1, m2, "old", "gone")
-    backup = copy_of(m1)
-    m1.remove("gone")
-    m1.settle()
+    backup = backup_with_a_deleted_key(m1, m2)
     exchange(m1, m2)
     m1.keeper.holds.provenance.sign()
 
@@ -440,10 +443,7 @@ def test_each_key_that_may_be_copied_is_waited_for_anew_but_not_for_ever(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other keys may come and go all the time, and nothing says when a copy ends."""
-    shared(m1, m2, "old", "gone")
-    backup = copy_of(m1)
-    m1.remove("gone")
-    m1.settle()
+    backup = backup_with_a_deleted_key(m1, m2)
     at = [time.monotonic()]
     monkeypatch.setattr(holds, "time", SimpleNamespace(monotonic=lambda: at[0]))
     m1.store.copying = True
@@ -465,10 +465,7 @@ def test_each_key_that_may_be_copied_is_waited_for_anew_but_not_for_ever(
 def test_a_store_that_never_rests_is_adopted_all_the_same(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared(m1, m2, "old", "gone")
-    backup = copy_of(m1)
-    m1.remove("gone")
-    m1.settle()
+    backup = backup_with_a_deleted_key(m1, m2)
     m1.keeper.holds.provenance.sign()
     m1.store.copying = True
     put_back(m1, backup)

@@ -9,6 +9,7 @@ from typing import Any
 from saltext_ha.common import master_key
 from saltext_ha.health.watcher import DRAINED, Watcher
 from saltext_ha.reconciler.core import Core
+from saltext_ha.replication.record import SHOWN
 from saltext_ha.sync.group import MAX_SHOWN
 from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.summary import MasterSummary, Unused
@@ -33,7 +34,6 @@ OLDER_KEY = (
     "it; restart salt-master there"
 )
 DRAINED_NOTE = f"{DRAINED}: it is not ready for callers until salt-run ha.rebalance, or its restart"
-KEY_STATES = ("accepted", "pending", "rejected", "denied")
 
 
 class OwnSummary:
@@ -91,7 +91,7 @@ class OwnSummary:
         def read() -> dict[str, Any]:
             in_files = master_key.public_fingerprint(self._opts)
             counts = core.replica.shown_counts()
-            states = () if core.mode.adopting else KEY_STATES  # nothing was read yet
+            states = () if core.mode.adopting else SHOWN  # nothing was read yet
             return {
                 **{state: counts.get(state, 0) for state in states},
                 "conflicts": core.replica.conflicts()[:MAX_SHOWN],
