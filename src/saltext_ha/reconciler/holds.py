@@ -33,6 +33,7 @@ MAX_ANNOUNCED = 1000
 # For how many seconds an older copy of the store is waited for, where keys are accepted all the
 # time; to copy 100 000 keys over a network takes minutes.
 LONGEST_COPY = 600.0
+# After so many seconds without a question it is another copy.
 AGAIN = 30.0
 
 GONE = (
@@ -67,10 +68,8 @@ class Holds:
     ) -> None:
         self._hold_all = False
         """Whether all accepted keys must still be held, because the disk was full."""
-        self._copied_since: float | None = None
-        """Since when the store is an older copy; None: it is not."""
-        self._back_since, self._back_seen = -math.inf, -math.inf
-        """Since when revoked keys are back that are not believed, and when that was last seen."""
+        self._copied_since, self._copy_seen = -math.inf, -math.inf
+        """Since when a copy is waited for, and when that was last asked."""
         self.provenance = Provenance(store, replica, writer.name)
         self._store = store
         self._replica = replica
@@ -91,7 +90,9 @@ class Holds:
         if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
             self.provenance.forget()  # there was nothing to lose
             found = OURS
-        if self._is_being_copied(found):
+        if found == OLDER and self._mode.doubt != COPIED:
+            log.warning("ha store: the key store of %s is an older copy", self._writer.name)
+        if found == OLDER and self._is_copied_now():
             self._mode.doubt = COPIED
             self._work.wake(work_queue.SETTLE)
         elif found != MISSING:
@@ -109,16 +110,18 @@ class Holds:
             self._hold_all = False
         return found
 
-    def _is_being_copied(self, found: str) -> bool:
-        """Whether the store is becoming an older copy, as far as can be seen."""
-        if found != OLDER:
-            self._copied_since = None
+    def _is_copied_now(self) -> bool:
+        """
+        Whether an older copy of the store may be put in its place just now. Ask this only about a
+        store that looks like it; what waits for the answer is looked at several times a second.
+        """
+        if self._store.at_rest():
             return False
         now = time.monotonic()
-        if self._copied_since is None:
+        if now > self._copy_seen + AGAIN:
             self._copied_since = now
-            log.warning("ha store: the key store of %s is an older copy", self._writer.name)
-        return not self._store.at_rest() and now < self._copied_since + LONGEST_COPY
+        self._copy_seen = now
+        return now < self._copied_since + LONGEST_COPY
 
     def is_ours(self) -> bool:
         """Whether the store is the one that was here before, so that it may be believed."""
@@ -197,18 +200,9 @@ class Holds:
     def may_be_copied(self, minion_id: str, now: Stored, by: str) -> bool:
         """
         Whether a revoked key is back while an older copy of the store may be put in its place: the
-        copy's signature may come after its keys. For ten minutes at most, as other keys may change
-        all the time. Call this only if the id is not dirty.
+        copy's signature may come after its keys. Call this only if the id is not dirty.
         """
-        if by or not self._is_back(minion_id, now):
-            return False
-        if self._store.at_rest():
-            return False
-        at = time.monotonic()
-        if at > self._back_seen + AGAIN:  # what waits is looked at several times a second
-            self._back_since = at
-        self._back_seen = at
-        return at < self._back_since + LONGEST_COPY
+        return not by and self._is_back(minion_id, now) and self._is_copied_now()
 
     def _is_back(self, minion_id: str, now: Stored) -> bool:
         """Whether a revoked key is accepted."""
