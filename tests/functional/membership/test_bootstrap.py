@@ -241,6 +241,13 @@ def test_where_ha_peers_says_that_another_is(
         join.join(m1.opts, m1.config, "", 0)
 
 
+def test_a_founder_whose_configuration_starts_no_engine_is_told(tmp_path: Path) -> None:
+    m1, *_ = places(tmp_path)
+    founds, *rest = join.join(m1.opts, m1.config, "", 30)["notes"]
+    assert "founds group" in founds
+    assert "has no '- ha: {}' in engines:" in rest[-1]
+
+
 def test_what_is_not_configured_is_said(tmp_path: Path) -> None:
     place = Place(tmp_path, "m1")
     with pytest.raises(join.HaError, match=r"needs  ha: masters .* secret.* token"):

@@ -174,8 +174,7 @@ class _Wish:
         )
         joined = asyncio.run(joining)
         group_secret.forget_left(settings.state_dir)
-        missing = not_configured(settings)
-        return placing.answer(joined, [missing] if missing else [])
+        return placing.answer(joined, self._lacking())
 
     def by_secret(self) -> Answer:
         """
@@ -211,10 +210,14 @@ class _Wish:
                 f"nobody else of ha: masters is there; {settings.name}, the first in it, founds "
                 f"group {settings.group}: start salt-master, the others join it",
                 *found.reasons.values(),
+                *self._lacking(),
             )
-        return placing.answer(
-            found.joined, [f"joined through {found.url}", *found.reasons.values()]
-        )
+        notes = [f"joined through {found.url}", *found.reasons.values(), *self._lacking()]
+        return placing.answer(found.joined, notes)
+
+    def _lacking(self) -> list[str]:
+        """Why a start of this master brings nothing; empty if it brings the engine."""
+        return list(filter(None, [not_configured(self.settings)]))
 
     def _applicant(
         self, ours: identity.Identity, trust: Trust, of_group: bytes = b""
