@@ -59,7 +59,7 @@ class Core:
         self._unrecorded = ""
         """Why what the store showed could not be read or recorded; empty once a pass could."""
         self._list_at = math.inf
-        """When to try the listing again, if no regular pass does before."""
+        """When to make another pass, if no regular one comes before."""
         self._publish = publish
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ha-keeper")
         self._passes = 0
@@ -325,6 +325,10 @@ class Core:
         self.problem = problem
         if problem:
             self.keeper.work.wake()
+            self._wait(asyncio.get_running_loop())
+        elif self._unrecorded:  # now it may be possible; the next regular pass may be far off
+            self._list_at = time.monotonic()
+            self.keeper.work.wake(work_queue.SETTLE)
             self._wait(asyncio.get_running_loop())
 
     def _follow(self, changed: Sequence[Record]) -> None:

@@ -291,6 +291,28 @@ async def test_what_could_not_be_recorded_is_unknown_until_a_pass_could(
 
 
 @in_a_loop
+async def test_once_something_can_be_recorded_the_next_pass_is_not_waited_for(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many keys it may come ten minutes later."""
+    monkeypatch.setattr(work_queue, "RETRY", 0.1)
+    m1.knock("web1")
+    here = Core(m1.keeper, lambda records: None)
+
+    def full(*_: Any) -> list[Record]:
+        raise ReplicaError("the disk is full")
+
+    for part in ("weigh", "observe"):
+        with monkeypatch.context() as patch:
+            patch.setattr(m1.keeper, part, full)
+            await here.scan()
+        assert "the disk is full" in here.unseen
+        await until(lambda: not here.unseen, "its keys are known")
+    await until(lambda: not here.problem, "nothing is wrong")
+    here.close()
+
+
+@in_a_loop
 async def test_what_an_event_said_is_kept_until_it_can_be_written_down(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
