@@ -26,6 +26,7 @@ from saltext_ha.health import fitness
 from saltext_ha.keystore import minion_key, open_store
 from saltext_ha.keystore.base import KeyStore
 from saltext_ha.keystore.minion_key import fingerprint
+from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.dropping import Dropping
 from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.replica.replica import Replica
@@ -1119,6 +1120,18 @@ async def test_keys_that_cannot_be_read_are_not_said_to_be_the_same(
         await until(lambda: not spoilt.parts.core.unseen, "it can be read again")
         await until(lambda: not there(one) and not there(two), "the deletion is heard")
         assert (await run(one, "check_consistency", only="keys"))["retcode"] == 0
+
+
+@in_a_loop
+async def test_why_keys_are_not_known_is_told_though_no_look_has_failed_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a full disk: something else could be recorded, and no pass was made yet."""
+    (one,) = places(tmp_path, "m1")
+    async with met(one):
+        monkeypatch.setattr(Core, "unseen", "its keys are not known: the disk is full")
+        (row,) = (await run(one, "status"))["masters"]
+        assert row["note"] == "its keys are not known: the disk is full"
 
 
 @in_a_loop

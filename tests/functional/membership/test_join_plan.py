@@ -262,6 +262,8 @@ async def test_who_is_in_another_group_does_not_make_one_of_both(
         assert (await join_by(m4, token, test=True, force=True))["problems"] == []
         assert (await join_by(m4, token, force=True))["retcode"] == 0
         assert set(one.parts.trust.peers()) >= {"m2", "m4"}
+        # Now its own group has several others.
+        assert (await join_by(m4, await invited(m1), test=True))["problems"] == []
 
 
 @in_a_loop

@@ -201,7 +201,8 @@ async def test_a_renewed_master_may_be_removed_just_then(
 ) -> None:
     """A task failed, and the engine ended: a master that was down hears of both at once."""
     befriend(m1, m2)
-    renewal = Renewal(m1.identity, m1.state_dir, "m1", m1.trust, 20.0)
+    # Renewed as well, it would introduce itself to the one that is gone.
+    renewal = Renewal(renew(m1), m1.state_dir, "m1", m1.trust, 20.0)
     known, take_over = m1.trust.peers()["m2"], m1.trust.renew
 
     def removed_too(name: str, chain: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -430,6 +431,7 @@ def test_a_deleted_key_that_is_copied_before_the_signature_stays_deleted(
     shutil.copy2(backup / "gone", m1.root / "minions")
     for _ in range(2):
         assert m1.scan() == []
+    assert m1.keeper.work.overdue() == -math.inf, "looked at without a pause, and believed"
     link = m1.root / "minions" / ".ha-m1"
     link.unlink()
     shutil.copy2(backup / ".ha-m1", link, follow_symlinks=False)

@@ -241,11 +241,14 @@ def test_masters_that_tell_their_publish_ports_are_not_overruled(
 ) -> None:
     """The minion would be deaf to those that publish at another one, and connected to the rest."""
     conf = Path(opts["conf_file"])
-    conf.write_text(f"{conf.read_text()}publish_port: 4505\n")
+    text = conf.read_text()
+    conf.write_text(f"{text}publish_port: 4505\n")
     refused(opts, f"{conf}:4 publish_port holds for all masters", type="hot", publish_port=None)
     assert not file.exists()
     assert run(opts, type="hot")["result"] is True
     assert run(opts)["result"] is True
+    conf.write_text(f"{text}publish_port: 4506\n")  # to Salt the same as none
+    assert run(opts, type="hot", publish_port=None)["result"] is True
 
 
 @pytest.mark.parametrize("wish", [{"masters": []}, {"timeout": 0}, {"finger": "3a"}])
@@ -270,9 +273,11 @@ def test_a_full_disk_is_an_answer(
         ({"master": "10.0.0.9"}, {"master": "10.0.0.9"}),
         (
             {"master": "10.0.0.8", "master_list": ["10.0.0.9", "10.0.0.8"], "master_finger": "1:2",
-             "master_type": "failover", "master_port": 4516, "retry_dns": 0},
+             "master_type": "failover", "master_port": 4516, "retry_dns": 0,
+             "transport": "tcp"},
             {"master": ["10.0.0.9", "10.0.0.8"], "master_finger": "1:2",
-             "master_type": "failover", "master_port": 4516, "retry_dns": 0},
+             "master_type": "failover", "master_port": 4516, "retry_dns": 0,
+             "transport": "tcp"},
         ),
         ({"master": "salt"}, None),
     ],

@@ -373,17 +373,18 @@ def test_a_question_that_makes_no_sense_is_refused(few: Replica, name: str, junk
 def test_digests_that_make_no_sense_are_refused(few: Replica, junk: Any) -> None:
     peer = Peer(Replica(None))
 
-    def lying(about: str) -> Answering:
+    def lying(about: str, each: bool) -> Answering:
         @Answering
         async def liar(name: str, payload: dict[str, Any]) -> dict[str, Any]:
-            answer = await peer.answer(name, payload)
-            return {**answer, "children": junk} if name == about else answer
+            if name != about:
+                return await peer.answer(name, payload)
+            return {"children": [junk] * len(payload["branches"]) if each else junk}
 
         return liar
 
-    for about in ("digest", "branches"):
+    for about, each in (("digest", False), ("branches", False), ("branches", True)):
         with pytest.raises(InvalidRecord, match="malformed"):
-            asyncio.run(antientropy.differing_buckets(few.records, RECORDS, lying(about)))
+            asyncio.run(antientropy.differing_buckets(few.records, RECORDS, lying(about, each)))
 
 
 def test_a_peer_may_leave_branches_out_of_a_shared_round_only(few: Replica) -> None:

@@ -49,6 +49,8 @@ def test_however_often_it_is_looked_at_meanwhile(work: WorkQueue, clock: Clock) 
 def test_what_is_put_off_is_looked_at_again_and_never_certain(
     work: WorkQueue, clock: Clock
 ) -> None:
+    work.put_off("web1")
+    assert work.next == clock.now + SETTLE
     work.settle("web1")
     for _ in range(3):
         clock.now += SETTLE / 2

@@ -171,6 +171,8 @@ def test_masters_that_sign() -> None:
     assert found["verify_master_pubkey_sign"] is True
     assert "master_finger" not in found
     assert OTHER in answer["notes"][0]
+    hashed = minion_config.answer([one, two], {}, 3, {}, "sha512")
+    assert hashed["notes"] == answer["notes"], "no minion compares the fingerprint of a master"
     with pytest.raises(HaError, match="not all masters sign"):
         config(one, M2)
     with pytest.raises(HaError, match="a hot minion keeps one master key"):
