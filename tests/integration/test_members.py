@@ -20,7 +20,17 @@ from saltext_ha.transport import identity
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.peer import make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, files_of, group, level, master_pub, plant, row, shown, well
+from tests.integration.group import (
+    SOON,
+    files_of,
+    group,
+    level,
+    master_pub,
+    plant,
+    row,
+    shown,
+    well,
+)
 
 
 @pytest.fixture(scope="module")
