@@ -297,11 +297,13 @@ def _mark(path: Path) -> str:
     """Masters that find the same mark of a file share it; empty: it is not there, or unknown."""
     try:
         status = path.stat()
-        # Machines that were made from one disk have the same numbers and times.
-        host = BOOT.read_text().strip() if _kind(path.parent).startswith(LOCAL) else ""
+        # Machines that were made from one disk have the same numbers and times, and containers of
+        # one image on one host, too.
+        local = _kind(path.parent).startswith(LOCAL)
+        where = f"{BOOT.read_text().strip()}:{status.st_dev}" if local else ""
     except OSError:
         return ""
-    return f"{status.st_ino}:{status.st_ctime_ns}:{host}"
+    return f"{status.st_ino}:{status.st_ctime_ns}:{where}"
 
 
 def _on_network(folders: Mapping[str, str]) -> dict[str, str]:

@@ -607,6 +607,20 @@ def test_machines_of_one_disk_image_share_nothing(
     assert found == (set() if kind == "ext4" else {"HA705"})
 
 
+def test_containers_of_one_image_share_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the image brought has the same numbers and times in each, on a device of its own."""
+    monkeypatch.setattr(collect, "_kind", lambda folder: "overlay")
+    seen, marks = list(tmp_path.stat()), set()
+    for device in (39, 39, 41):
+        seen[2] = device
+        status = os.stat_result(seen)
+        monkeypatch.setattr(Path, "stat", lambda path, status=status: status)
+        marks.add(collect._mark(tmp_path / "minions_autosign"))
+    assert len(marks) == 2
+
+
 def test_what_masters_have_in_their_files_is_compared(tmp_path: Path) -> None:
     found = []
     for name, seed in (("m1", "10.0.0.1"), ("m2", "10.0.0.2")):
