@@ -347,6 +347,17 @@ def test_what_include_names_replaces_what_the_folder_has(tmp_path: Path) -> None
     assert found["detail"] == f"{tmp_path}/late.conf:1 replaces it; lost: bob"
 
 
+def test_a_single_master_in_a_later_file_takes_the_place_of_a_list(tmp_path: Path) -> None:
+    """``salt-bootstrap -A`` writes such a file."""
+    address = "master: 10.0.0.1\n"
+    facts = minion(tmp_path, "", **{"50-ha": "master: [10.0.0.1, 10.0.0.2]\n", "99-one": address})
+    assert facts.masters == ["10.0.0.1"], "what Salt itself merges"
+    (found,) = hits(facts, "HA002")
+    assert found["file"] == f"{tmp_path}/minion.d/50-ha.conf"
+    assert found["detail"] == f"{tmp_path}/minion.d/99-one.conf:1 replaces it; lost: 10.0.0.2"
+    assert hits(minion(tmp_path, "", **{"50-ha": "master: [10.0.0.2]\n"}), "HA002") == []
+
+
 WRONG = ["true", "5", "text", "[5]", "[[x]]", "[{a: 1}]", "{a: 1}", "&a [*a]", "&a {a: *a}", ""]
 
 

@@ -17,6 +17,7 @@ from saltext_ha.lint.model import (
     HostFacts,
     Place,
     RuleBook,
+    Setting,
 )
 from saltext_ha.lint.sources import INCLUDED
 
@@ -61,7 +62,8 @@ def unreadable(facts: HostFacts) -> Hits:
     why="What minion.d or master.d sets takes the place of the whole option in the main file: "
     "lists and mappings of the two are not merged, at any depth. What include: names takes the "
     "place of both in the same way. Entries of the replaced file are gone, such as other engines, "
-    "rights in external_auth, or half of ha:.",
+    "rights in external_auth, or half of ha:. A single master in a later file, as salt-bootstrap "
+    "writes it (99-master-address.conf), takes the place of a list of masters, too.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
     sources=(
         CitedLine("salt/config/__init__.py", 2727, "minion_config", "overrides.update("),
@@ -75,7 +77,7 @@ def replaced(facts: HostFacts) -> Hits:
         if over is None or over is setting or option in ("include", "default_include"):
             continue
         holds = facts.merged.get(option)
-        if _alike(setting.value, holds):
+        if _alike(setting.value, holds) or _one_of_several(setting, holds):
             # In a list, such as engines, texts are names.
             named = isinstance(setting.value, list) or option not in RULES
             arguments = not named and RULES[option].secret
@@ -88,6 +90,12 @@ def replaced(facts: HostFacts) -> Hits:
 def _alike(value: object, holds: object) -> bool:
     """Whether both are lists, or both mappings."""
     return any(isinstance(value, kind) and isinstance(holds, kind) for kind in (list, dict))
+
+
+def _one_of_several(setting: Setting, holds: object) -> bool:
+    """Whether *setting* lists several masters of a minion, and a single one holds."""
+    several = isinstance(setting.value, list) and len(setting.value) > 1
+    return setting.option == "master" and several and isinstance(holds, str)
 
 
 def _lost(value: object, holds: object, secret: bool, arguments: bool) -> Iterator[str]:
