@@ -35,6 +35,7 @@ from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
 from saltext_ha.lint.rules.trees import trees_of
 from saltext_ha.minion import binding
+from saltext_ha.minion.options import is_proxy
 from saltext_ha.replica import state_owner
 
 KNOWN = frozenset(
@@ -69,15 +70,17 @@ def of_minion(running: Mapping[str, Any], empty: bool = False) -> HostFacts:
     :param empty: it may have no configuration yet, and runs with Salt's defaults.
     :raises ConfigError: it has no configuration.
     """
-    read = _sources(running, salt.config.DEFAULT_MINION_OPTS, empty)
     # By its own copy(): the values are frozen, and Salt's loader takes no frozen mappings.
     defaults = salt.config.DEFAULT_MINION_OPTS.copy()
-    defaults["default_include"] = _include(running, defaults)
+    how, included, own = salt.config.minion_config, _include(running, defaults), ""
+    if is_proxy(running):  # it has a folder of its own below that of all
+        defaults.update(salt.config.DEFAULT_PROXY_MINION_OPTS)
+        how, included, own = salt.config.proxy_config, str(defaults["default_include"]), included
+    defaults["default_include"] = included
+    read = _sources(running, included, own, empty)
 
     def load(path: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = salt.config.minion_config(
-            path, defaults=defaults, minion_id=running.get("id")
-        )
+        found: Mapping[str, Any] = how(path, defaults=defaults, minion_id=running.get("id"))
         return found
 
     options = _merged(load, running, read, defaults)
@@ -103,7 +106,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
     :raises ConfigError: it has no configuration.
     """
     defaults = salt.config.DEFAULT_MASTER_OPTS.copy()
-    read = _sources(running, defaults)
+    read = _sources(running, _include(running, defaults))
     options = _merged(salt.config.master_config, running, read, defaults)
     unknown: dict[str, str] = {}
     shown = master_key.describe(options)["fingerprint"]
@@ -139,7 +142,7 @@ def problems(conf_file: str) -> Sequence[Problem]:
     """
     defaults = salt.config.DEFAULT_MASTER_OPTS.copy()
     running = {"conf_file": conf_file}
-    read = _sources(running, defaults)
+    read = _sources(running, _include(running, defaults))
     _merged(salt.config.master_config, running, read, defaults)
     return read.problems
 
@@ -233,13 +236,12 @@ def _include(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
 
 
 def _sources(
-    running: Mapping[str, Any], defaults: Mapping[str, Any], empty: bool = False
+    running: Mapping[str, Any], included: str, own: str = "", empty: bool = False
 ) -> sources.Sources:
     path = str(running.get("conf_file") or "")
-    included = _include(running, defaults)
-    if not empty and not is_configured(path, included):
+    if not empty and not any(is_configured(path, each) for each in (included, own) if each):
         raise ConfigError(f"{path or 'conf_file'}: no such file; there is nothing to look at")
-    return sources.read(path, included)
+    return sources.read(path, included, own)
 
 
 def _merged(

@@ -59,20 +59,22 @@ class Sources:
         self.problems.append(Problem(path, line, reason))
 
 
-def read(conf_file: str, default_include: str) -> Sources:
+def read(conf_file: str, default_include: str, own: str = "") -> Sources:
     """
     Read a configuration file and all that it includes.
 
     :param conf_file: Salt starts without it, too.
     :param default_include: used if the file does not set it, such as ``minion.d/*.conf``.
+    :param own: what a proxy minion includes besides, such as ``proxy.d/ID/*.conf``.
     """
     sources = Sources(conf_file)
     main = _read_file(conf_file, MAIN, sources)
     sources.merged.update(main)
     default = main.get("default_include", default_include)
-    for patterns in (default, main.get("include")):
+    for patterns in (default, own, main.get("include")):
         sources.merged.update(_included(patterns, conf_file, sources, MAX_DEPTH))
-    for folder in {Path(_path(str(each), conf_file)).parent for each in _listed(default)}:
+    listed = [*_listed(default), *_listed(own)]
+    for folder in {Path(_path(str(each), conf_file)).parent for each in listed}:
         beside = [path for ending in ENDINGS for path in folder.glob(f"*.{ending}")]
         sources.left_out += sorted(str(path) for path in beside if path not in sources.read)
     return sources

@@ -201,6 +201,25 @@ def test_the_last_file_in_salts_order_holds(tmp_path: Path) -> None:
     assert options["master"] == ["b", "c"], "what Salt itself merges"
 
 
+def test_a_proxy_minion_has_files_of_its_own_besides_those_of_all(tmp_path: Path) -> None:
+    for name, text in {
+        "proxy": f"root_dir: {tmp_path}\n",
+        "proxy.d/masters.conf": "master: [10.0.0.1, 10.0.0.2]\nmaster_type: failover\n",
+        "proxy.d/p1/own.conf": "timeout: 7\nverify_master_pubkey_sign: true\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    running = salt.config.proxy_config(str(tmp_path / "proxy"), minion_id="p1")
+    facts = collect.of_minion({**running, "proxyid": "p1"})
+    assert (facts.masters, facts.options["timeout"]) == (["10.0.0.1", "10.0.0.2"], 7)
+    (found,) = hits(facts, "HA201")
+    assert found["file"] == f"{tmp_path}/proxy.d/masters.conf"
+    (found,) = hits(facts, "HA301")
+    assert (found["file"], found["line"]) == (f"{tmp_path}/proxy.d/p1/own.conf", 2)
+    assert found["detail"] == f"{running['pki_dir']}/master_sign.pub is not there"
+    assert running["pki_dir"].endswith("pki/proxy")
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [("master: [a\n", 2), ("a: 1\nb: 2\na: 3\n", 3), ("just text\n", 1), ("master: \t- x", 1)],
