@@ -79,6 +79,14 @@ def test_every_rule_names_a_line_of_salt_or_a_test_that_is_there() -> None:
         assert rule.why.endswith((".", ".)")), rule.code
 
 
+def test_no_advice_turns_signing_on_for_masters_or_minions_alone() -> None:
+    """A minion that does not verify refuses a master that signs, and the other way round."""
+    for rule in RULES:
+        if "sign_pubkey: True" in rule.fix or "pubkey_sign: True" in rule.fix:
+            where = rule.fix.startswith(("where minions verify, ", "where masters sign, "))
+            assert where, rule.code
+
+
 def test_each_release_that_a_rule_holds_on_is_vouched_for() -> None:
     for rule in RULES:
         lines = [source for source in rule.sources if isinstance(source, CitedLine)]

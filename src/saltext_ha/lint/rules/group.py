@@ -87,8 +87,8 @@ def request_ports(members: Members) -> Hits:
     "that the master key has changed and refuses it. Only failover minions that verify the "
     "masters' signature know masters by different keys.",
     fix="salt-ha invite share_master_key=True on the master whose key the minions know, "
-    "salt-ha join --token-file - force=True on the others; or master_sign_pubkey: True on all, "
-    "with one pair",
+    "salt-ha join --token-file - force=True on the others; or let masters sign and failover "
+    "minions verify, together (docs/different-keys.md)",
     sources=(
         CitedLine(
             "salt/crypt.py",
@@ -115,8 +115,8 @@ def different_keys(members: Members) -> Hits:
     "master_sign_pubkey on some masters only",
     why="A minion that verifies refuses a master that does not sign, and one that does not verify "
     "refuses a master that signs: each minion can use only some of the masters.",
-    fix="master_sign_pubkey: True on all masters, with one master_sign pair "
-    "(salt-ha invite share_signing_key=True), or on none",
+    fix="where minions verify, master_sign_pubkey: True on all masters, with one master_sign pair "
+    "(salt-ha invite share_signing_key=True); else on none (docs/different-keys.md)",
     sources=(SIGNED_UNVERIFIED,),
 )
 def some_sign(members: Members) -> Hits:

@@ -117,7 +117,7 @@ def no_signature(facts: HostFacts) -> Hits:
     INFO,
     "master_use_pubkey_signature without master_sign_pubkey",
     why="It has no effect: this master does not sign. Minions that verify refuse it.",
-    fix="set master_sign_pubkey: True, too, or take it out",
+    fix="take it out; or let masters sign and minions verify, together (docs/different-keys.md)",
     sources=(SIGNS,),
 )
 def pointless_signature(facts: HostFacts) -> Hits:
@@ -131,7 +131,8 @@ def pointless_signature(facts: HostFacts) -> Hits:
     "a master_sign pair, and no master_sign_pubkey",
     why="The pair is there and not used: this master does not sign, and minions that verify refuse "
     "it.",
-    fix="set master_sign_pubkey: True on all masters, or remove the pair",
+    fix="remove the pair; or let masters sign and minions verify, together "
+    "(docs/different-keys.md)",
     sources=(
         SIGNS,
         CitedLine(

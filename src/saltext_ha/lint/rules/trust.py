@@ -46,7 +46,8 @@ def no_sign_key(facts: HostFacts) -> Hits:
     "always_verify_signature without verify_master_pubkey_sign",
     why="With masters that do not sign, the minion fails on the signature that is not there as "
     "soon as it knows a master's key; masters that sign it refuses.",
-    fix="set verify_master_pubkey_sign: True, too, or take always_verify_signature out",
+    fix="where masters sign, set verify_master_pubkey_sign: True, too; else take "
+    "always_verify_signature out",
     sources=(
         CitedLine(
             "salt/crypt.py",
@@ -169,7 +170,7 @@ def open_minion(facts: HostFacts) -> Hits:
     "the masters' master_sign.pub, and no verify_master_pubkey_sign",
     why="A minion that does not verify refuses a master that signs. Turning it on takes masters "
     "and minions together.",
-    fix="set verify_master_pubkey_sign: True; or remove the file where masters do not sign",
+    fix="where masters sign, set verify_master_pubkey_sign: True; else remove the file",
     sources=(SIGNED_UNVERIFIED, "tests/integration/test_lint_traps.py"),
 )
 def half_way(facts: HostFacts) -> Hits:
