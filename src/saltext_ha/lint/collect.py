@@ -55,7 +55,10 @@ KNOWN = frozenset(
 # File systems that more than one host may have mounted.
 NETWORK = ("nfs", "cifs", "smb", "gluster", "ceph", "ocfs2", "gfs2", "lustre", "9p", "afs", "sshfs")
 # Those that one host has for itself.
-LOCAL = ("ext", "xfs", "btrfs", "zfs", "f2fs", "jfs", "tmpfs", "overlay")
+LOCAL = ("ext", "xfs", "btrfs", "zfs", "f2fs", "jfs", "tmpfs", "overlay", "fuse.fuse-overlayfs")
+#: What begins so is meant to be scheduled on all masters: ha.once runs on one of them, the others
+#: change only the master that runs them.
+ON_ALL = ("ha.once", "saltutil.sync_", "fileserver.", "git_pillar.", "winrepo.")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 LOOKUP = 3.0  # seconds for all names together
 SALT = Path(salt.config.__file__).parents[1]
@@ -193,8 +196,7 @@ def _state_owner(options: Mapping[str, Any]) -> str:
 def member(name: str, facts: HostFacts) -> Member:
     """The facts that a master tells its peers."""
     options = {option: facts.options.get(option) for option in COMPARED}
-    # A job that runs ha.once is meant to be on all masters, and to run on one.
-    options["schedule"] = [name for name, (does, _) in facts.jobs.items() if does != "ha.once"]
+    options["schedule"] = [n for n, (does, _) in facts.jobs.items() if not does.startswith(ON_ALL)]
     options["reactor"] = _names(options["reactor"])
     ha = facts.ha
     once, masters = ha.get("once"), ha.get("masters")

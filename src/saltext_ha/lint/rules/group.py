@@ -178,7 +178,8 @@ def one_key_folder(members: Members) -> Hits:
     "HA707",
     WARNING,
     "one scheduled job on several masters",
-    why="Each master runs it: once a master, not once.",
+    why="Each master runs it: once a master, not once. What each must do for itself is left out: "
+    "saltutil.sync_all, fileserver.update, git_pillar.update, winrepo.update_git_repos.",
     fix="let it run ha.once with a name, on all masters (docs/once.md; in a partition it still "
     "runs once in each half), leave it on one master, or make it harmless when it runs several "
     "times",
