@@ -259,8 +259,9 @@ def _merged(
     except (Exception, SystemExit) as exc:
         if not read.problems:
             _note_failure(exc, read)
-        paths = {name: running[name] for name in ("pki_dir", "cachedir", "id") if name in running}
-        return {**defaults, **paths, **read.merged}
+        ours = ("conf_file", "pki_dir", "cachedir", "id")
+        known = {name: running[name] for name in ours if name in running}
+        return {**defaults, **known, **read.merged}
 
 
 def _note_failure(exc: BaseException, read: sources.Sources) -> None:

@@ -101,7 +101,9 @@ def unloadable(conf_file: str, names: list[tuple[str, str]]) -> list[Unloadable]
         return [Unloadable(*each) for each in json.loads(done.stdout.splitlines()[-1])]
     except subprocess.CalledProcessError as exc:
         last = (exc.stderr.strip().splitlines() or [f"exit code {exc.returncode}"])[-1]
-        raise HaError(f"Salt's loaders could not be asked: {last[:LONGEST]}") from None
+        # Without the exception's text, which may quote a secret, such as that of a driver of sdb://
+        kind = last.partition(":")[0]
+        raise HaError(f"Salt's loaders could not be asked: {kind[:LONGEST]}") from None
     except (OSError, ValueError, TypeError, IndexError, subprocess.TimeoutExpired) as exc:
         raise HaError(f"Salt's loaders could not be asked: {exc}") from None
 

@@ -76,3 +76,20 @@ def test_loaders_that_cannot_be_asked_are_unknown_not_fine(
     answer = ask.master({"conf_file": str(conf), "id": "m1"})
     assert "could not be asked" in answer["unknown"]["modules"]
     assert answer["retcode"] == 2
+
+
+def test_a_driver_that_fails_is_not_quoted(tmp_path: Path) -> None:
+    """Salt resolves ``sdb://`` while it loads the configuration."""
+    folder = tmp_path / "ext" / "sdb"
+    folder.mkdir(parents=True)
+    (folder / "ours.py").write_text(
+        "def get(key, profile=None): raise OSError('403: https://hunter2@h/x')\n"
+    )
+    conf = tmp_path / "master"
+    conf.write_text(
+        f"root_dir: {tmp_path}\nextension_modules: {tmp_path}/ext\next_pillar: [y: z]\n"
+        "mysdb: {driver: ours}\nmine: sdb://mysdb/x\n"
+    )
+    answer = ask.master({"conf_file": str(conf), "id": "m1"})
+    assert answer["unknown"]["modules"] == "Salt's loaders could not be asked: OSError"
+    assert "hunter2" not in str(answer)
