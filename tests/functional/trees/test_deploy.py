@@ -207,6 +207,8 @@ async def test_two_deployments_that_did_not_know_of_each_other(tmp_path: Path) -
         shown = await m1.shown()
         assert shown["retcode"] == 1
         assert shown["conflict"]
+        two = [(row["number"], row["on"], row["live_on"]) for row in shown["deployments"][:2]]
+        assert sorted(two) == [(2, "m1", ["m1"]), (2, "m2", ["m2"])]
         ended = await m2.deploy()
         assert ended["trees"][0]["conflict"]
         assert m1.served() == m2.served() == {"who.sls": "m2 alone"}

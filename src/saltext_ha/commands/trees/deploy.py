@@ -136,11 +136,10 @@ class Deploy:
         rows = []
         for tree in trees:
             register = self._registers[tree.name]
+            told = {name: state[tree.name] for name, state in states.items() if tree.name in state}
             where: dict[str, int | str] = {
-                name: told.serves(register.entries)
-                if (told := state.get(tree.name))
-                else "not configured"
-                for name, state in sorted(states.items())
+                name: told[name].serves(register.entries) if name in told else "not configured"
+                for name in sorted(states)
             }
             where |= dict.fromkeys(errors, "unknown")
             rows.append(
@@ -151,7 +150,9 @@ class Deploy:
                     "secret": tree.secret,
                     "current": register.current.entry.number if register.current else None,
                     "conflict": conflict(tree.name, register),
-                    "deployments": [entry_row(tree, entry, where) for entry in register.entries],
+                    "deployments": [
+                        entry_row(tree, entry, where, told) for entry in register.entries
+                    ],
                     "masters": where,
                     "edits": edits(states, tree.name),
                 }

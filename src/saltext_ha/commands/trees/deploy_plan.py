@@ -16,6 +16,7 @@ from saltext_ha.trees.manifest import FILE, Changes, Manifest
 from saltext_ha.trees.registers import conflict
 from saltext_ha.trees.source import Source
 from saltext_ha.trees.store import TreeStore
+from saltext_ha.trees.tree_state import TreeState
 
 LISTED = 1000
 DIFF_LINES = 500
@@ -98,11 +99,19 @@ def _replaced(each: Planned, register: Register, own: str) -> str:
     return f"deployment {entry.number}, made on {entry.on} by {entry.by} from {said}"
 
 
-def entry_row(tree: Tree, entry: Entry, where: Mapping[str, int | str]) -> dict[str, Any]:
+def entry_row(
+    tree: Tree, entry: Entry, where: Mapping[str, int | str], states: Mapping[str, TreeState]
+) -> dict[str, Any]:
+    """:param where: master → the number that it serves. :param states: master → its state."""
+    # Two sides of a conflict may have one number; a version that came back has several.
     return {
         **entry._asdict(),
         "version": tree.shown(entry.version),
-        "live_on": [name for name, serves in where.items() if serves == entry.number],
+        "live_on": [
+            name
+            for name, serves in where.items()
+            if serves == entry.number and states[name].version == entry.version
+        ],
     }
 
 
