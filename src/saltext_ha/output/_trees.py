@@ -51,6 +51,9 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
         yield f"  replaces {clean(tree['replaces'])}"
     if tree.get("conflict"):
         yield f"  {screen.paint('conflict')}: {clean(tree['conflict'])}"
+    if tree.get("unread"):
+        told = "not compared with what is live here, to which no ha.rollback leads back"
+        yield f"  {told}: {clean(tree['unread'])}"
     for kind, sign in _SIGNS:
         rows = tree.get(kind) or []
         for row in rows[:LISTED]:

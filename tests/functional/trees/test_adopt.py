@@ -11,7 +11,7 @@ from saltext_ha.commands.trees import deploy
 from saltext_ha.trees.source import take
 from tests.disk_steps import put
 from tests.engines import met, running
-from tests.functional.trees.tree_place import STATES, TreePlace, tidied
+from tests.functional.trees.tree_place import STATES, TreePlace, tidied, tree_place
 from tests.loop import in_a_loop
 
 
@@ -62,10 +62,24 @@ async def test_a_folder_that_no_version_can_be_made_of_is_kept_beside(m1: TreePl
     m1.live.mkdir()
     (m1.live / "out").symlink_to("/etc/passwd")
     async with running(m1):
-        await m1.deploy(adopt=True)
+        for options in ({"test": True}, {"adopt": True}):
+            (row,) = (await m1.deploy(**options))["trees"]
+            # All files are shown as new then, and none as removed.
+            assert "out: a link that leads out of the tree" in row["unread"]
         assert m1.served() == STATES
         assert await m1.kept() == [1]
+        m1.put({"top.sls": "changed"})
+        assert (await m1.deploy())["trees"][0]["unread"] == ""
     assert len(list(m1.store.glob("before-*/out"))) == 1
+
+
+@in_a_loop
+async def test_nor_is_it_taken_away_by_a_source_without_files(tmp_path: Path) -> None:
+    m1 = tree_place(tmp_path, "m1", files={})
+    m1.live.mkdir()
+    (m1.live / "out").symlink_to("/etc/passwd")
+    async with running(m1):
+        assert "is it mounted?" in await m1.refused("deploy", adopt=True)
 
 
 @in_a_loop

@@ -219,6 +219,12 @@ def test_a_change_that_no_diff_shows_is_that_of_permissions() -> None:
     assert "  ~ check.sh  5 B  mode 644 → 755\n" in ha.output(deploy(tree(changed=[changed])))
 
 
+def test_a_live_folder_that_is_not_compared_is_told() -> None:
+    told = "not compared with what is live here, to which no ha.rollback leads back: /srv/salt: why"
+    assert f"  {told}\n" in ha.output(deploy(tree(unread="/srv/salt: why")))
+    assert "not compared" not in ha.output(deploy(tree(unread="")))
+
+
 def test_owners_of_the_source_are_named_in_a_plan() -> None:
     said = "owned by deploy, 12345 in the source; on the masters by the user of salt-master"
     assert said in ha.output(deploy(tree(owners=["deploy", "12345"]), test=True))

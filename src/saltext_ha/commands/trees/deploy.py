@@ -229,10 +229,14 @@ class Deploy:
         job.text = "asking the other masters"
         names = [each.tree.name for each in planned]
         states = await self._masters.ready(names, left_out, adopt or test)
-        there = await self._by_hand(planned, job)
+        there, unread = await self._by_hand(planned, job)
         rows = [await self._plan(each, there.get(each.tree.name), states) for each in planned]
+        by_hand = foreign(states)
         for each, row in zip(planned, rows, strict=True):
-            _check_source(each, row, self._registers[each.tree.name].entries)
+            row["unread"] = unread.get(each.tree.name, "")
+            last = self._registers[each.tree.name].entries[:1]
+            served = row["counts"]["removed"] or any(entry.files for entry in last)
+            _check_source(each, bool(served or each.tree.name in by_hand))
         todo = [
             each
             for each, row in zip(planned, rows, strict=True)
@@ -246,7 +250,7 @@ class Deploy:
             "trees": rows,
             "masters": dict.fromkeys(sorted(states), ""),
             "left_out": sorted(left_out),
-            "adopt": foreign(states),
+            "adopt": by_hand,
             "unknown": {},
             "problem": "",
             "retcode": 0,
@@ -291,12 +295,15 @@ class Deploy:
             work = (plan_row, each, there, disk.store, register, states, self._group.name)
             return await lane(*work, where=where)
 
-    async def _by_hand(self, planned: Sequence[Planned], job: Job) -> dict[str, Planned]:
+    async def _by_hand(
+        self, planned: Sequence[Planned], job: Job
+    ) -> tuple[dict[str, Planned], dict[str, str]]:
         """
-        Tree → its live folder here, if no deployment made it. Leaves out folders that cannot become
-        a version.
+        Tree → its live folder here, if no deployment made it; and tree → why that folder cannot
+        become a version.
         """
         found: dict[str, Planned] = {}
+        unread: dict[str, str] = {}
         for tree in (each.tree for each in planned):
             disk = self._disks[tree.name]
             async with explained(tree):
@@ -307,9 +314,9 @@ class Deploy:
                     found[tree.name] = await self._read(tree, tree.live, disk.deploying)
                 except (DiskHangs, FolderChanged):
                     raise
-                except HaError:
-                    pass
-        return found
+                except HaError as exc:
+                    unread[tree.name] = str(exc)
+        return found, unread
 
     async def _keep(self, each: Planned, there: Planned | None, by: str) -> Entry | None:
         """
@@ -348,14 +355,13 @@ class Deploy:
         return left_out(without, self._group.name, self._group.masters)
 
 
-def _check_source(each: Planned, row: Mapping[str, Any], known: Sequence[Entry]) -> None:
+def _check_source(each: Planned, served: bool) -> None:
     """
-    Check that the source has files, if some are served here, or were deployed last.
+    Check that the source has files, if some are served, or were deployed last.
 
     :raises HaError: it has none, as if it were not mounted.
     """
-    served = row["counts"]["removed"] or any(entry.files for entry in known[:1])
-    if each.source and not row["files"] and served:
+    if each.source and served and not manifests.files(each.manifest):
         raise HaError(
             f"nothing was changed: tree {each.tree.name}: there is no file in {each.tree.source}; "
             "is it mounted? If all that is served is to go, put an empty file into it"
