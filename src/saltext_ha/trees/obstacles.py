@@ -29,7 +29,7 @@ def obstacle(tree: Tree) -> str:
                 f"{path} is a mount point, and cannot be exchanged: unmount it, or set  ha: trees: "
                 f"{tree.name}: live:  to a folder below a mount point"
             )
-    for folder in (above, tree.live):
+    for folder in (above, tree.live, tree.folder):
         real = folder.is_dir() and not folder.is_symlink()
         if real and not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
             if os.statvfs(folder).f_flag & os.ST_RDONLY:

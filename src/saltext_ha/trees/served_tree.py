@@ -16,7 +16,7 @@ from saltext_ha.common.errors import DiskHangs, HaError, reason_of
 from saltext_ha.replication.deployment import Entry
 from saltext_ha.trees.live_path import FOREIGN, LINKED
 from saltext_ha.trees.registers import TreeRegisters, conflict
-from saltext_ha.trees.stager import Stager
+from saltext_ha.trees.stager import Stager, explained
 from saltext_ha.trees.tree_disk import TreeDisk
 
 log = logging.getLogger(__name__)
@@ -132,9 +132,11 @@ class ServedTree:
                     return
             elif live[0] == FOREIGN and not adopt:
                 raise HaError(disk.store.place.foreign())
-            elif not await self._serve(current.version, adopt):
-                return
-        except (HaError, OSError) as exc:
+            else:
+                async with explained(disk.tree):
+                    if not await self._serve(current.version, adopt):
+                        return
+        except HaError as exc:
             why = reason_of(exc)
             if self._late != why:
                 log.error("ha trees: %s is not served: %s", self._name, why)

@@ -142,7 +142,7 @@ def test_a_master_that_cannot_switch_says_so_and_follows(pair: tuple[Master, Mas
     with m2.failing("ENOSPC tree.switch"):
         answer = deploy(m1)
         assert answer["retcode"] == 2
-        assert "No space left" in answer["unknown"]["m2"]
+        assert ".ha: No space left" in answer["unknown"]["m2"]
         assert (served(m1), served(m2)) == (NEW, OLD)
         assert not m2.is_fine()
         assert "not served here yet" in m2.note()

@@ -82,7 +82,9 @@ def test_folders_that_the_user_may_not_change() -> None:
         top.chmod(0o755)
         (top / "live").mkdir()
         tree = Tree("states", top / "live")
-        for owned, refused in ((None, top), (top, top / "live"), (top / "live", None)):
+        tree.folder.mkdir()  # as after  chown -R root .live.ha
+        places = (top, top / "live", tree.folder, None)
+        for owned, refused in zip((None, *places), places, strict=False):
             if owned:
                 os.chown(owned, 65534, 65534)
             os.seteuid(65534)
