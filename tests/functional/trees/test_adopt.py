@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from saltext_ha.commands.trees import deploy
 from saltext_ha.trees.source import take
+from saltext_ha.trees.store import TreeStore
 from tests.disk_steps import put
 from tests.engines import met, running
 from tests.functional.trees.tree_place import STATES, TreePlace, tidied, tree_place
@@ -35,6 +37,25 @@ async def test_a_real_folder_is_adopted_and_kept(m1: TreePlace, m2: TreePlace) -
         assert await m2.kept() == [1, 0]
         await m2.rollback(0)
         assert m1.served() == m2.served() == {"old.sls": "m1"}
+
+
+@in_a_loop
+async def test_what_is_being_adopted_is_no_failure(
+    m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A follower's own loop looks at the live folder while the deployment moves it away."""
+    switch = TreeStore.switch
+
+    def slowly(store: TreeStore, version: bytes, adopt: bool = False) -> Path | None:
+        time.sleep(0.5)
+        return switch(store, version, adopt)
+
+    monkeypatch.setattr(TreeStore, "switch", slowly)
+    put(m2.live, {"old.sls": ""})
+    async with met(m1, m2):
+        await m1.deploy(adopt=True)
+        assert m2.served() == STATES
+    assert "is not served" not in caplog.text
 
 
 @in_a_loop
