@@ -935,7 +935,8 @@ def drain(
     Before anybody is moved, the master is told that it is drained; if it cannot be told, nobody is
     moved. It stays drained until ``ha.rebalance`` or a restart of its salt-master, also if this
     function is interrupted, which it says on standard error before it begins; the engine goes on
-    moving minions then.
+    moving minions then. A master that has heard none of a batch, of two minions or more, gets no
+    others.
 
     Minions that are bound to several masters at once are left alone: they go on with the others,
     if these hear them. A minion that was moved stays where it is until that master fails, or until

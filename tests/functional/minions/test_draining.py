@@ -207,6 +207,34 @@ async def test_a_silent_minion_does_not_hold_up_the_next_batch(tmp_path: Path) -
 
 
 @in_a_loop
+async def test_nobody_else_goes_to_a_master_that_heard_none_of_a_batch(tmp_path: Path) -> None:
+    """As where a firewall lets its request port through, and not its publish port."""
+    many = {f"web{n}": failover("m1", stuck=n < 2) for n in range(6)}
+    async with world(tmp_path, **many) as there:
+        done = await there.run("drain", "m1", batch=2, timeout=1)
+        notes = {row["id"]: row["note"] for row in done["moves"] if not row["moved"]}
+        assert "heard nowhere" in notes.pop("web0")
+        assert "heard nowhere" in notes.pop("web1")
+        why = "not asked: m2 has heard none of those that went there before"
+        assert notes == {f"web{n}": why for n in range(2, 6)}
+        assert there.minions["web5"].asked.count("ha.failover") == 0
+        assert done["retcode"] == 1
+        # A single one may be ill by itself.
+        again = await there.run("drain", "m1", batch=1, timeout=1)
+        assert [row["moved"] for row in again["moves"]] == [False, False, True, True, True, True]
+
+
+@in_a_loop
+async def test_where_one_master_heard_nobody_the_others_go_to_another(tmp_path: Path) -> None:
+    many = {f"web{n}": failover("m1", stuck=n < 2) for n in range(4)}
+    many |= {f"db{n}": failover("m2") for n in range(4)}  # so that m3 comes first
+    async with world(tmp_path, 3, **many) as there:
+        done = await there.run("drain", "m1", batch=2, timeout=1)
+        assert [row["to"] for row in done["moves"]] == ["m3", "m3", "m2", "m2"]
+        assert [row["moved"] for row in done["moves"]] == [False, False, True, True]
+
+
+@in_a_loop
 async def test_two_drains_at_once_do_not_drain_all_masters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.minions.drained import DrainedMasters
@@ -20,6 +21,7 @@ ANSWERING = 15.0  # seconds for a minion to answer; first it asks whether its ot
 POLL = 0.5
 FEW = 10
 """A batch does not wait for silent minions if there is at most one in so many; the end does."""
+LOST = "left its master, and was heard nowhere"
 Leaving = dict[str, tuple[dict[str, Any], float]]
 """Minion → its row, and when it was asked, by the clock of the event loop."""
 
@@ -35,20 +37,23 @@ class Moves:
     ) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         silent: Leaving = {}
+        deaf = set[str]()
         if steps and not test:
             log.info("ha minions: moving count=%d batch=%d", len(steps), batch)
         for part in batches(steps, batch):
             # They were planned minutes ago.
             targets = {name for s in part for name in (s.target, *dict(s.others))}
             shut = set() if test else await self._drained.among(targets)
-            ways = {step.minion: step.avoiding(shut) for step in part}
+            ways = {step.minion: step.avoiding(shut | deaf) for step in part}
             rows += [
-                _row(step, None, f"{step.target} is drained now", test)
+                _row(step, None, _closed(step.target, shut), test)
                 for step in part
                 if ways[step.minion] is None
             ]
             going = [way for way in ways.values() if way]
-            rows += await self._move(going, seconds, test, silent)
+            moved = await self._move(going, seconds, test, silent)
+            deaf |= _deaf(moved)
+            rows += moved
         if not test:
             await self._await_arrival(silent, seconds)
         return rows
@@ -115,9 +120,22 @@ class Moves:
                     del missing[minion_id]
         for row, _ in missing.values():
             row["note"] = row["note"] or (
-                f"left its master, and was heard nowhere within {seconds:g} s; ask by "
-                "salt-run ha.minions live=True"
+                f"{LOST} within {seconds:g} s; ask by salt-run ha.minions live=True"
             )
+
+
+def _deaf(rows: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The masters that heard none of those of a batch that went there: two or more were lost."""
+    lost = Counter(row["to"] for row in rows if row["note"].startswith(LOST))
+    heard = {row["to"] for row in rows if row["moved"]}
+    return {name for name, count in lost.items() if count > 1} - heard
+
+
+def _closed(target: str, shut: Collection[str]) -> str:
+    """Why nobody goes to *target* any more."""
+    if target in shut:
+        return f"{target} is drained now"
+    return f"not asked: {target} has heard none of those that went there before"
 
 
 def _joined(refused: dict[str, Any], later: dict[str, Any] | None) -> dict[str, Any]:
