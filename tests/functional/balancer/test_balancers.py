@@ -665,12 +665,14 @@ def test_salt_api_below_a_prefix_by_plain_http(kind: str, tmp_path: Path) -> Non
             assert (moved.status_code, where) == (303, "/salt-api/keys?client=wheel")
             seen = site.count("/") + site.count("/login")
             outside = site.balancer.url.removesuffix("/salt-api")
-            for path in ("/", "/login", "/events", "/ws/x", "/salt-apix/"):
+            for path in ("/", "/login", "/events", "/ws/a-token", "/salt-apix/"):
                 answer = session.post(f"{outside}{path}", json={}, timeout=SOON)
                 assert answer.status_code == 404, path
         came = {path for master in site.masters for path, _ in master.calls}
         assert came == {"/", "/login", "/keys/"}
         assert site.count("/") + site.count("/login") == seen, "it came to a master all the same"
+        wait_for(lambda: "/salt-apix/" in site.balancer.calls(), SOON, "the last call is logged")
+        assert "a-token" not in site.balancer.calls()
 
 
 @pytest.mark.parametrize("kind", KINDS)
