@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from saltext_ha.balancer.servers import Server, check_host
+from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import HaError
 from saltext_ha.common.validators import Check, on_off, whole
 
@@ -117,6 +118,7 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) ->
         asked=asked,
         notes=[
             *_clear(wanted),
+            *_on_loopback(served),
             *(note for master in masters for note in _notes(master, wanted.kind)),
         ],
         bind=_bind(wanted),
@@ -175,6 +177,18 @@ def _clear(wanted: Wishes) -> list[str]:
         "WARNING: plain HTTP, as tls=False says: who is on the way between callers and this",
         "balancer reads passwords and tokens. Let it listen where only this machine comes to, or",
         "put TLS before it.",
+    ]
+
+
+def _on_loopback(served: Sequence[Server]) -> list[str]:
+    """Which masters a balancer on another machine does not reach, though it reaches others."""
+    local = {each.name: each.api for each in served if each.api and is_loopback(each.api.host)}
+    if len(local) == len(served):
+        return []
+    return [
+        f"{name} is reached by a balancer on its own machine only: its salt-api is at {api.netloc} "
+        "(rest_cherrypy: host)."
+        for name, api in local.items()
     ]
 
 

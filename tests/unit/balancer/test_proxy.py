@@ -120,6 +120,14 @@ def test_two_masters_are_not_one(kind: str) -> None:
         text(Server("m1", local), Server("m2", local), Server("m3", None), kind=kind)
 
 
+@pytest.mark.parametrize("kind", ["haproxy", "nginx"])
+def test_a_master_on_loopback_among_others_is_told(kind: str) -> None:
+    local, other = Server("m1", Address("127.0.0.1", 8000, False)), Server("m2", PLAIN.api)
+    note = "# NOTE m1 is reached by a balancer on its own machine only: its salt-api is at 127.0"
+    assert note in text(local, other, kind=kind)
+    assert note not in text(local, kind=kind)
+
+
 # -- what both are told
 
 
