@@ -443,9 +443,10 @@ key_finger() { sed '/^[[:space:]]*$/d' "$1" | sed '1d;$d' | sum_of | sed 's/../&
 
 # OPTION: its value in the files beside the new one; of several the last one counts.
 configured() {
+    quote="[\"']\{0,1\}"
     for file in "$config/minion" "$folder"/*.conf; do
         [ ! -f "$file" ] || [ "$file" = "$target" ] ||
-            sed -n "s/^$1:[[:space:]]*[\"']\{0,1\}\([^\"'#]*[^\"'# ]\).*/\1/p" "$file"
+            sed -n "s/^$quote$1${quote}[[:space:]]*:[[:space:]]*$quote\([^\"'#]*[^\"'# ]\).*/\1/p" "$file"
     done | sed '$!d'
 }
 

@@ -330,13 +330,14 @@ def test_a_minion_that_knows_another_master_is_not_cut_off(
     assert run("--finger", finger, "m1").returncode == 0
 
 
+@pytest.mark.parametrize("option", ["hash_type", "'hash_type'", '"hash_type" '])
 @pytest.mark.parametrize("file", ["minion", "minion.d/hash.conf"])
 def test_a_minion_that_compares_by_another_hash_is_not_cut_off(
-    run: Run, etc: Path, file: str
+    run: Run, etc: Path, file: str, option: str
 ) -> None:
     """Salt compares by the minion's ``hash_type``, and a minion that finds another one ends."""
     (etc / "minion.d").mkdir(parents=True)
-    (etc / file).write_text("hash_type: 'sha512'\n")
+    (etc / file).write_text(f"{option}: 'sha512'\n")
     before = snapshot(etc)
     assert refused(run(*PINNED, "m1", "m2"), "hash_type", "sha512", "none of these masters")
     assert snapshot(etc) == before
