@@ -133,10 +133,9 @@ def cmd(
             lines.append(f"{clean(minion)}: no master reaches it, or it has no accepted key")
     for minion in data.get("unsure") or []:
         lines.append(f"{clean(minion)}: may have run it: what came of it is not known")
-    later = [clean(minion) for minion in data.get("not_begun") or []]
-    if later:
-        said = f"{count(len(later), 'minion')} of later batches were not begun"
-        lines.append(f"{said}: {shorten(', '.join(later), max(40, screen.width - len(said) - 2))}")
+    if later := data.get("not_begun"):
+        said = f"{count(len(later), 'minion')} of later batches were not begun: "
+        lines.append(_with_ids(said, later, screen))
     told = ["returned", "missing", "unreachable", "unsure"]
     planned: list[Mapping[str, Any]] = []
     if data.get("test"):
@@ -176,8 +175,12 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
     lines += [*left_out(len(rows) - LISTED, "minion"), *_notes(rows)]
     lines += [
         screen.paint(
-            f"{count(each.get('count') or 0, 'answer')} to {clean(each.get('published'))} came to "
-            f"{clean(each.get('arrived'))}: {shorten(clean(', '.join(each.get('ids') or [])), 80)}",
+            _with_ids(
+                f"{count(each.get('count') or 0, 'answer')} to {clean(each.get('published'))} came "
+                f"to {clean(each.get('arrived'))}: ",
+                each.get("ids") or [],
+                screen,
+            ),
             "differ",
         )
         for each in data.get("strays") or []
@@ -220,17 +223,23 @@ def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
         "on": "will go on with other masters",
         "alone": "left alone",
     }
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[Any]] = {}
     for each in data.get("stay") or []:
         goes_on = each.get("goes_on", "alone")  # ha.rebalance takes no master away
         fate = {True: "on", False: "lost", None: "maybe"}.get(goes_on, "alone")
-        found.setdefault((fate, clean(each.get("why"))), []).append(clean(each.get("id")))
+        found.setdefault((fate, clean(each.get("why"))), []).append(each.get("id"))
     order = list(fates)
     lines = []
     for (fate, why), ids in sorted(found.items(), key=lambda each: (order.index(each[0][0]), each)):
         lines.append(f"{count(len(ids), 'minion')} {fates[fate]} · {why}")
-        lines.append(f"  {shorten(', '.join(ids), max(40, screen.width - 2))}")
+        lines.append(_with_ids("  ", ids, screen))
     return lines
+
+
+def _with_ids(said: str, ids: Iterable[Any], screen: Screen) -> str:
+    """A line that ends with *ids*: as many as fit; all in a pipe, where grep has to find each."""
+    text = ", ".join(map(clean, ids))
+    return said + (shorten(text, max(40, screen.width - len(said))) if screen.edge else text)
 
 
 def _moved(row: Mapping[str, Any], test: Any) -> str:

@@ -286,6 +286,28 @@ def test_moves() -> None:
     )  # fmt: skip
 
 
+LOST = [{"id": f"web{n:03}", "why": "it knows no other", "goes_on": False} for n in range(100)]
+STRAY = {"count": 100, "published": "m1", "arrived": "m2", "ids": [row["id"] for row in LOST]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"kind": "drain", "master": "m1", "stay": LOST},
+        {"kind": "cmd", "not_begun": [row["id"] for row in LOST]},
+        {"kind": "reachability", "minions": [{"id": "a", "state": "ok"}], "strays": [STRAY]},
+    ],
+)
+def test_no_id_below_a_table_is_cut_in_a_pipe(data: dict[str, Any]) -> None:
+    assert "web098, web099" in ha.output(data)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_ids_below_a_table_fit_a_terminal() -> None:
+    lines = ha.output({"kind": "drain", "master": "m1", "stay": LOST}).splitlines()
+    assert max(map(len, lines)) == 80
+
+
 def test_why_a_minion_did_not_move_is_shown_in_full() -> None:
     why = "m2: the key of web1 is pending there, and Salt would wait for it for ever; m3: timed out"
     one = {"id": "web1", "from": "m1", "to": "m2", "moved": False, "planned": False, "note": why}
