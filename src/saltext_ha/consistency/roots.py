@@ -39,8 +39,8 @@ def _fixes(how: str, then: str) -> FileFixes:
 
 DECRYPTING = (
     "{without} cannot render pillar encrypted for it: as the user of salt-master, gpg --homedir "
-    "/etc/salt/gpgkeys --export-secret-keys on {having}, --import on {without}; -K --with-keygrip "
-    "names it; no restart needed"
+    "FOLDER --export-secret-keys on {having}, --import on {without} (FOLDER is /etc/salt/gpgkeys, "
+    "or what gpg_keydir: says); -K --with-keygrip names it; no restart needed"
 )
 ENVIRONMENT = (
     "add {what} to {option} on {without}, or take it out on {having}; restart salt-master there"

@@ -719,6 +719,7 @@ def test_a_master_that_cannot_decrypt_the_pillar_of_another(tmp_path: Path) -> N
     assert len(grips) == 2
     for each in found.values():
         assert each["fix"].startswith("m2 cannot render pillar encrypted for it: as the user of")
+        assert "/etc/salt/gpgkeys, or what gpg_keydir: says" in each["fix"]
         assert each["severity"] == "drift"
     same = facts(opts(tmp_path / "m3", gpg_keydir=str(home)))
     assert not compared(one, same)
