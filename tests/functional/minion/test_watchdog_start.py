@@ -76,14 +76,15 @@ pidfile = pathlib.Path(ha_watchdog.__opts__["pidfile"])
 pidfile.parent.mkdir(parents=True)
 pidfile.write_text(str(os.getpid()))
 multiprocessing.get_context("fork").Process(target=ha_watchdog.start).start()
-sys.stdin.readline()
-pidfile.unlink()
+if sys.stdin.readline() == "told to\\n":
+    pidfile.unlink()
 """
 
 
+@pytest.mark.parametrize("why", [b"told to\n", b"its key is rejected\n"])
 @pytest.mark.parametrize("master", ["127.0.0.1", ""])
-def test_it_ends_with_its_minion(master: str, tmp_path: Path) -> None:
-    """Also where nothing is to be watched."""
+def test_it_ends_with_its_minion(master: str, why: bytes, tmp_path: Path) -> None:
+    """Also where nothing is to be watched. A minion that ends by itself leaves its pidfile."""
     log = tmp_path / "log"
     process = subprocess.Popen(
         [sys.executable, "-c", ENDING, str(tmp_path), master],
@@ -94,7 +95,7 @@ def test_it_ends_with_its_minion(master: str, tmp_path: Path) -> None:
     try:
         begun = "watching masters" if master else "nothing to watch"
         wait_for(lambda: begun in log.read_text(), 120, "it has begun")
-        process.communicate(b"\n", timeout=120)
+        process.communicate(why, timeout=120)
         assert process.returncode == 0
     finally:
         with suppress(ProcessLookupError):

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 LOOK = 1.0  # seconds between two looks
+ENDING = 10.0
+"""Seconds after which a minion that waits for a child does so as it ends; it may start one, too."""
 
 
 class ParentMinion:
@@ -18,13 +20,16 @@ class ParentMinion:
     A minion that ends waits for its engines. It signals only those of masters that it has reached
     (``MinionManager.stop_async`` in ``salt/minion.py``, 3006 to 3008). So an engine that waits for
     its parent to be gone would keep a minion from ending that does not reach a master, and the
-    next minion from starting. But the minion removes its pidfile before it waits.
+    next minion from starting. But the minion removes its pidfile before it waits, if it is told to
+    end; if it ends by itself, as where its key is rejected, it shows nothing but that it waits.
     """
 
     def __init__(self, opts: Mapping[str, Any]) -> None:
         self.pid = os.getppid()
         self._pidfile = Path(str(opts.get("pidfile") or os.devnull))
         self._named = False
+        self._waiting: float | None = None
+        """Since when the minion has waited for a child at each look."""
         self._over()  # the first look: the minion may end before the next one
 
     def lasts(self, seconds: float) -> bool:
@@ -44,4 +49,16 @@ class ParentMinion:
             named = False
         # Where the minion may not write it, it never names the minion, and tells nothing.
         self._named = self._named or named
-        return os.getppid() != self.pid or (self._named and not named)
+        now = time.monotonic()
+        self._waiting = (self._waiting or now) if _waits(self.pid) else None
+        told = self._named and not named
+        ends = self._waiting is not None and now - self._waiting > ENDING
+        return os.getppid() != self.pid or told or ends
+
+
+def _waits(pid: int) -> bool:
+    """Whether the main thread of the process *pid* waits for a child; unknown: False."""
+    try:
+        return "do_wait" in Path(f"/proc/{pid}/wchan").read_text(encoding="ascii")
+    except OSError:
+        return False
