@@ -57,10 +57,10 @@ def for_peer(name: str, running: Mapping[str, Any]) -> Answer:
     """
     facts = collect.of_master(running)
     ignored = check.configured(facts.options)
-    failed: dict[str, str] = {}
+    failed = {**facts.unknown}
     findings = [f for f in check.inspect(name, facts, failed) if f["code"] not in ignored]
-    unknown = {code: why for code, why in failed.items() if code not in ignored}
-    return wire.to_wire(collect.member(name, facts), findings, {**facts.unknown, **unknown})
+    unknown = {what: why for what, why in failed.items() if what not in ignored}
+    return wire.to_wire(collect.member(name, facts), findings, unknown)
 
 
 def group(

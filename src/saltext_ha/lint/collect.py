@@ -123,7 +123,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
     try:
         unloadable = loadable.unloadable(str(options["conf_file"]), loadable.named(options))
     except HaError as exc:
-        unknown["modules"] = str(exc)
+        unknown["HA523"] = str(exc)
     return replace(
         _facts(MASTER, options, read),
         files=_files(Path(str(options["pki_dir"])), names, unknown)

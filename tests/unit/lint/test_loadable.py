@@ -73,9 +73,15 @@ def test_loaders_that_cannot_be_asked_are_unknown_not_fine(
         loadable.unloadable("x", [("ext_pillar", "y")])
     conf = tmp_path / "master"
     conf.write_text(f"root_dir: {tmp_path}\nid: m1\next_pillar: [y: z]\n")
-    answer = ask.master({"conf_file": str(conf), "id": "m1"})
-    assert "could not be asked" in answer["unknown"]["modules"]
+    running = {"conf_file": str(conf), "id": "m1"}
+    answer = ask.master(running)
+    assert "could not be asked" in answer["unknown"]["HA523"]
     assert answer["retcode"] == 2
+    # Who does not ask for that rule need not know.
+    assert ask.master(running, ignore="HA523")["unknown"].keys() == {"other masters"}
+    assert ask.master(running, only="HA501")["unknown"].keys() == {"other masters"}
+    conf.write_text(f"{conf.read_text()}ha: {{lint: {{ignore: [HA523]}}}}\n")
+    assert ask.for_peer("m1", running)["unknown"] == {}
 
 
 def test_a_driver_that_fails_is_not_quoted(tmp_path: Path) -> None:
@@ -91,5 +97,5 @@ def test_a_driver_that_fails_is_not_quoted(tmp_path: Path) -> None:
         "mysdb: {driver: ours}\nmine: sdb://mysdb/x\n"
     )
     answer = ask.master({"conf_file": str(conf), "id": "m1"})
-    assert answer["unknown"]["modules"] == "Salt's loaders could not be asked: OSError"
+    assert answer["unknown"]["HA523"] == "Salt's loaders could not be asked: OSError"
     assert "hunter2" not in str(answer)
