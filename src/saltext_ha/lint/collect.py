@@ -7,6 +7,7 @@ them. Nothing is written, and nothing secret is kept.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -29,11 +30,12 @@ from saltext_ha.config import engines, watchdog
 from saltext_ha.config import mapping as settings_of
 from saltext_ha.consistency import access
 from saltext_ha.consistency.options import RULES
+from saltext_ha.consistency.tree import environments
 from saltext_ha.lint import loadable, sources
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place, Problem
 from saltext_ha.lint.rules import trust
 from saltext_ha.lint.rules.group import COMPARED, MARKED
-from saltext_ha.lint.rules.trees import trees_of
+from saltext_ha.lint.rules.trees import CHECKOUT, trees_of
 from saltext_ha.minion import binding
 from saltext_ha.minion.options import is_proxy
 from saltext_ha.replica import state_owner
@@ -133,6 +135,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
         fingerprint=shown if isinstance(shown, str) else None,
         state_owner=_state_owner(options),
         unloadable=unloadable,
+        checkouts=_checkouts(options.get("file_roots")),
         unknown=unknown,
     )
 
@@ -289,6 +292,12 @@ def _files(folder: Path, names: Iterable[str], unknown: dict[str, str]) -> dict[
         except OSError as exc:
             unknown[str(folder / name)] = exc.strerror or type(exc).__name__
     return found
+
+
+def _checkouts(roots: Any) -> list[str]:
+    served = environments(roots) if isinstance(roots, Mapping) else {}
+    folders = dict.fromkeys(folder for each in served.values() for folder in each)
+    return [folder for folder in folders if os.access(Path(folder, CHECKOUT), os.R_OK)]
 
 
 def _cached_key(path: Path, hash_type: str) -> str | None:

@@ -91,8 +91,9 @@ class HostFacts(HasOptions):
     (None: unknown). ``fingerprint`` is that of the master key, on a minion as it has cached it.
     ``state_owner``: which other master uses, or tried to use, this one's state folder. ``refused``:
     why this package's engine would not start with these files, and the option. ``unloadable``:
-    modules that a master's configuration names, and Salt cannot load. ``unknown``: what could not
-    be looked at, and why.
+    modules that a master's configuration names, and Salt cannot load. ``checkouts``: the folders of
+    a master's ``file_roots`` with a ``.git`` that it can read. ``unknown``: what could not be
+    looked at, and why.
     """
 
     role: str
@@ -112,6 +113,7 @@ class HostFacts(HasOptions):
     state_owner: str = ""
     refused: tuple[str, str] | None = None
     unloadable: Sequence[Unloadable] = ()
+    checkouts: Sequence[str] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, option: str) -> float:

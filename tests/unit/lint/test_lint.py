@@ -98,7 +98,10 @@ def facts_of(
         told[host, int(request)] = port
     shared = case.get("fixed_shared" if fixed else "shared", case.get("shared", {}))
     owner = "" if fixed else case.get("state_owner", "")
-    return dataclasses.replace(found, told=told, shared=shared, version=version, state_owner=owner)
+    checkouts = case.get("checkouts", ())
+    return dataclasses.replace(
+        found, told=told, shared=shared, version=version, state_owner=owner, checkouts=checkouts
+    )
 
 
 def title(case: Case) -> str:

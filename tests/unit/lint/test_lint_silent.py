@@ -334,3 +334,28 @@ def test_what_is_secret_is_in_no_other_tree_if_that_ignores_it(
     secret = "{source: /git/all/pillar, live: /srv/b, secret: true}"
     text = f"ha: {{name: m1, trees: {{s: {open_tree}, p: {secret}, c: {{live: /srv/c}}}}}}\n"
     assert len(hits(master(tmp_path, text), "HA805")) == found
+
+
+@pytest.mark.parametrize(
+    ("roots", "more", "found"),
+    [
+        ("{base: [TOP/clone, TOP/plain]}", "", ["clone"]),
+        ("{base: [TOP/clone], dev: [TOP/clone]}", "", ["clone"]),
+        ("{__env__: [TOP/envs/__env__]}", "", ["envs/dev"]),
+        ("{base: [TOP/worktree, TOP/gone]}", "", []),
+        ("{base: [TOP/clone]}", "fileserver_backend: [minionfs]\n", []),
+        ("[TOP/clone]", "", []),
+    ],
+)
+def test_a_checkout_is_one_whose_git_folder_minions_may_read(
+    roots: str, more: str, found: list[str], tmp_path: Path
+) -> None:
+    for clone in ("clone", "envs/dev"):
+        (tmp_path / clone / ".git").mkdir(parents=True)
+        (tmp_path / clone / ".git" / "config").touch()
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "worktree").mkdir()
+    (tmp_path / "worktree" / ".git").write_text("gitdir: elsewhere\n")
+    text = f"file_roots: {roots.replace('TOP', str(tmp_path))}\n{more}"
+    details = [finding["detail"] for finding in hits(master(tmp_path, text), "HA806")]
+    assert details == [f"{tmp_path}/{name}" for name in found]

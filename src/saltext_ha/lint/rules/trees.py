@@ -1,4 +1,4 @@
-"""Rules on what a master serves beside its trees (``ha: trees:``)."""
+"""Rules on what a master serves, and on its trees (``ha: trees:``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ BOOK = RuleBook(MASTER)
 SERVED = "tests/integration/test_trees.py"
 # Their paths begin at the folder of the main configuration file.
 INCLUDING = ("default_include", "include")
+#: In a folder of ``file_roots`` that is a checkout: where its remotes are, often with a password.
+CHECKOUT = ".git/config"
 
 
 @BOOK.rule(
@@ -130,6 +132,29 @@ def secret_inside(facts: HostFacts) -> Hits:
                 below = inner.relative_to(source)
                 if not _is_ignored(below, _texts(tree.get("ignore"))):
                     yield Hit("ha", f"tree {other}: {inner} lies in tree {name}: {source}")
+
+
+@BOOK.rule(
+    "HA806",
+    WARNING,
+    "a git checkout in file_roots, with its .git",
+    why="Minions may read .git as they read states (salt://.git/config): the whole history, what "
+    "was taken out since, and the address of the remote, often with a password. Each minion also "
+    "gets it by a file.recurse of that folder.",
+    fix="file_ignore_regex: ['(^|/)\\.git(/|$)']  on all masters; or deploy from the checkout by a "
+    "tree, which leaves .git out; restart salt-master",
+    sources=(
+        CitedLine(
+            "salt/fileserver/__init__.py", 279, "is_file_ignored", 'if opts["file_ignore_regex"]:'
+        ),
+        "docs/trees.md",
+    ),
+)
+def served_checkout(facts: HostFacts) -> Hits:
+    ignored = ignoring(facts.options)
+    for folder in facts.checkouts if "roots" in facts.get("fileserver_backend", ()) else ():
+        if not ignored(str(PurePath(folder, CHECKOUT))):
+            yield Hit("file_roots", folder)
 
 
 def _is_ignored(below: PurePath, globs: Iterable[str]) -> bool:
