@@ -64,6 +64,7 @@ class Balancer:
             self._check = [program("haproxy"), "-c", "-f", str(config)]
             run = [program("haproxy"), "-db", "-f", str(config)]
         else:
+            text = text.replace("/var/log/nginx/access.log", str(self._calls))
             text = (
                 f"daemon off; master_process off; pid {folder}/pid; error_log {self._log} info;\n"
                 "events {}\n"

@@ -154,6 +154,7 @@ class MasterApi:
                 self.note(False, str(exc))
             raise
         self.note(True, "call")
+        log.debug("api_pool master=%s answered=%s.%s", self.name, low["client"], low["fun"])
         return value
 
     def job(self, jid: str, deadline: Deadline, limit: float = float("inf")) -> JobStatus:

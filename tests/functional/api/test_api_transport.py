@@ -89,6 +89,17 @@ def test_a_read_is_asked_for_again_elsewhere(servers: list[Server], answer: Any)
     assert [server.calls("test.arg") for server in servers] == [1, 1]
 
 
+def test_the_log_says_which_master_answered(
+    servers: list[Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "saltext_ha.api")
+    servers[0].answer = not_running
+    with pool(*servers) as one:
+        assert one.runner("test.arg", ["x"]) == ["x"]
+    assert "api_pool master=m2 answered=runner.test.arg" in caplog.text
+    assert "master=m1 answered" not in caplog.text
+
+
 @pytest.mark.parametrize("answer", [drip, short, nonsense, error, not_acceptable])
 def test_what_may_have_run_is_not_run_again(servers: list[Server], answer: Any) -> None:
     servers[0].answer = answer

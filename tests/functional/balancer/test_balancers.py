@@ -517,6 +517,21 @@ async def test_websockets_pass_and_outlive_the_limit_of_calls(site: Site, home: 
     assert not any(token in site.balancer.calls() for token in tokens)
 
 
+@pytest.mark.parametrize("home", [True, False], ids=["from-home", "from-another"])
+def test_the_log_says_which_master_a_call_went_to(site: Site, home: bool) -> None:
+    for name, other in (("m1", "m2"), ("m2", "m1")):
+        source, token = site.on(name)
+        path = f"/minions/{name}"
+        with site.client(source if home else site.on(other)[0]) as session:
+            at, headers = f"{site.balancer.url}{path}", {"X-Auth-Token": token}
+            session.post(at, json=[{}], headers=headers, timeout=SOON).raise_for_status()
+        wait_for(lambda path=path: path in site.balancer.calls(), SOON, "the call is logged")
+        (line,) = [line for line in site.balancer.calls().splitlines() if path in line]
+        netloc = site.maker(token).server.api.netloc
+        assert (f" {netloc}" if site.kind == "nginx" else f"/{name} ") in line
+        assert site.kind == "haproxy" or line.endswith(netloc)
+
+
 def test_a_token_in_a_path_is_not_in_the_log_of_errors(site: Site) -> None:
     (_, token), (home, _) = site.on("m1"), site.on("m2")
     site.m2.die()
