@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import salt.config
 import yaml
+from salt.utils.templates import JINJA
 
 from saltext_ha.commands.masters import endpoints
 from saltext_ha.commands.masters.endpoints import MinionEndpoint
@@ -334,3 +336,23 @@ def test_the_state_that_manages_it_wants_the_same(
     assert name == "ha.multi_master"
     again = drop_in.wanted(**{key: value for each in state for key, value in each.items()})
     assert drop_in.text(drop_in.options(again)) == answer["text"]
+
+
+def test_half_of_the_minions_begin_with_each_master() -> None:
+    """By the state in the documentation; at each rendering a minion has the same list."""
+    page = (ROOT / "docs" / "installing-minions.md").read_text()
+    (sls,) = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)
+    sls, opts = sls.replace("3a:9f:…", FINGER), salt.config.DEFAULT_MINION_OPTS.copy()
+
+    def masters(minion: str) -> list[str]:
+        rendered = JINJA(
+            sls, from_str=True, to_str=True, opts=opts, saltenv="base", grains={"id": minion}
+        )
+        ((state,),) = (found.values() for found in yaml.safe_load(rendered["data"]).values())
+        wish = drop_in.wanted(**{name: value for each in state for name, value in each.items()})
+        return [host for host, _ in wish.masters]
+
+    lists = [masters(f"web{number}") for number in range(100)]
+    assert {*map(tuple, lists)} == {("10.0.0.1", "10.0.0.2"), ("10.0.0.2", "10.0.0.1")}
+    assert 35 < sum(hosts[0] == "10.0.0.1" for hosts in lists) < 65
+    assert masters("web7") == lists[7]

@@ -196,7 +196,8 @@ def endless(facts: HostFacts) -> Hits:
     why="The list is shuffled at every move, also the lost master, which was put at its end: it "
     "may be tried first again, for auth_timeout seconds. Which master a minion is on follows from "
     "no configuration.",
-    fix="take random_master out and write the list in another order on half of the minions",
+    fix="take random_master out and write the list in another order on half of the minions "
+    "(docs/installing-minions.md)",
     sources=(
         CitedLine(
             "salt/minion.py",
