@@ -6,10 +6,12 @@ import argparse
 import difflib
 import inspect
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -200,7 +202,7 @@ def words() -> list[Word]:
 
 def help_of(name: str) -> str:
     """
-    All that is said of a function, as ``salt-run -d`` has it.
+    What a function takes, and all that is said of it, as ``salt-run -d`` has it.
 
     :param name: such as ``ha.drain``.
     :raises FileNotFoundError: there is no such function.
@@ -209,11 +211,35 @@ def help_of(name: str) -> str:
 
     from saltext_ha.runners import ha as runner
 
-    function = {**_functions(runner), **OWN}.get(name[3:])
+    short = name[3:]
+    function = {**_functions(runner), **OWN}.get(short)
     if function is None:
         raise FileNotFoundError(no_function(name))
     text: str = salt.utils.doc.strip_rst({name: inspect.getdoc(function)})[name]
-    return f"{name}:\n\n{text}"
+    taken = [OWN_USAGE[short]] if short in OWN else _taken(function)
+    usage = textwrap.wrap(
+        " ".join(["usage: salt-ha", short, *taken]),
+        max(40, shutil.get_terminal_size().columns - 2),
+        subsequent_indent=" " * len("usage: "),
+        break_on_hyphens=False,
+    )
+    return "\n".join([*usage, "", text])
+
+
+def _taken(function: Callable[..., object]) -> Iterator[str]:
+    """What it must be given, as ``MASTER``, and what may be left out, with its default."""
+    from saltext_ha.cli import completion
+
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        if parameter.kind is parameter.VAR_KEYWORD:
+            yield "[name=value ...]"
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            yield f"[{name.upper()} ...]"
+        elif default is parameter.empty:
+            yield name.upper()
+        elif name not in completion.NEVER:
+            yield f"[{name}={name.upper() if default in ('', None) else default}]"
 
 
 def _functions(module: ModuleType) -> dict[str, Callable[..., object]]:
@@ -247,3 +273,10 @@ OWN: Mapping[str, Callable[..., int]] = {
     "watch": watch,
 }
 """All that the runner does not have."""
+OWN_USAGE = {
+    "completion": "bash|zsh",
+    "lock": "[--wait SECONDS] NAME -- COMMAND [ARGUMENT ...]",
+    "report": "[FILE]",
+    "watch": "[SECONDS]",
+}
+"""What these take."""

@@ -162,19 +162,44 @@ NAMES = [row.name for row in own_functions.words()]
 def test_each_function_has_a_help_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Also those that the runner does not have, of which ``salt-run -d`` says nothing."""
     assert cli.main([name, "--help"]) == 0
-    head, _, text = capsys.readouterr().out.partition(":\n\n")
-    assert head == f"ha.{name}"
+    head, _, text = capsys.readouterr().out.partition("\n\n")
+    assert head.startswith(f"usage: salt-ha {name}")
     (word,) = (row for row in own_functions.words() if row.name == name)
     assert word.help.split()[:4] == text.replace("`", "").split()[:4]
     assert "code-block" not in text
     assert re.search(rf"^    salt-(run ha\.|ha ){name}", text, re.M), "an example"
 
 
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("drain", "MASTER [test=False] [batch=50] [timeout=60] [force=False]"),
+        ("keys", "[match=*]"),
+        ("restore", "MINION [fingerprint=FINGERPRINT] [since=SINCE] [test=False]"),
+        ("cmd", "TGT FUN [ARGS ...] [name=value ...]"),
+        ("deploy", "[TREES ...] [name=value ...]"),
+        ("status", ""),
+        ("join", "[wait=0] [force=False] [test=False] [token_file=TOKEN_FILE] [probe=True]"),
+        ("watch", "[SECONDS]"),
+        ("lock", "[--wait SECONDS] NAME -- COMMAND [ARGUMENT ...]"),
+    ],
+)
+def test_the_help_of_a_function_says_what_it_takes(
+    name: str, taken: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it needs, what may be left out, and what holds then; in lines that fit the terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.main([name, "--help"]) == 0
+    head, _, _ = capsys.readouterr().out.partition("\n\n")
+    assert " ".join(head.split()) == f"usage: salt-ha {name} {taken}".rstrip()
+    assert all(len(line) <= 60 for line in head.splitlines())
+
+
 def test_the_help_of_a_function_needs_neither_its_arguments_nor_a_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["-c", str(tmp_path / "nowhere"), "ha.drain", "-h"]) == 0
-    assert capsys.readouterr().out.startswith("ha.drain:\n\nMove minions off a master")
+    assert capsys.readouterr().out.startswith("usage: salt-ha drain MASTER ")
     assert cli.main(["dran", "--help"]) == 2
     assert "there is no function ha.dran; did you mean drain?" in capsys.readouterr().err
 
