@@ -57,6 +57,9 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ignored = sum(int(part.get("ignored") or 0) for part in (data.get("sections") or {}).values())
     if ignored:
         lines.append(f"{count(ignored, 'difference')} ignored (ha: consistency: ignore)")
+    if len(masters := data.get("masters") or []) == 1:
+        alone = f"{clean(masters[0])} is alone in its group"
+        lines.append(f"{alone}: there is no other master to compare it with")
     return lines or ["nothing was compared"]
 
 

@@ -577,6 +577,16 @@ def test_consistency_all_the_same():
     shows(data, "m1, m2: all the same (keys, master key, access)")
 
 
+def test_a_master_alone_has_nothing_to_be_compared_with():
+    shows(
+        {**check(keys=part(), running=part()), "masters": ["m1"]},
+        """
+        m1: all the same (keys, running)
+        m1 is alone in its group: there is no other master to compare it with
+        """,
+    )
+
+
 def test_consistency_with_a_master_that_could_not_be_asked():
     gone = {"m3": "10.0.0.3:4530 timed out"}
     values = {"m1": 1, "m2": 2, "m3": {"unknown": "10.0.0.3:4530 timed out"}}
