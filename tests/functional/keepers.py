@@ -26,6 +26,9 @@ KEYS = [public_key(number) for number in range(7)]
 PRINTS = [minion_key.fingerprint(text) for text in KEYS]
 
 
+Follow = Callable[["Master", Iterable[Record]], None]
+
+
 class Crash(Exception):
     """The process was killed here."""
 
