@@ -11,6 +11,8 @@ from typing import Any
 
 from lab.engines import Engine, Place, befriend
 from lab.key_folders import ACCEPTED
+from saltext_ha.commands.keys.decisions import Decisions
+from saltext_ha.replication.record import Record
 from saltext_ha.runners import ha as runner
 from tests.keys import public_key
 from tests.loop import becomes, until
@@ -93,6 +95,32 @@ def wrong(status: Mapping[str, Any]) -> list[str]:
 def there(place: Place, folder: str = ACCEPTED) -> set[str]:
     """The ids in a key folder."""
     return {path.name for path in (place.pki_dir / folder).glob("[!.]*")}
+
+
+def accepted(*where: Place) -> list[set[str]]:
+    return [there(place) for place in where]
+
+
+def records(engine: Engine, minion_id: str = "web1") -> dict[bytes, Record]:
+    return engine.known(lambda of: dict(of.get(minion_id)))
+
+
+def known_keys(engine: Engine, minion_id: str) -> int:
+    """Of how many keys of an id the engine knows."""
+    keys = engine.parts.core.replica._rows._records.get(minion_id)
+    return len(keys or ())
+
+
+def decisions(engine: Engine) -> Decisions:
+    return Decisions(engine.parts.group, engine.parts.core)
+
+
+async def notes(engine: Engine, name: str) -> str:
+    """What is to be known of one master, or (without a name) of the one that is asked."""
+    status = await engine.made.status.status({})
+    if not name:
+        return "; ".join(status["notes"])
+    return next(str(row["note"]) for row in status["masters"] if row["name"] == name)
 
 
 async def delete(engine: Engine, *minion_ids: str) -> None:
