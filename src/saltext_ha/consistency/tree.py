@@ -1,9 +1,9 @@
 """
 The files that a master serves from its roots, or loads modules from.
 
-It gives the same answer as Salt, without :data:`OWN`: ``_file_lists`` and ``find_file`` of
-``salt/fileserver/roots.py`` for states, ``PillarClient.file_list`` of ``salt/fileclient.py`` for
-pillar.
+It gives the same answer as Salt, without :data:`OWN` and :data:`OF_WINREPO`: ``_file_lists`` and
+``find_file`` of ``salt/fileserver/roots.py`` for states, ``PillarClient.file_list`` of
+``salt/fileclient.py`` for pillar.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ COMPILED = "__pycache__"
 #: Left out, though Salt would serve it: what each master makes for itself beside the files, as git
 #: does in a checkout; and a folder of file systems that only root may list.
 OWN = frozenset({".git", ".hg", ".svn", COMPILED, "lost+found"})
+#: Left out, too: what Salt writes beside the repositories of winrepo, by default in file_roots. The
+#: map has the time in it; it tells such a folder. The others have Salt's release, and locks.
+MAP = "remote_map.txt"
+OF_WINREPO = frozenset({MAP, "cache_version", "work"})
 # Beside modules: hidden files, such as those of git; compiled code; copies of an editor.
 _MADE = re.compile(r"(^|/)(\.|__pycache__/)|\.py[co]$|~$")
 
@@ -139,8 +143,9 @@ def _below(
         if exc.errno not in _GONE:
             yield (relative or ".", _unreadable(folder, exc))
         return
+    left_out = OWN | OF_WINREPO if any(entry.name == MAP for entry in listed) else OWN
     for entry in listed:
-        if entry.name in OWN:
+        if entry.name in left_out:
             continue
         name = f"{relative}/{entry.name}" if relative else entry.name
         link = entry.is_symlink()

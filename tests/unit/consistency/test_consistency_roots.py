@@ -484,6 +484,23 @@ def test_what_each_master_makes_beside_states_and_pillar_is_not_compared(
     assert "file_roots:base:.gitignore" in facts(one).leaves
 
 
+def test_what_salt_writes_beside_the_repositories_of_winrepo_is_not_compared(
+    two: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    """``winrepo.update_git_repos`` writes into file_roots by default."""
+    for number, master in enumerate(two):
+        top = Path(master["file_roots"]["base"][0])
+        write(top / "win/repo-ng/packages/_/work/init.sls", "firefox")
+        write(top / "win/repo-ng/remote_map.txt", f"# winrepo_remote map as of 12:00:0{number}")
+        write(top / "win/repo-ng/cache_version", f"3008.{number}")
+        write(top / "win/repo-ng/work/packages/_/update.lk", str(number))
+        write(top / "work/cache_version", "a site's own")
+    one, other = map(facts, two)
+    assert one == other
+    assert "file_roots:base:win/repo-ng/packages/_/work/init.sls" in one.leaves
+    assert "file_roots:base:work/cache_version" in one.leaves
+
+
 def test_pillar_is_told_under_a_nonce_only(two: tuple[dict[str, Any], dict[str, Any]]) -> None:
     path = "pillar_roots:base:top.sls"
     assert facts(two[0]).leaves[path] != facts(two[0], b"m" * 32).leaves[path]
