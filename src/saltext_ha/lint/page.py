@@ -29,7 +29,8 @@ below, each code has its reason and what to write instead.
 
 What is read are the files, as they would hold after a restart, and not what runs. Every finding
 names file and line of the option; options that another file overrides do not count. An option is
-looked for in the main file, in `master.d` or `minion.d` and in what `include:` names.
+looked for in the main file, in `master.d` or `minion.d` (for a proxy minion in `proxy.d` and
+`proxy.d/ID`) and in what `include:` names.
 
 **Exit status**: 2 where something could not be looked at (no engine, a peer that is away, a file
 that may not be read, a rule that failed): what is unknown is never fine. Else 1 with errors or
