@@ -22,6 +22,7 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
 HARMLESS = 60.0  # seconds that do no harm
+LAST_PASS = CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:")
 
 
 @BOOK.rule(
@@ -179,7 +180,7 @@ def long_wait(facts: HostFacts) -> Hits:
     fix="write master_tries: 1: one pass, then the minion starts anew; but -1 with the engine "
     "ha_watchdog, where this rule is silent (docs/minions.md). Without the option it is 1 on Salt "
     "3006, and -1 on 3007.15 and 3008.3 on Linux",
-    sources=(CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:"),),
+    sources=(LAST_PASS,),
 )
 def endless(facts: HostFacts) -> Hits:
     # The watchdog needs this: see docs/minions.md.
@@ -417,3 +418,18 @@ def checks_without_pause(facts: HostFacts) -> Hits:
         return
     if facts.get("zmq_monitor", True) and facts.number("master_alive_interval") <= 0:
         yield Hit("zmq_monitor", "is on", beside="master")
+
+
+@BOOK.rule(
+    "HA220",
+    WARNING,
+    "the watchdog with failover, and master_tries is not -1",
+    why="A failover minion that finds all its masters down once gives up its engines, the watchdog "
+    "with them, and may then connect and take no jobs. Without the option master_tries is 1 on "
+    "Salt 3006.",
+    fix="set master_tries: -1; restart salt-minion",
+    sources=(LAST_PASS, "docs/minions.md"),
+)
+def watchdog_given_up(facts: HostFacts) -> Hits:
+    if facts.watched and facts.moving and facts.number("master_tries") != -1:
+        yield Hit("master_tries", f"is {facts.get('master_tries')}", beside="engines")
