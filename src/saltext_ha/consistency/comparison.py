@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import EqualityRule
-from saltext_ha.consistency.values import ABSENT, canonical, labelled
+from saltext_ha.consistency.rules import EqualityRule, How
+from saltext_ha.consistency.values import ABSENT, as_set, canonical, labelled
 
 Difference = dict[str, Any]
 """
@@ -129,7 +129,10 @@ def _values(
         elif path not in facts.leaves and (why := _unread_above(path, facts.unknown)):
             silent[name] = why
         else:
-            values[name] = facts.leaves.get(path, ABSENT)
+            value = facts.leaves.get(path, ABSENT)
+            # Another release may tell it in the order of the file.
+            unordered = rule.how is How.SET and isinstance(value, list)
+            values[name] = as_set(value) if unordered else value
     return values, silent
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from saltext_ha.consistency import git, roots
 from saltext_ha.consistency.comparison import Difference, by_rules, option_of
 from saltext_ha.consistency.facts import Facts
-from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, EqualityRule
+from saltext_ha.consistency.rules import DRIFT, EDIT, NOTE, EqualityRule, How
 from saltext_ha.consistency.section import Mine, of_rules
 from saltext_ha.consistency.values import leaves_of
 
@@ -360,10 +360,15 @@ _NO_OPTIONS = frozenset(
 )
 
 
+#: How the names of options end of whose entries Salt asks whether any matches.
+_MATCHED = ("_whitelist", "_blacklist", "file_ignore_regex", "file_ignore_glob")
+
+
 def _rules() -> dict[str, EqualityRule]:
     rules = {
         option: EqualityRule(
             option,
+            How.SET if option.endswith(_MATCHED) else How.EXACT,
             fix=topic.fix,
             severity=DRIFT if topic.level is Level.MUST else NOTE,
             default=_DEFAULTS.get(option),

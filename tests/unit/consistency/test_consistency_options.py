@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 from collections import Counter
 from pathlib import Path
@@ -106,6 +107,21 @@ def test_an_option_that_an_older_salt_does_not_know_is_no_difference() -> None:
         here = salt.config.DEFAULT_MASTER_OPTS.get(option)
         shown = tuple(here) if isinstance(default, tuple) and here is not None else here
         assert shown in (None, default), option
+
+
+@pytest.mark.parametrize(
+    ("option", "differs"), [("file_ignore_glob", False), ("gitfs_saltenv_whitelist", False),
+                            ("env_order", True)],
+)  # fmt: skip
+def test_the_order_counts_where_salt_reads_it(option: str, differs: bool) -> None:
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, option: ["b", "a"]}
+    mine = options.take(Mine(opts, mapping.parse({**opts, "id": "m"}), b"n" * 32))
+    for told in (mine.leaves[option], ["a", "b"], ["b", "a"]):
+        other = dataclasses.replace(mine, leaves={**mine.leaves, option: told})
+        found = options.compare({"m1": mine, "m2": other})
+        assert bool(found) is (differs and told == ["a", "b"])
+    other = dataclasses.replace(mine, leaves={**mine.leaves, option: ["a"]})
+    assert options.compare({"m1": mine, "m2": other})
 
 
 def test_the_name_of_the_signature_file_is_each_masters_own() -> None:
