@@ -22,6 +22,9 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
 HARMLESS = 60.0  # seconds that do no harm
+WAY_BACK = CitedLine(
+    "salt/minion.py", 2164, "Minion._post_master_init", 'self.opts["master_failback"]'
+)
 LAST_PASS = CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:")
 
 
@@ -58,9 +61,7 @@ def never_looks(facts: HostFacts) -> Hits:
     fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
     sources=(
         ALIVE_JOB,
-        CitedLine(
-            "salt/minion.py", 2164, "Minion._post_master_init", 'self.opts["master_failback"]'
-        ),
+        WAY_BACK,
     ),
 )
 def never_returns(facts: HostFacts) -> Hits:
@@ -433,3 +434,18 @@ def checks_without_pause(facts: HostFacts) -> Hits:
 def watchdog_given_up(facts: HostFacts) -> Hits:
     if facts.watched and facts.moving and facts.number("master_tries") != -1:
         yield Hit("master_tries", f"is {facts.get('master_tries')}", beside="engines")
+
+
+@BOOK.rule(
+    "HA221",
+    WARNING,
+    "the watchdog with failover, and Salt's master_failback",
+    why="Salt goes back to the first master as soon as that one answers a ping, also if it works "
+    "only in part or is drained; the watchdog leaves it again, and the minion moves to and fro.",
+    fix="take master_failback out; ha: watchdog: failback: true  goes back when the master has "
+    "worked for a while",
+    sources=(WAY_BACK, "docs/minions.md"),
+)
+def two_ways_back(facts: HostFacts) -> Hits:
+    if facts.watched and facts.moving and facts.get("master_failback"):
+        yield Hit("master_failback", "True")
