@@ -190,7 +190,7 @@ class TreeStore:
         there = self.versions.path_of(version)
         if there.exists():  # damaged, or edited by hand: keep it, out of the way
             # Under its last name at once: tidying after a crash must not remove the edits.
-            aside = self.versions.folder / f"{name}.edited-{time.time_ns()}"
+            aside = self._edited(version)
             staging.folder.rename(aside)
             exchange(aside, there)
         else:
@@ -212,8 +212,8 @@ class TreeStore:
 
     def keep(self, versions: set[bytes]) -> str:
         """
-        Remove all versions except *versions*, the served one, and those that hold something edited
-        by hand which is nowhere else.
+        Remove all versions except *versions* and the served one. Those that hold something edited
+        by hand which is nowhere else stay beside, under another name.
 
         :return: what could not be removed, as it belongs to another user, and why; empty: nothing.
         """
@@ -225,6 +225,9 @@ class TreeStore:
         for version in set(self.versions.here()) - versions - {live}:
             try:
                 if self._holds_edits(version):
+                    # In one step: tidying after a crash must not remove the edits.
+                    self.versions.path_of(version).rename(self._edited(version))
+                    self._forget(version)
                     continue
                 _remove(rest)
                 was = self.versions.manifest(version) or {}, self.versions.marks(version)
@@ -257,12 +260,20 @@ class TreeStore:
 
     def _set_aside(self, version: bytes) -> None:
         """Move a version from the others to a folder that is reused, or removed."""
-        path = self.versions.path_of(version)
         # The manifest first: without it, the rest of a version does not count as one.
+        self._forget(version)
+        self.versions.path_of(version).rename(self._staging / NEXT)
+
+    def _forget(self, version: bytes) -> None:
+        """Remove what lies beside a version."""
+        path = self.versions.path_of(version)
         for end in ENDS:
             path.with_name(f"{path.name}{end}").unlink(missing_ok=True)
         self.versions.forget(version)
-        path.rename(self._staging / NEXT)
+
+    def _edited(self, version: bytes) -> Path:
+        """The folder of a version that was edited by hand, and is kept beside the others."""
+        return self.versions.folder / f"{version.hex()}.edited-{time.time_ns()}"
 
     def lacking(self, versions: set[bytes]) -> list[bytes]:
         """

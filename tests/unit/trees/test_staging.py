@@ -192,6 +192,19 @@ def test_one_version_is_enough_to_keep_what_was_edited_in_its_place(master: Mast
     assert (len(versions), len(by_hand)) == (6, 1)
 
 
+def test_an_edited_version_that_is_not_kept_any_more_is_called_so(master: Master) -> None:
+    """As the docs say; and nobody looks through it again after each deployment."""
+    master.deploy(changed(0))
+    (master.live / "mine").write_text("by hand")
+    for number in (1, 2):
+        master.deploy(changed(number), keep=2)
+    (kept,) = (master.store.tree.folder / "versions").glob("*.edited-*")
+    assert read(kept) == {**changed(0), "mine": "by hand"}
+    assert sorted(master.store.versions.here()) == sorted(master.kept)
+    master.deploy(changed(0), keep=2)
+    assert kept.is_dir()
+
+
 def preserved(master: Master) -> Path:
     lacking = master.store.lacking(set(master.kept))
     while lacking:
