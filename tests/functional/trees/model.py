@@ -43,6 +43,7 @@ from saltext_ha.transport import identity, wire
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer, make_peer
 from saltext_ha.transport.trust import Trust
+from saltext_ha.trees import served_tree
 from saltext_ha.trees.live_path import LINKED
 from saltext_ha.trees.registers import TreeRegisters
 from saltext_ha.trees.stager import Stager
@@ -403,7 +404,7 @@ class Group:
             return found
 
         try:
-            with watched(_step):
+            with watched(_step), patch.object(served_tree, "EARLY", 0.0):
                 return self.loop.run_until_complete(all_of_it())
         finally:
             self.stroke = None
