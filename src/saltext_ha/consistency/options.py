@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -324,6 +325,9 @@ TABLE: tuple[Topic, ...] = (
 _OWN_HA = _words("name group address port listen_host state_dir peers secret_file mode status")
 _HA = EqualityRule("ha", severity=NOTE, without=_OWN_HA, fix=EDIT.replace("{option}", "{path}"))
 
+#: The same of a tree: whoever deploys has a source, and each master may check in a way of its own.
+_OWN_OF_TREES = re.compile(r"ha:trees:[^:]+:(source|check|check_timeout)")
+
 #: Files that each master may have under a name of its own: whether they are set counts.
 _OWN_FILES = ("ssl:certfile", "ssl:keyfile")
 
@@ -425,6 +429,7 @@ def take(mine: Mine) -> Facts:
     opts = {**mine.opts, "ext_pillar": git.without_access(mine.opts.get("ext_pillar"))}
     for rule in compared(opts):
         leaves.update(leaves_of(rule, opts, mine.nonce))
+    leaves = {path: leaf for path, leaf in leaves.items() if not _OWN_OF_TREES.fullmatch(path)}
     leaves.update((path, "a file") for path in _OWN_FILES if leaves.get(path))
     return Facts(leaves, {}, tuple(RULES))
 

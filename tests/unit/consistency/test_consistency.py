@@ -722,6 +722,16 @@ def test_options_that_each_master_has_of_its_own(master):
     assert differing(answer, "options").keys() == {"ha:hold_minimum"}
 
 
+def test_what_each_master_has_of_its_own_of_a_tree(master):
+    """Where nobody deploys there need be no source."""
+    tree = {"live": "/srv/salt", "ignore": ["*.swp"]}
+    own = {"source": "/srv/git/salt", "check": "/opt/check", "check_timeout": 5}
+    master.write(ha={"trees": {"states": {**tree, **own}}})
+    assert compare(pair_of(master, ha={"trees": {"states": tree}}))["status"] == "same"
+    answer = compare(pair_of(master, ha={"trees": {"states": {**own, "live": "/srv/salt"}}}))
+    assert differing(answer, "options").keys() == {"ha:trees:states:ignore"}
+
+
 def test_versions_differ_but_another_python_is_only_a_note(master):
     snapshots = {"m1": master.facts(), "m2": master.facts()}
     snapshots["m2"] = replaced(snapshots["m2"], "versions", python="3.10.0")
