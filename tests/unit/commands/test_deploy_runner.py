@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from saltext_ha.commands.trees import deploy_runner
-from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineBusy, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 
 pytestmark = pytest.mark.core
@@ -70,6 +70,22 @@ def test_an_engine_that_ends_meanwhile_may_have_deployed_it(
     with pytest.raises(EngineUnavailable) as planned:
         run(test=True)
     assert str(planned.value) == str(begin or progress)
+
+
+def test_an_engine_with_too_many_commands_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when many schedules are due: the deployment goes on, and its end is to be told."""
+    told = [EngineBusy("32 commands are being carried out"), {"text": ""}, {"answer": {"kind": "x"}}]
+
+    def ask(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if command == "deploy":
+            return {"job": "1"}
+        if isinstance(answer := told.pop(0), BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(deploy_runner, "engine", ask)
+    monkeypatch.setattr(deploy_runner, "BUSY", 0.0)
+    assert deploy_runner.run(SETTINGS, "deploy", {"trees": [], "test": False}) == {"kind": "x"}
 
 
 def test_nothing_is_deployed_by_an_engine_that_does_not_run(engine: Engine) -> None:

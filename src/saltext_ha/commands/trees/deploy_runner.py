@@ -8,11 +8,13 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, engine, say
 from saltext_ha.commands.runner_arguments import checked, text
-from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineBusy, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 
 SILENT = 2.0
 """Seconds before progress is printed."""
+BUSY = 0.5
+"""Seconds until an engine that carries out too many commands is asked again."""
 TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "adopt": False}
 """What ``ha.deploy`` takes beside trees: Salt 3006 passes on no arguments by keyword only."""
 MAY_BE = (
@@ -79,11 +81,16 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
 
 def _followed(settings: HaConfig, job: str) -> Answer:
     began, said = time.monotonic(), ""
-    # The engine delays each of these answers.
-    while "answer" not in (found := engine(settings, "deploy_progress", {"job": job})):
+    while True:
+        try:
+            found = engine(settings, "deploy_progress", {"job": job})  # it delays its answer
+        except EngineBusy:
+            time.sleep(BUSY)
+            continue
+        if "answer" in found:
+            answer: Answer = found["answer"]
+            return answer
         text = str(found.get("text") or "")
         if text != said and time.monotonic() - began > SILENT:
             say(text)
             said = text
-    answer: Answer = found["answer"]
-    return answer
