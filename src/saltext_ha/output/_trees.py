@@ -54,6 +54,9 @@ def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
     if tree.get("unread"):
         told = "not compared with what is live here, to which no ha.rollback leads back"
         yield f"  {told}: {clean(tree['unread'])}"
+    if tree.get("opens"):
+        told = "what is live here is closed to other users, and this tree is open to them"
+        yield f"  {told}: secret: true  in  ha: trees:  on all masters keeps it closed"
     for kind, sign in _SIGNS:
         rows = tree.get(kind) or []
         for row in rows[:LISTED]:

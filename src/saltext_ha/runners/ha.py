@@ -1074,11 +1074,12 @@ def deploy(*trees: str, **options: Any) -> Answer:
     in bytes, ``counts`` and some of what was ``added``, ``changed`` and ``removed``, ``diff``
     (lines; none of secret trees), ``replaces`` (the current deployment, in words, if it was made on
     another master), ``edits`` (master → what was changed by hand there), ``conflict``, ``unread``
-    (why a live folder that was there before can neither be compared nor be gone back to)),
-    ``masters`` (name → empty, or why it is not known to serve what was deployed), ``left_out``,
-    ``adopt`` (tree → masters with a folder of their own), ``unknown``, and ``problem`` (empty, or
-    which trees were deployed, which not, and why). Exit code 2 if it failed, or a master is not
-    known to serve it; else 0.
+    (why a live folder that was there before can neither be compared nor be gone back to),
+    ``opens`` (whether that folder is closed to other users, and the tree is not)), ``masters``
+    (name → empty, or why it is not known to serve what was deployed), ``left_out``, ``adopt`` (tree
+    → masters with a folder of their own), ``unknown``, and ``problem`` (empty, or which trees were
+    deployed, which not, and why). Exit code 2 if it failed, or a master is not known to serve it;
+    else 0.
 
     CLI Example:
 

@@ -131,6 +131,25 @@ async def test_a_live_folder_that_changes_while_it_is_read_is_not_adopted_withou
         assert m1.served()["old.sls"].startswith("more\n")
 
 
+@pytest.mark.parametrize(
+    ("mode", "secret", "opens"), [(0o750, False, True), (0o755, False, False), (0o700, True, False)]
+)
+@in_a_loop
+async def test_what_becomes_open_to_other_users_is_told(
+    tmp_path: Path, mode: int, secret: bool, opens: bool
+) -> None:
+    """Often the folder is closed, and all files in it are open."""
+    m1 = tree_place(tmp_path, "m1", secret=secret)
+    put(m1.live, {"top.sls": ""})
+    m1.live.chmod(mode)
+    async with running(m1):
+        for options in ({"test": True}, {"adopt": True}):
+            assert (await m1.deploy(**options))["trees"][0]["opens"] is opens
+        assert (m1.live.stat().st_mode & 0o007 == 0) is secret
+        m1.put({"top.sls": "other"})
+        assert (await m1.deploy())["trees"][0]["opens"] is False
+
+
 @in_a_loop
 async def test_an_empty_folder_needs_no_adopting(m1: TreePlace) -> None:
     m1.live.mkdir()

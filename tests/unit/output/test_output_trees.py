@@ -225,6 +225,12 @@ def test_a_live_folder_that_is_not_compared_is_told() -> None:
     assert "not compared" not in ha.output(deploy(tree(unread="")))
 
 
+def test_what_becomes_open_to_other_users_is_told() -> None:
+    told = "  what is live here is closed to other users, and this tree is open to them: secret: true "
+    assert told in ha.output(deploy(tree(opens=True)))
+    assert "secret: true" not in ha.output(deploy(tree(opens=False)))
+
+
 def test_owners_of_the_source_are_named_in_a_plan() -> None:
     said = "owned by deploy, 12345 in the source; on the masters by the user of salt-master"
     assert said in ha.output(deploy(tree(owners=["deploy", "12345"]), test=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from saltext_ha.commands.trees.tree_states import States, edits
 from saltext_ha.config.trees import Tree
 from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.trees import manifest as manifests
+from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.manifest import FILE, Changes, Manifest
 from saltext_ha.trees.registers import conflict
 from saltext_ha.trees.source import Source
@@ -52,7 +54,7 @@ def plan_row(
     :param own: the name of this master.
     """
     name = each.tree.name
-    _, served = store.live()
+    live, served = store.live()
     before = (store.versions.manifest(served) if served else None) or {}
     old = store.versions.path_of(served) if served else None
     if there is not None and there.source is not None:
@@ -81,7 +83,16 @@ def plan_row(
         "replaces": _replaced(each, register, own),
         "conflict": conflict(name, register),
         "edits": edits(states, name),
+        "opens": live == FOREIGN and not each.tree.secret and _is_closed(each.tree.live),
     }
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether other users have no access to what is in *folder*."""
+    try:
+        return not folder.stat().st_mode & stat.S_IRWXO
+    except OSError:  # a link to nothing
+        return False
 
 
 def _replaced(each: Planned, register: Register, own: str) -> str:
