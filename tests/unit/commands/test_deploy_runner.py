@@ -74,7 +74,7 @@ def test_an_engine_that_ends_meanwhile_may_have_deployed_it(
 
 def test_an_engine_with_too_many_commands_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when many schedules are due: the deployment goes on, and its end is to be told."""
-    told = [EngineBusy("32 commands are being carried out"), {"text": ""}, {"answer": {"kind": "x"}}]
+    told = [EngineBusy("32 commands"), {"text": ""}, {"answer": {"kind": "x"}}]
 
     def ask(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
         if command == "deploy":

@@ -226,7 +226,7 @@ def test_a_live_folder_that_is_not_compared_is_told() -> None:
 
 
 def test_what_becomes_open_to_other_users_is_told() -> None:
-    told = "  what is live here is closed to other users, and this tree is open to them: secret: true "
+    told = "  what is live here is closed to other users, and this tree is open to them: secret: "
     assert told in ha.output(deploy(tree(opens=True)))
     assert "secret: true" not in ha.output(deploy(tree(opens=False)))
 
