@@ -12,7 +12,7 @@ from saltext_ha.common.addresses import is_loopback
 from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.common.validators import whole
 from saltext_ha.config.mapping import HaConfig
-from saltext_ha.config.salt_api import api_of
+from saltext_ha.config.salt_api import Api, api_of
 
 # These values go into a configuration that a balancer reads as root.
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
@@ -62,8 +62,18 @@ class Server:
 
 
 def of_master(opts: Mapping[str, Any], config: HaConfig) -> Server:
-    """The master that *opts* and *config* configure."""
-    api = _api(opts, config.address)
+    """
+    The master that *opts* and *config* configure.
+
+    :raises HaError: its salt-api is not at the root of its URL.
+    """
+    own = api_of(opts)
+    if own and own.prefix:
+        raise HaError(
+            f"the salt-api of {config.name} has root_prefix: {own.prefix}: take it out, restart "
+            f"salt-master and salt-api, and have callers find it there by prefix={own.prefix}"
+        )
+    api = _api(own, config.address)
     status = None
     if config.status is not None:
         host = _seen(config.status.host, config.address)
@@ -119,8 +129,7 @@ def check_host(value: Any) -> str:
     return host
 
 
-def _api(opts: Mapping[str, Any], address: str) -> Address | None:
-    api = api_of(opts)
+def _api(api: Api | None, address: str) -> Address | None:
     if api is None:
         return None
     host = address if api.everywhere else _seen(api.host, address)

@@ -64,6 +64,13 @@ def test_salt_api_is_where_its_configuration_says(
     assert servers.of_master(opts(**settings), config()).api == expected
 
 
+def test_a_salt_api_below_a_prefix_of_its_own_is_refused() -> None:
+    """Balancers know logins, events and tokens in paths by paths from the root on."""
+    assert servers.of_master(opts(root_prefix="/"), config()).api
+    with pytest.raises(HaError, match=r"m1 .*root_prefix: /api: take it out, .*prefix=/api"):
+        servers.of_master(opts(root_prefix="/api/"), config())
+
+
 @pytest.mark.parametrize(
     ("host", "api", "expected"),
     [
