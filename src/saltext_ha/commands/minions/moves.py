@@ -126,7 +126,7 @@ class Moves:
 
 def _deaf(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """The masters that heard none of those of a batch that went there: two or more were lost."""
-    lost = Counter(row["to"] for row in rows if row["note"].startswith(LOST))
+    lost = Counter(row["to"] for row in rows if LOST in row["note"])
     heard = {row["to"] for row in rows if row["moved"]}
     return {name for name, count in lost.items() if count > 1} - heard
 
