@@ -152,7 +152,7 @@ def secret_inside(facts: HostFacts) -> Hits:
 )
 def served_checkout(facts: HostFacts) -> Hits:
     ignored = ignoring(facts.options)
-    for folder in facts.checkouts if "roots" in facts.get("fileserver_backend", ()) else ():
+    for folder in facts.checkouts if "roots" in _texts(facts.get("fileserver_backend")) else ():
         if not ignored(str(PurePath(folder, CHECKOUT))):
             yield Hit("file_roots", folder)
 
