@@ -107,7 +107,8 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
     """
     The facts of a master.
 
-    :param running: ``__opts__``, of which only the path of the configuration file is used.
+    :param running: ``__opts__``, of which only the path of the configuration file and ``ha:`` are
+        used; those of a process that has just been started have no ``ha:`` of before.
     :raises ConfigError: it has no configuration.
     """
     defaults = salt.config.DEFAULT_MASTER_OPTS.copy()
@@ -136,6 +137,7 @@ def of_master(running: Mapping[str, Any]) -> HostFacts:
         state_owner=_state_owner(options),
         unloadable=unloadable,
         checkouts=_checkouts(options.get("file_roots")),
+        edited=_edited(running, options),
         unknown=unknown,
     )
 
@@ -194,6 +196,16 @@ def _state_owner(options: Mapping[str, Any]) -> str:
     except HaError:
         return ""  # then its engine does not start, and says why
     return state_owner.conflict(settings) or state_owner.turned_away(settings)
+
+
+def _edited(running: Mapping[str, Any], options: Mapping[str, Any]) -> list[str]:
+    """The keys of ``ha:`` that have another value in *options* than in *running*."""
+    try:
+        before, now = settings_of.read(running), settings_of.read(options)
+    except ValueError:
+        return []  # then its engine would not start, and says why
+    written = {**(running.get("ha") or {}), **(options.get("ha") or {})}
+    return sorted(key for key in written if getattr(before, key, 0) != getattr(now, key, 0))
 
 
 def member(name: str, facts: HostFacts) -> Member:

@@ -92,8 +92,9 @@ class HostFacts(HasOptions):
     ``state_owner``: which other master uses, or tried to use, this one's state folder. ``refused``:
     why this package's engine would not start with these files, and the option. ``unloadable``:
     modules that a master's configuration names, and Salt cannot load. ``checkouts``: the folders of
-    a master's ``file_roots`` with a ``.git`` that it can read. ``unknown``: what could not be
-    looked at, and why.
+    a master's ``file_roots`` with a ``.git`` that it can read. ``edited``: the keys of ``ha:`` that
+    say something else than when the master was started. ``unknown``: what could not be looked at,
+    and why.
     """
 
     role: str
@@ -113,6 +114,7 @@ class HostFacts(HasOptions):
     state_owner: str = ""
     refused: tuple[str, str] | None = None
     unloadable: Sequence[Unloadable] = ()
+    edited: Sequence[str] = ()
     checkouts: Sequence[str] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
 

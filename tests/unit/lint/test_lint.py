@@ -99,8 +99,15 @@ def facts_of(
     shared = case.get("fixed_shared" if fixed else "shared", case.get("shared", {}))
     owner = "" if fixed else case.get("state_owner", "")
     checkouts = case.get("checkouts", ())
+    edited = () if fixed else case.get("edited", ())
     return dataclasses.replace(
-        found, told=told, shared=shared, version=version, state_owner=owner, checkouts=checkouts
+        found,
+        told=told,
+        shared=shared,
+        version=version,
+        state_owner=owner,
+        checkouts=checkouts,
+        edited=edited,
     )
 
 
@@ -722,6 +729,24 @@ def test_exit_codes() -> None:
     unknown = answer("HA502", unknown={"m2": "timed out"})
     assert (unknown["retcode"], unknown["status"]) == (2, "unknown")
     assert answer(unknown={"m2": "timed out"})["retcode"] == 2, "unknown is never clean"
+
+
+def test_what_was_edited_since_the_start_does_not_hold_yet(tmp_path: Path) -> None:
+    path = tmp_path / "master"
+
+    def write(ha: str) -> dict[str, Any]:
+        path.write_text(f"root_dir: {tmp_path}\nid: m1\nengines: [ha: {{}}]\nha: {ha}\n")
+        return dict(salt.config.master_config(str(path)))
+
+    started = write("{mode: enforce, sync_interval: 3, status: {port: 4600}}")
+    now = write("{mode: observe, sync_interval: 3.0, trees: {x: {live: /srv/x}}}")
+    (hit,) = hits(collect.of_master(started), "HA525")
+    assert hit["detail"] == "mode, status, trees"
+    assert not hits(collect.of_master(now), "HA525")
+    # One of runs of salt-run, and of an engine that would not start, say nothing of it.
+    assert not hits(collect.of_master({"conf_file": str(path)}), "HA525")
+    write("{mode: nonsense}")
+    assert not hits(collect.of_master(started), "HA525")
 
 
 def test_only_and_ignore() -> None:

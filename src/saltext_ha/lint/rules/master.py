@@ -335,6 +335,19 @@ def no_engine(facts: HostFacts) -> Hits:
 
 
 @BOOK.rule(
+    "HA525",
+    INFO,
+    "ha: that was edited after salt-master was started",
+    why="The engine reads ha: once, when salt-master starts. It runs with what was written then.",
+    fix="restart salt-master there (salt-run ha.restart_masters)",
+    sources=("saltext_ha/engines/ha.py",),
+)
+def edited_since(facts: HostFacts) -> Hits:
+    if facts.edited:
+        yield Hit("ha", ", ".join(facts.edited))
+
+
+@BOOK.rule(
     "HA522",
     WARNING,
     "transport: tcp with worker pools",
