@@ -10,10 +10,11 @@ from pathlib import Path
 from lab import Lab, Master, wait_for
 from saltext_ha.keystore import minion_key
 from saltext_ha.replication.record import ACCEPTED, DELETED
+from saltext_ha.rollout import drop_in
 from saltext_ha.transport import identity
 from saltext_ha.transport.peer import Peer, make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, group, level, meet, plant, shown
+from tests.integration.group import QUICK, SOON, answers, group, level, meet, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial
 from tests.turned import YEAR, Turned
 
@@ -84,6 +85,22 @@ def test_replacing_a_dead_master(make_lab: MakeLab) -> None:
         for folder in (m2.pki_dir, m2.sock_dir, Path(m2.opts["cachedir"])):
             shutil.rmtree(folder)  # a new machine under the old name
         assert Tutorial("replace-a-dead-master", lab).follow() > 5
+
+
+def test_trying_a_failover(make_lab: MakeLab) -> None:
+    with group(make_lab, "m1", "m2") as lab:
+        m1, m2 = lab.masters.values()
+        web1 = lab.add_minion("web1", [m1, m2], "failover")
+        web1.plant_key()
+        plant(lab, "minions_pre", "web2", m1, m2)
+        told = m1.salt_run("ha.minion_config", watchdog=True).check().data["text"]
+        folder = web1.config_dir / "minion.d"
+        folder.mkdir(exist_ok=True)
+        (folder / drop_in.NAME).write_text(told)
+        web1.start()
+        web1.wait_ready()
+        answers(m1, web1)
+        assert Tutorial("failover-test", lab).follow() > 9
 
 
 def test_a_master_was_stolen(make_lab: MakeLab) -> None:

@@ -56,9 +56,11 @@ class Tutorial:
             (
                 "salt-run ha.check_consistency",
                 "salt-run ha.cmd",
+                "salt-run ha.failover_safe",
                 "salt-run ha.history",
                 "salt-run ha.status",
                 "salt-run ha.keys",
+                "salt-run ha.minions",
                 "salt-run ha.reachability",
                 "salt-run ha.deployments",
                 "salt-key -L",
