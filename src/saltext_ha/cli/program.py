@@ -26,6 +26,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :return: the exit code of the function; 2 if it could not be called.
     """
+    code = _called(arguments)
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Nobody reads any further, as behind head. Python would complain when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _called(arguments: Sequence[str] | None) -> int:
     # First: later code reads secrets, which must not lie on a disk.
     from saltext_ha.config import secret
 

@@ -247,6 +247,18 @@ def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path)
     assert b"--out" in done.stdout
 
 
+@pytest.mark.parametrize("words", [["--help"], ["drain", "--help"], ["completion", "bash"]])
+def test_who_reads_no_further_is_no_error(words: list[str]) -> None:
+    """As ``head`` does: the exit status stays that of the function."""
+    read, write = os.pipe()
+    os.close(read)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-m", "saltext_ha.cli", *words]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=env, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_json_is_whole_whatever_the_encoding_of_the_terminal_is(tmp_path: Path) -> None:
     """A script would look for the minion "web-?"."""
     folder = tmp_path / "web-ü"
