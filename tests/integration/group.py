@@ -178,9 +178,19 @@ def answers(master: Master, *minions: Minion) -> None:
 def let_in(master: Master, minion: Minion) -> None:
     """Accept the key of *minion* when it has knocked, and wait until it takes jobs of *master*."""
     wait_for(lambda: minion.name in master.keys()["minions_pre"], SOON, f"{minion.name} knocks")
-    # By its name: others' keys are there as soon as the masters have met.
-    master.salt_key("-a", minion.name, "-y").check()
+    accept(master, minion)
     answers(master, minion)
+
+
+def accept(master: Master, minion: Minion) -> None:
+    """Accept a key that Salt writes anew at each knock: just then it is not there."""
+
+    def accepted() -> bool:
+        # By its name: others' keys are there as soon as the masters have met.
+        master.salt_key("-a", minion.name, "-y")
+        return minion.name in master.keys()["minions"]
+
+    wait_for(accepted, SOON, f"{minion.name} is accepted")
 
 
 def peers(master: Master) -> dict[str, Any]:

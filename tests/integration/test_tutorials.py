@@ -14,7 +14,7 @@ from saltext_ha.rollout import drop_in
 from saltext_ha.transport import identity
 from saltext_ha.transport.peer import Peer, make_peer
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, answers, group, level, meet, plant, shown
+from tests.integration.group import QUICK, SOON, accept, answers, group, level, meet, plant, shown
 from tests.integration.tutorial import DOCS, Tutorial
 from tests.turned import YEAR, Turned
 
@@ -191,7 +191,7 @@ def test_a_tree(make_lab: MakeLab) -> None:
         lab.start_all()
         meet(lab)
         wait_for(lambda: "web1" in m1.keys()["minions_pre"], SOON, "web1 knocks")
-        m1.salt_key("-a", "web1", "-y").check()
+        accept(m1, web1)
         web1.wait_ready()
         assert Tutorial("trees", lab, **{"/srv/git": str(git)}).follow() > 12
 

@@ -14,7 +14,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, answers, configure, level, master_pub
+from tests.integration.group import QUICK, SOON, accept, answers, configure, level, master_pub
 
 pytestmark = pytest.mark.core
 
@@ -67,7 +67,7 @@ def test_three_masters_at_the_same_time(make_lab: MakeLab) -> None:
         web = lab.add_minion("web1", masters=masters)
         web.start()
         wait_for(lambda: "web1" in m3.keys()["minions_pre"], SOON, "web1 knocks")
-        m3.salt_key("-a", "web1", "-y").check()
+        accept(m3, web)
         for master in masters:
             answers(master, web)
         # Before every later start it does nothing.
