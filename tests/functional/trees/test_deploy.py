@@ -209,10 +209,20 @@ async def test_two_deployments_that_did_not_know_of_each_other(tmp_path: Path) -
         assert shown["conflict"]
         two = [(row["number"], row["on"], row["live_on"]) for row in shown["deployments"][:2]]
         assert sorted(two) == [(2, "m1", ["m1"]), (2, "m2", ["m2"])]
+        m2.put({"who.sls": "both"})
         ended = await m2.deploy()
         assert ended["trees"][0]["conflict"]
-        assert m1.served() == m2.served() == {"who.sls": "m2 alone"}
+        assert m1.served() == m2.served() == {"who.sls": "both"}
         assert (await m1.shown())["retcode"] == 0
+        # The one before was another one on each side.
+        for options in ({}, {"to": 2}):
+            refused = await m1.refused("rollback", **options)
+            assert "several deployments match 2 (" in refused
+            assert "name one by its version" in refused
+        rows = (await m1.shown())["deployments"]
+        (of_m1,) = (row for row in rows if (row["number"], row["on"]) == (2, "m1"))
+        await m2.rollback(of_m1["version"][:12])
+        assert m1.served() == m2.served() == {"who.sls": "m1 alone"}
 
 
 @in_a_loop

@@ -196,10 +196,13 @@ class Deploy:
                         else "there is no deployment before the current one"
                     )
                 )
-            return older[0]
-        text = str(wanted)
-        found = [e for e in entries if str(e.number) == text]
-        found = found or [e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)]
+            text = str(older[0].number)
+            found = [e for e in older if e.number == older[0].number]
+        else:
+            text = str(wanted)
+            found = [e for e in entries if str(e.number) == text] or [
+                e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)
+            ]
         if len({entry.version for entry in found}) > 1:
             shown = self._disks[name].tree.shown
             sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
