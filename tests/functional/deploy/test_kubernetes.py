@@ -31,6 +31,11 @@ def the(kind: str, name: str) -> Any:
 STATEFUL = the("StatefulSet", "salt-master")["spec"]
 POD = STATEFUL["template"]["spec"]
 (CONTAINER,) = POD["containers"]
+APART = (
+    POD.get("affinity", {})
+    .get("podAntiAffinity", {})
+    .get("requiredDuringSchedulingIgnoredDuringExecution", [])
+)
 ENVIRONMENT = {each["name"]: each.get("value") for each in CONTAINER["env"]}
 MASTERS = [f"salt-master-{number}" for number in range(STATEFUL["replicas"])]
 
@@ -55,7 +60,7 @@ def test_objects_name_what_is_there() -> None:
         STATEFUL["selector"]["matchLabels"],
         the("PodDisruptionBudget", "salt-master")["spec"]["selector"]["matchLabels"],
         the("Service", "salt-masters")["spec"]["selector"],
-        *(each["labelSelector"]["matchLabels"] for each in POD["topologySpreadConstraints"]),
+        *(each["labelSelector"]["matchLabels"] for each in APART),
     ]
     assert all(selector.items() <= labels for selector in selectors)
     claims = {each["metadata"]["name"] for each in STATEFUL["volumeClaimTemplates"]}
@@ -86,6 +91,12 @@ def test_masters_find_each_other_before_they_are_ready() -> None:
     assert ENVIRONMENT["SALT_HA_MASTERS"].split() == [f"{name}.{domain}" for name in MASTERS]
     # One after the other, and as many as may be lost.
     assert the("PodDisruptionBudget", "salt-master")["spec"]["maxUnavailable"] == 1
+
+
+def test_two_masters_never_run_on_one_node() -> None:
+    """A spread over nodes does not say so: where there is one node, it lets all run there."""
+    assert [each["topologyKey"] for each in APART] == ["kubernetes.io/hostname"]
+    assert "topologySpreadConstraints" not in POD
 
 
 def test_no_variable_of_kubernetes_is_taken_for_one_of_ours() -> None:
