@@ -389,7 +389,8 @@ def test_connections_to_the_publisher_are_counted(host: str) -> None:
         assert subscribers(opts) == 0
         with socket.create_connection((host, port)), server.accept()[0]:
             assert subscribers(opts) == 1
-            assert subscribers({**opts, "interface": "0.0.0.0"}) == 1
+            # Tests beside this one may have the same port at other addresses.
+            assert subscribers({**opts, "interface": "0.0.0.0"}) >= 1
             assert subscribers({**opts, "interface": "127.0.0.8"}) == 0
             assert subscribers({**opts, "publish_port": port + 1}) == 0
             assert audience(opts) == 1
