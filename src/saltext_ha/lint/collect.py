@@ -215,12 +215,14 @@ def member(name: str, facts: HostFacts) -> Member:
     options["reactor"] = _names(options["reactor"])
     ha = facts.ha
     once, masters = ha.get("once"), ha.get("masters")
-    if isinstance(once, Mapping) and once.get("reactor") is True:
+    leading = isinstance(once, Mapping) and once.get("reactor") is True
+    if leading:
         options["reactor"] = []  # it reacts on the leader only
     peers = options["cluster_peers"]
     options["cluster_peers"] = [str(peer) for peer in peers] if isinstance(peers, list) else []
     options["ha"] = {
         "masters": [str(url) for url in masters] if isinstance(masters, list) else [],
+        "reacts_once": leading,
         "trees": {
             name: {"live": str(tree["live"]), "secret": bool(tree.get("secret"))}
             for name, tree in trees_of(facts.options).items()

@@ -58,7 +58,9 @@ def _option(option: str, value: Any) -> Any:
         return [str(item) for item in value or ()]
     if option == "ha":
         ours: dict[str, Any] = {"masters": [str(url) for url in value["masters"]]}
-        if "trees" in value:  # older releases have none
+        if "reacts_once" in value:  # older releases have none of these
+            ours["reacts_once"] = bool(value["reacts_once"])
+        if "trees" in value:
             ours["trees"] = {
                 str(name)[:MAX_TEXT]: {
                     "live": str(tree["live"])[:MAX_TEXT],

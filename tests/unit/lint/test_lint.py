@@ -690,6 +690,19 @@ def test_what_no_master_runs_or_one_of_them_is_no_job_on_several(text: str, tmp_
     assert check.compare(found) == []
 
 
+def test_a_master_that_reacts_beside_the_leader(tmp_path: Path) -> None:
+    reacts = "reactor: [{site/up: [/srv/a.sls]}]\n"
+    texts = {"m1": f"{reacts}ha: {{once: {{reactor: true}}}}\n", "m2": reacts}
+    m1, m2 = (
+        collect.member(name, facts_of_text(text, MASTER, tmp_path, name))
+        for name, text in texts.items()
+    )
+    for peer in (m2, m1):
+        there, *_ = wire.from_wire(peer.name, wire.to_wire(peer, [], {}))
+        (found,) = check.compare([m1 if peer is m2 else m2, there])
+        assert (found["code"], found["on"], found["detail"]) == ("HA714", "m2", "m1 has it")
+
+
 def test_an_event_that_one_master_lists_twice_is_on_one_master(tmp_path: Path) -> None:
     twice = "reactor: [{site/up: [/srv/a.sls]}, {site/up: [/srv/b.sls]}]\n"
     texts = {"m1": twice, "m2": "reactor: [{site/down: [/srv/a.sls]}]\n"}

@@ -26,8 +26,8 @@ from saltext_ha.lint.rules.storage import LOCKS
 BOOK = RuleBook(GROUP)
 
 #: Options that a master tells its peers for these rules. None of them is a secret: ``schedule`` and
-#: ``reactor`` are reduced to names, ``ha`` to ``masters`` and ``trees`` (where each is served, and
-#: whether it is secret).
+#: ``reactor`` are reduced to names, ``ha`` to ``masters``, ``reacts_once`` (``once: reactor:``) and
+#: ``trees`` (where each is served, and whether it is secret).
 COMPARED = (
     *("publish_port", "ret_port", "master_sign_pubkey", "hash_type", "schedule", "reactor"),
     *("cachedir", "pki_dir", "ha", "cluster_id", "cluster_peers", ISOLATED, "id"),
@@ -326,3 +326,20 @@ def unlike_trees(members: Members) -> Hits:
                     yield Hit("ha", f"tree {name}: {what}: {said}", master=master)
         for master in without:
             yield Hit("ha", f"no tree {name}, as {', '.join(having)} have", master=master)
+
+
+@BOOK.rule(
+    "HA714",
+    WARNING,
+    "once: {reactor: true} on some masters only",
+    why="The leader's reactor reacts for all that have it. A master without it reacts besides, to "
+    "every event that it hears: twice in all.",
+    fix="once: {reactor: true}  in  ha:  on all masters that have  reactor:  ; restart salt-master",
+    sources=("docs/once.md",),
+)
+def some_react_once(members: Members) -> Hits:
+    once = [m.name for m in members if (m.get("ha") or {}).get("reacts_once")]
+    for member in members if once else ():
+        if member.get("reactor") and member.name not in once:
+            said = f"{', '.join(once)} have it" if len(once) > 1 else f"{once[0]} has it"
+            yield Hit("ha", said, master=member.name)
