@@ -177,7 +177,7 @@ class Master:
     def settle(self) -> None:
         self.scan()
         for _ in range(5):
-            self.keeper.apply()
+            self.keeper.reconciler.apply()
             if not self.keeper.work.ids() or self.keeper.mode.doubt:
                 return
             self.look_again()

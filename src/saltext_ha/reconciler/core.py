@@ -185,7 +185,7 @@ class Core:
         try:
             ids, cost = await asyncio.get_running_loop().run_in_executor(None, self._list)
             self._unlisted, self._list_at = "", math.inf
-            portions = await self.run(self.keeper.weigh, ids)
+            portions = await self.run(self.keeper.reconciler.weigh, ids)
         except HaError as exc:
             self._unrecorded = str(exc)
             self._note(exc)
@@ -233,7 +233,7 @@ class Core:
         """
         if not vouched:
             return {}
-        disowned = await self.run(self.keeper.meet, vouched, sender)
+        disowned = await self.run(self.keeper.claims.meet, vouched, sender)
         if disowned:
             await self.apply()
         return disowned
@@ -241,7 +241,7 @@ class Core:
     async def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> None:
         """A peer dropped these records; see :meth:`.Tombstones.dropped_elsewhere`."""
         if told:
-            await self.work(self.keeper.dropped_elsewhere, told)
+            await self.work(self.keeper.tombstones.dropped_elsewhere, told)
 
     async def apply(self) -> None:
         """
@@ -306,9 +306,9 @@ class Core:
             if self.problem != self._unlisted:
                 self.replica.check_writable()
             left = self.replica.dirty() if self.keeper.mode.writes else []
-        changed = self.keeper.apply(left[:BATCH])
+        changed = self.keeper.reconciler.apply(left[:BATCH])
         left = left[BATCH:]
-        if not left and self.keeper.unfinished():
+        if not left and self.keeper.reconciler.unfinished():
             self.keeper.work.wake()
         return changed, left
 

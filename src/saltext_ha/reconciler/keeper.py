@@ -18,7 +18,7 @@ from saltext_ha.common.fail_points import point
 from saltext_ha.keystore.base import Content, KeyStore
 from saltext_ha.reconciler.applier import Applier
 from saltext_ha.reconciler.claims import Claims
-from saltext_ha.reconciler.dropping import Dropping, Tombstones
+from saltext_ha.reconciler.dropping import Tombstones
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.merging import Merged, Merger
 from saltext_ha.reconciler.newcomers import Newcomers
@@ -75,6 +75,8 @@ class Keeper:
     :param newcomers: limits how many undecided new ids are recorded; None: no limit.
     :param calls: see :class:`.Observer`. :param deleted_by_salt: see there.
     :param name_of: see :class:`.Claims`.
+    :ivar reconciler: does what follows when the store or the records change.
+    :ivar claims: takes in the vouches of peers. :ivar tombstones: drops old ones.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class Keeper:
             revocations=revocations,
             writer=writer,
         )
-        self._reconciler = Reconciler(
+        self.reconciler = Reconciler(
             store=store,
             replica=replica,
             mode=mode,
@@ -136,39 +138,23 @@ class Keeper:
             applier=applier,
             writer=writer,
         )
-        self._claims = Claims(replica, writer, self._reconciler, name_of)
-        self._tombstones = Tombstones(replica, writer, self._reconciler)
+        self.claims = Claims(replica, writer, self.reconciler, name_of)
+        self.tombstones = Tombstones(replica, writer, self.reconciler)
 
     # -- from the store
 
-    def weigh(self, ids: Iterable[str]) -> list[list[str]]:
-        """A pass named *ids*; see :meth:`.Reconciler.weigh`."""
-        return self._reconciler.weigh(ids)
-
     def observe(self, ids: Collection[str], by: str = "", *, certain: bool = False) -> list[Record]:
         """
-        Record what changed in the store for *ids*, and do what follows; nothing while :meth:`adopt`
-        is due. For the other arguments see :class:`.Task`.
+        Record what changed in the store for *ids*, and do what follows; nothing while the store is
+        to be adopted (:meth:`.Reconciler.adopt`). For the other arguments see :class:`.Task`.
 
         :return: the records that changed, to be pushed to the peers.
         """
-        return self._reconciler.reconcile(Task.look(ids, by, certain=certain))
+        return self.reconciler.reconcile(Task.look(ids, by, certain=certain))
 
     def newcomers_due(self) -> list[str]:
         """The new ids that wait, and for which there is room now."""
         return self._observer.newcomers_due()
-
-    def adopt(self) -> list[Record]:
-        """Record what the store shows as nobody's decision; see :meth:`.Reconciler.adopt`."""
-        return self._reconciler.adopt()
-
-    def adopt_undecided(self) -> list[Record]:
-        """:meth:`adopt` early; see :meth:`.Reconciler.adopt_undecided`."""
-        return self._reconciler.adopt_undecided()
-
-    def rebuilt(self) -> list[Record]:
-        """All that the peers know was pulled; see :meth:`.Reconciler.rebuilt`."""
-        return self._reconciler.rebuilt()
 
     def reconcile_all(self, tasks: Iterable[Task]) -> list[Record]:
         """
@@ -187,7 +173,7 @@ class Keeper:
                 self.work.begin(task.ids, task.by, task.deleted)
                 continue
             try:
-                changed += self._reconciler.reconcile(task)
+                changed += self.reconciler.reconcile(task)
             except HaError as exc:
                 problem = exc
                 if isinstance(exc, StoreError):
@@ -206,7 +192,7 @@ class Keeper:
         """
         held = sorted(self.replica.held.all() if ids is None else ids)
         self.holds.provenance.forget()
-        changed = self._reconciler.reconcile(Task.release(held, by))
+        changed = self.reconciler.reconcile(Task.release(held, by))
         return changed + self.observe(list(self.store.changed()), by=by)
 
     def shown(self, glob: str = "*") -> Iterator[tuple[str, Stored]]:
@@ -239,33 +225,19 @@ class Keeper:
         self.work.add([minion_id])  # once read, the store no longer names the id
         return self.store.read(minion_id)
 
-    # -- to the store
-
-    def apply(self, ids: Collection[str] | None = None) -> list[Record]:
-        """Bring the store in line with the records; see :meth:`.Reconciler.apply`."""
-        return self._reconciler.apply(ids)
-
-    def unfinished(self) -> bool:
-        """Whether some of that is still to be done; see :meth:`.Reconciler.unfinished`."""
-        return self._reconciler.unfinished()
-
     # -- from the peers
-
-    def meet(self, vouched: Iterable[Vouch], sender: str) -> dict[str, list[str]]:
-        """The master *sender* was met; see :meth:`.Claims.meet`."""
-        return self._claims.meet(vouched, sender)
 
     def learn(
         self, records: Iterable[Record], sender: str = "", *, vouched: Iterable[Vouch] = ()
     ) -> Merged:
         """
         Merge *records* of the peer *sender*, and bring the store in line with them. Ids that are
-        not settled there wait for :meth:`apply`.
+        not settled there wait for :meth:`.Reconciler.apply`.
 
         :param vouched: vouches of the records' writers, already checked.
         :raises HaError: the replica cannot be written, or the store cannot be read.
         """
-        merged = Merged(disowned=self._claims.believe(vouched, sender))
+        merged = Merged(disowned=self.claims.believe(vouched, sender))
         theirs: dict[str, list[Record]] = {}
         for record in records:
             theirs.setdefault(record.minion_id, []).append(record)
@@ -275,16 +247,8 @@ class Keeper:
             return merger.merge(ours, theirs[minion_id])
 
         task = Task.merge(theirs, merge, Receipt(sender, self._writer.clock()))
-        merged.records += self._reconciler.reconcile(task)
+        merged.records += self.reconciler.reconcile(task)
         return merged
-
-    def drop(self, root: bytes, dropping: Dropping) -> bool:
-        """Drop tombstones that every master has; see :meth:`.Tombstones.drop`."""
-        return self._tombstones.drop(root, dropping)
-
-    def dropped_elsewhere(self, told: Mapping[tuple[str, bytes], bytes]) -> list[Record]:
-        """Drop what a peer has dropped; see :meth:`.Tombstones.dropped_elsewhere`."""
-        return self._tombstones.dropped_elsewhere(told)
 
     # -- from an operator
 
@@ -323,7 +287,7 @@ class Keeper:
                     record = observe(record, dict(shown[key].context), knock)
                 yield record
 
-        changed = self._reconciler.reconcile(Task.rewrite(decisions, decided))
+        changed = self.reconciler.reconcile(Task.rewrite(decisions, decided))
         point("decide.done")
         return changed
 
@@ -365,4 +329,4 @@ class Keeper:
                 self.replica.nodes.forget(before[key].context, MOST_WRITES, self.replica.node)
                 yield rewritten(before[key], [dot for dot, _ in past], value)
 
-        return self._reconciler.reconcile(Task.rewrite([minion_id], anew))
+        return self.reconciler.reconcile(Task.rewrite([minion_id], anew))

@@ -32,7 +32,7 @@ class Merged:
     refused: list[str] = field(default_factory=list)
     """Why records count only in part, or not at all."""
     disowned: dict[str, list[str]] = field(default_factory=dict)
-    """See :meth:`.Keeper.meet`."""
+    """See :meth:`.Claims.meet`."""
 
 
 @dataclass

@@ -49,7 +49,7 @@ class Rebuilding:
             return
         # If our own disk fails, still hear the peer; :meth:`rebuild` reports the error.
         with contextlib.suppress(HaError):
-            await core.work(core.keeper.adopt_undecided, asked=True)
+            await core.work(core.keeper.reconciler.adopt_undecided, asked=True)
 
     async def rebuild(self) -> None:
         """Rebuild, if that is needed and possible now; if not, call again later."""
@@ -71,7 +71,7 @@ class Rebuilding:
         asked: list[str] = []
         try:
             asked = await self._pull_from(up)
-            await core.work(core.keeper.rebuilt, asked=True)
+            await core.work(core.keeper.reconciler.rebuilt, asked=True)
         except HaError as exc:
             if str(exc) != self._problem:
                 self._problem = str(exc)

@@ -6,7 +6,7 @@ when every master has it. From time to time the master whose name comes first as
 whether they know exactly what it knows. If all say so (so all must be up), every master drops
 tombstones of a certain age, and remembers the writes that all masters have as the horizon. A record
 within the horizon that is not here was dropped: if an old copy of a replica offers such a record,
-it is told so (``Keeper.dropped_elsewhere``).
+it is told so (``Tombstones.dropped_elsewhere``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class Retention:
             if not await self._is_epoch(dropping.epoch):
                 raise InvalidRecord("the epoch is of another time")
             root = wire.field(payload, "root", bytes)
-            return {"dropped": await self._core.run(self._core.keeper.drop, root, dropping)}
+            return {
+                "dropped": await self._core.run(self._core.keeper.tombstones.drop, root, dropping)
+            }
 
         async def horizon(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
             dropped = self._core.replica.dropped
@@ -177,7 +179,7 @@ class Retention:
                     raise
                 continue
             dropping = await core.run(self._dropping, keys, max(epochs.values()) + 1)
-            if await core.run(core.keeper.drop, root, dropping):
+            if await core.run(core.keeper.tombstones.drop, root, dropping):
                 break
         else:
             raise HaError("keys change all the time")
@@ -215,7 +217,7 @@ class Retention:
             if most in self._lines:
                 theirs, _ = await self._horizon(await self._lines[most].call("horizon", {}))
                 dropping = dropping._replace(horizon=join(dropping.horizon, theirs))
-            if await core.run(core.keeper.drop, root, dropping):
+            if await core.run(core.keeper.tombstones.drop, root, dropping):
                 await self._tell(root, dropping)
 
     def _dropping(self, keys: list[tuple[str, bytes]], epoch: int) -> Dropping:

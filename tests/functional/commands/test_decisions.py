@@ -78,7 +78,7 @@ async def test_a_decision_that_was_written_is_not_said_to_be_left(
 
     async with sharing(["web2"], one, two) as (m1, m2):
         await until(lambda: len(records(m1)) == len(records(m2)) == 2, "a conflict")
-        monkeypatch.setattr(m1.parts.core.keeper._reconciler.revocations, "_revoke", fail)
+        monkeypatch.setattr(m1.parts.core.keeper.reconciler.revocations, "_revoke", fail)
         await delete(m2, "web2")
         await until(lambda: "caches" in m1.parts.core.problem, "they cannot be cleaned")
         done = await run(one, "resolve", "web1", right)

@@ -91,7 +91,7 @@ def test_a_change_that_a_pass_finds_first_has_its_name_too(pair: tuple[Master, M
         asked.append((minion_id, state))
         return "alice"
 
-    m1.keeper._reconciler.observer.calls.who = who  # type: ignore[method-assign, assignment]
+    m1.keeper.reconciler.observer.calls.who = who  # type: ignore[method-assign, assignment]
     m1.knock("web1")
     m1.move("web1", PENDING, REJECTED)
     m1.scan()

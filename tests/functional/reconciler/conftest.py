@@ -17,6 +17,6 @@ def follow(request: pytest.FixtureRequest) -> Follow:
     def follow(master: Master, records: Iterable[Record]) -> None:
         learn = master.keeper.learn if request.param == "at once" else master.hear
         learn(records)
-        master.keeper.apply()
+        master.keeper.reconciler.apply()
 
     return follow

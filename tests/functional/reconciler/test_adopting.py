@@ -32,7 +32,7 @@ def test_after_a_lost_replica_what_peers_decided_holds(m1: Master, m2: Master) -
     m1.open(adopting=True)
     assert m1.scan() == [], "nothing is recorded before it is known what peers decided"
     m1.learn(m2.records())
-    adopted = m1.keeper.rebuilt()
+    adopted = m1.keeper.reconciler.rebuilt()
     assert [(r.minion_id, r.state) for r in adopted] == [("new", PENDING)]
     m1.settle()
     exchange(m1, m2)
@@ -58,12 +58,12 @@ def test_what_could_be_taken_for_a_decision(
     m1.restart(adopting=True)
     if folder:
         m1.file(folder, "web1").write_text(text)
-    m1.keeper.adopt_undecided()
+    m1.keeper.reconciler.adopt_undecided()
     assert m1.keeper.mode.adopting is expected
     assert m1.keeper.mode.lost, "it is not whole yet"
     assert bool(m1.records()) is (bool(folder) and not expected)
     # What was looked at is adopted all the same.
-    m1.keeper.rebuilt()
+    m1.keeper.reconciler.rebuilt()
     m1.settle()
     assert not m1.keeper.mode.lost
     assert [r.minion_id for r in m1.records()] == (["web1"] if folder and text else [])
@@ -79,9 +79,9 @@ def test_a_store_that_had_another_life_is_not_adopted_early(m1: Master, m2: Mast
     m1.settle()
     m2.open(adopting=True)
     m2.replica.take_node()
-    m2.keeper.adopt_undecided()
+    m2.keeper.reconciler.adopt_undecided()
     m2.learn(m1.records())
-    m2.keeper.rebuilt()
+    m2.keeper.reconciler.rebuilt()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {}
 
@@ -93,14 +93,14 @@ def test_what_is_decided_while_keys_are_coming_holds_after_a_crash(m1: Master, m
     lose(m2)
     m2.open(adopting=True)
     m2.replica.take_node()
-    m2.keeper.adopt_undecided()
+    m2.keeper.reconciler.adopt_undecided()
     m2.learn([record for record in m1.records() if record.minion_id < "web2"])
     m2.remove("web1")
     m2.restart(adopting=m2.replica.meta.blank, adopted=m2.replica.meta.adopted)
     m2.replica.take_node()
-    m2.keeper.adopt_undecided()
+    m2.keeper.reconciler.adopt_undecided()
     m2.learn(m1.records())
-    m2.keeper.rebuilt()
+    m2.keeper.reconciler.rebuilt()
     exchange(m1, m2)
     assert m2.state("web1") == DELETED
     assert {minion_id for _, minion_id in m1.files()} == {"web0", "web2", "web3"}
@@ -114,14 +114,14 @@ def forgotten(master: Master, dead: str, *others: str) -> None:
     master.remove(dead)
     master.settle()
     dropping = Dropping([(dead, PRINTS[0])], master.replica.nodes.seen(), 1)
-    assert master.keeper.drop(master.replica.records.root, dropping)
+    assert master.keeper.tombstones.drop(master.replica.records.root, dropping)
 
 
 def whole(master: Master, peer: Master) -> None:
     """All that *peer* knows was pulled, the horizon last."""
     with master.replica.transaction():
         master.replica.dropped.raise_horizon(peer.replica.dropped.horizon(), 1)
-    master.keeper.rebuilt()
+    master.keeper.reconciler.rebuilt()
 
 
 def test_an_older_store_is_adopted_when_all_has_come(m1: Master, m2: Master) -> None:
@@ -130,7 +130,7 @@ def test_an_older_store_is_adopted_when_all_has_come(m1: Master, m2: Master) -> 
     forgotten(m1, *names)
     lose(m2)
     m2.open(adopting=True)
-    m2.keeper.adopt_undecided()
+    m2.keeper.reconciler.adopt_undecided()
     m2.learn([record for record in m1.records() if record.minion_id == "web1"])
     older = m2.store.signature("m2")
     m2.keeper.holds.provenance.sign()
@@ -155,7 +155,7 @@ def test_a_folder_that_is_put_back_while_keys_are_coming_is_not_believed(
     forgotten(m1, *names)
     lose(m2)
     m2.open(adopting=True)
-    m2.keeper.adopt_undecided()
+    m2.keeper.reconciler.adopt_undecided()
     m2.settle()
     m2.store.sign("m2", None)
     for name in names:
@@ -165,7 +165,7 @@ def test_a_folder_that_is_put_back_while_keys_are_coming_is_not_believed(
     assert "signature is gone" in m2.keeper.mode.doubt
     m2.keeper.learn(m1.records())
     whole(m2, m1)
-    m2.keeper.adopt()  # ha.refill
+    m2.keeper.reconciler.adopt()  # ha.refill
     m2.settle()
     exchange(m1, m2)
     assert m1.files() == m2.files()
@@ -189,7 +189,7 @@ def test_an_old_replica_writes_nothing_into_an_empty_mount_point(m1: Master, m2:
     (m1.root / "minions").mkdir()
     m1.keeper.learn(m2.records())
     with pytest.raises(StoreError, match="not mounted"):
-        m1.keeper.rebuilt()
+        m1.keeper.reconciler.rebuilt()
     assert m1.keeper.mode.lost
     assert list((m1.root / "minions").iterdir()) == []
 
@@ -197,7 +197,7 @@ def test_an_old_replica_writes_nothing_into_an_empty_mount_point(m1: Master, m2:
 def test_where_others_bring_keys_nothing_is_adopted_early(m1: Master) -> None:
     """When these were decided about is not known."""
     m1.restart(adopting=True, enforce=False)
-    m1.keeper.adopt_undecided()
+    m1.keeper.reconciler.adopt_undecided()
     assert m1.keeper.mode.adopting
 
 
@@ -209,7 +209,7 @@ def test_adopting_says_of_known_keys_only_what_nobody_has_decided(m1: Master, m2
     m1.move("web1", PENDING, ACCEPTED)
     m1.open(adopting=True)
     m1.keeper.learn(m2.records())
-    adopted = m1.keeper.rebuilt()
+    adopted = m1.keeper.reconciler.rebuilt()
     assert [(r.minion_id, r.state) for r in adopted] == [("web1", ACCEPTED)]
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "web2"): KEYS[0]}
@@ -224,7 +224,7 @@ def test_what_is_adopted_is_written_as_a_look_at_the_store_would(m1: Master, m2:
     m1.knock("new")
     m1.open(adopting=True)
     m1.keeper.learn(m2.records())
-    m1.keeper.rebuilt()
+    m1.keeper.reconciler.rebuilt()
     (knock,) = m1.replica.get("new")[PRINTS[0]].values
     assert (knock.state, knock.by) == (PENDING, MINION)
     (accepted,) = m1.replica.get("web1")[PRINTS[0]].values
@@ -240,7 +240,7 @@ def test_a_conflict_that_adopting_finds_is_told(m1: Master, m2: Master) -> None:
     m1.keeper._writer.announce = lambda tag, data: told.append((tag, data["id"]))
     m1.hear(m2.records())
     assert told == []
-    m1.keeper.rebuilt()
+    m1.keeper.reconciler.rebuilt()
     assert told == [("conflict", "web1")]
     assert [line.account for line in m1.replica.history.lines("web1") if line.account]
 
@@ -252,7 +252,7 @@ def test_an_event_of_a_deletion_that_nobody_made_after_adopting(
     """Any minion can have Salt fire it: a knock that is there unchanged was deleted by nobody."""
     m1.knock("web1")
     m1.restart(adopting=True)
-    m1.keeper.rebuilt()
+    m1.keeper.reconciler.rebuilt()
     assert m1.state("web1") == PENDING
     if not unchanged:
         m1.remove("web1")
@@ -268,7 +268,7 @@ def test_adopting_does_not_lift_a_rejection(m1: Master, m2: Master) -> None:
     m2.scan()
     m1.open(adopting=True)
     m1.learn(m2.records())
-    m1.keeper.rebuilt()
+    m1.keeper.reconciler.rebuilt()
     m1.settle()
     assert m1.files() == {(REJECTED, "web1"): KEYS[0]}
     assert m1.state("web1") == REJECTED

@@ -125,7 +125,7 @@ async def test_nobody_waits_for_all_of_a_store_that_is_filled_again(m1: Master) 
         return apply(changes)
 
     m1.store.apply = counted  # type: ignore[method-assign]
-    await here.order(m1.keeper.adopt)
+    await here.order(m1.keeper.reconciler.adopt)
     await asyncio.gather(*waiting)
     here.close()
     assert sum(begun) == len(MANY)
@@ -258,7 +258,7 @@ async def test_the_work_queue_is_read_where_it_is_changed(
 def test_an_interrupted_pass_forgets_no_portion(m1: Master) -> None:
     for name in MANY:
         m1.knock(name)
-    portions = m1.keeper.weigh(m1.store.changed())
+    portions = m1.keeper.reconciler.weigh(m1.store.changed())
     m1.keeper.observe(portions[0])
     # The folders show no news any more: what is left is known by the keeper alone.
     assert not set(m1.store.changed()) & set(portions[0])
@@ -277,8 +277,8 @@ async def test_what_could_not_be_recorded_is_unknown_until_a_pass_could(
     def full(*_: Any) -> list[Record]:
         raise ReplicaError("the disk is full")
 
-    for part in ("weigh", "observe"):
-        monkeypatch.setattr(m1.keeper, part, full)
+    for owner, part in ((m1.keeper.reconciler, "weigh"), (m1.keeper, "observe")):
+        monkeypatch.setattr(owner, part, full)
         await here.scan()
         monkeypatch.undo()
         await here.work(m1.keeper.observe, ["web2"])
@@ -302,9 +302,9 @@ async def test_once_something_can_be_recorded_the_next_pass_is_not_waited_for(
     def full(*_: Any) -> list[Record]:
         raise ReplicaError("the disk is full")
 
-    for part in ("weigh", "observe"):
+    for owner, part in ((m1.keeper.reconciler, "weigh"), (m1.keeper, "observe")):
         with monkeypatch.context() as patch:
-            patch.setattr(m1.keeper, part, full)
+            patch.setattr(owner, part, full)
             await here.scan()
         assert "the disk is full" in here.unseen
         await until(lambda: not here.unseen, "its keys are known")

@@ -35,7 +35,7 @@ def drop(*masters: Master) -> None:
     root = first.replica.records.root
     dropping = Dropping(keys, first.replica.nodes.seen(), first.replica.dropped.epoch + 1)
     for master in masters:
-        assert master.keeper.drop(root, dropping)
+        assert master.keeper.tombstones.drop(root, dropping)
 
 
 def meet(one: Master, other: Master) -> None:
@@ -46,7 +46,7 @@ def meet(one: Master, other: Master) -> None:
         target.look_again()
         target.settle()
         told = {(r.minion_id, r.fingerprint): record_digest(r) for r in merged.dropped}
-        source.keeper.dropped_elsewhere(told)
+        source.keeper.tombstones.dropped_elsewhere(told)
         source.settle()
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_dropped_where_something_else_is_known(m1: Master, m2: Master
     m2.knock("web2", 1)
     m2.scan()
     dropping = Dropping([("web1", PRINTS[0])], m1.replica.nodes.seen(), 1)
-    assert not m2.keeper.drop(root, dropping)
+    assert not m2.keeper.tombstones.drop(root, dropping)
     assert m2.state("web1") == DELETED
     assert m2.replica.dropped.horizon() == {}
 
@@ -190,7 +190,7 @@ def test_a_record_that_changed_since_it_was_offered_is_not_dropped(m1: Master, m
     told = {("web1", record.fingerprint): record_digest(record)}
     m2.knock("web1")
     m2.scan()
-    assert m2.keeper.dropped_elsewhere(told) == []
+    assert m2.keeper.tombstones.dropped_elsewhere(told) == []
     assert m2.state("web1") == PENDING
 
 
@@ -219,7 +219,7 @@ def test_what_only_the_one_that_is_told_has_seen_is_within_its_horizon(
     shared(m1, m2, "web1")
     level(m1, m2)
     # The other replica was rebuilt since, and remembers less.
-    assert m2.keeper.drop(m2.replica.records.root, Dropping([], {}, 1))
+    assert m2.keeper.tombstones.drop(m2.replica.records.root, Dropping([], {}, 1))
     assert m2.replica.dropped.horizon() == m2.replica.nodes.seen() != {}
 
 

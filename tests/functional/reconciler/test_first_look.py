@@ -58,7 +58,7 @@ def alike(*names: str) -> Iterator[list[Master]]:
 def two() -> Iterator[tuple[Master, Master]]:
     """Two masters that are the same, but that one has only the long way."""
     with alike("short", "long") as (short, long):
-        long.keeper._reconciler.observer.first = lambda *_: None  # type: ignore[method-assign]
+        long.keeper.reconciler.observer.first = lambda *_: None  # type: ignore[method-assign]
         yield short, long
 
 
@@ -124,8 +124,8 @@ def test_it_writes_what_the_long_way_writes(history: list[Act]) -> None:
     with two() as (short, long):
         for act in [*history, observed("", False, False), observed("", True, False)]:
             assert act(short) == act(long)
-            short.keeper.apply()
-            long.keeper.apply()
+            short.keeper.reconciler.apply()
+            long.keeper.reconciler.apply()
             assert written(short) == written(long)
 
 
@@ -182,7 +182,7 @@ def shown(master: Master, minion_id: str) -> dict[str, Any]:
 
 def test_it_is_the_way_of_new_ids_with_one_sound_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with two() as (short, _):
-        reconciler, taken = short.keeper._reconciler, []
+        reconciler, taken = short.keeper.reconciler, []
         one = reconciler._one
 
         def noted(minion_id: str, *rest: Any) -> Any:

@@ -143,7 +143,7 @@ def test_a_held_id_under_which_another_key_knocks_is_not_looked_at_again_and_aga
     m2.scan()
     m1.learn(m2.records())  # fails when what is unsettled never ends
     assert m1.files() == {(PENDING, "web07"): KEYS[1]}
-    assert m1.keeper.unfinished()
+    assert m1.keeper.reconciler.unfinished()
     # Once that is over, it comes to what was decided meanwhile.
     m1.remove("web07")
     for name in NAMES:

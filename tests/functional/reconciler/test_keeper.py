@@ -161,7 +161,7 @@ def test_a_pending_key_that_was_deleted_and_knocked_again(m1: Master, m2: Master
 def test_a_call_that_is_told_of_after_what_it_did_is_known(m1: Master) -> None:
     """Salt's events of one call come over several connections."""
     calls = WheelCalls()
-    m1.keeper._reconciler.observer.calls = calls
+    m1.keeper.reconciler.observer.calls = calls
     m1.knock("web1")
     m1.settle()
     m1.move("web1", PENDING, ACCEPTED)
@@ -336,7 +336,7 @@ def test_a_key_that_is_deleted_here_before_a_peers_word_is_applied_stays_deleted
     m2.scan()
     m1.hear(m2.records())
     m1.remove("web1")
-    m1.keeper.apply()
+    m1.keeper.reconciler.apply()
     assert "web1" in m1.keeper.work
     assert m1.files() == {}, "first it is recorded"
     m1.settle()

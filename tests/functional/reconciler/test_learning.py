@@ -32,7 +32,7 @@ def test_it_is_in_the_store_and_nothing_is_left_to_do(m1: Master, m2: Master) ->
     assert m2.files() == m1.files()
     assert m2.replica.dirty() == []
     assert m2.revoked == 1
-    m2.keeper.apply()
+    m2.keeper.reconciler.apply()
     assert m2.revoked == 1
 
 
@@ -207,7 +207,7 @@ def test_what_is_no_key_is_taken_away_first(m1: Master, m2: Master) -> None:
     m1.scan()
     m2.keeper.learn(m1.records())
     assert m2.files() == {(PENDING, "web1"): JUNK}
-    m2.keeper.apply()
+    m2.keeper.reconciler.apply()
     assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
 
 
@@ -251,7 +251,7 @@ def test_a_store_that_fails_does_not_keep_the_rest_from_being_learned(
     assert m2.keeper.learn(m1.records()).learned == len(many)
     assert tries == [500, 1]
     with pytest.raises(StoreError, match="the disk is full"):
-        m2.keeper.apply()
+        m2.keeper.reconciler.apply()
     monkeypatch.undo()
     # Nothing had been written: what stands there now is somebody's doing.
     m2.knock("db0", 0, REJECTED)
@@ -372,7 +372,7 @@ def test_the_aes_key_is_rotated_also_when_the_master_is_paused_at_once(
     decided(m1, m2, ACCEPTED, DELETED)
     m2.keeper.learn(m1.records())
     m2.keeper.mode.paused = "paused"
-    m2.keeper.apply()
+    m2.keeper.reconciler.apply()
     assert m2.files() == {}
     assert m2.revoked == 1
 

@@ -145,7 +145,7 @@ def test_what_waits_for_the_store_that_was_here_costs_nothing_meanwhile(m1: Mast
         m1.knock(name, 0, ACCEPTED)
     m1.settle()
     shutil.rmtree(m1.root / "minions")
-    m1.keeper.weigh(m1.store.changed())
+    m1.keeper.reconciler.weigh(m1.store.changed())
     assert m1.keeper.mode.doubt
     before = m1.replica.version
     m1.keeper.observe(m1.keeper.work.ids())
@@ -189,7 +189,7 @@ def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
     assert len(m1.replica.held.all()) == 3
     put_back(m1, aside)
     if first == "apply":
-        m1.keeper.apply()
+        m1.keeper.reconciler.apply()
     else:
         m1.hear(m2.records()[:1])
     m1.settle()
@@ -329,7 +329,7 @@ def test_refilled_it_shows_again_what_is_known(m1: Master, m2: Master) -> None:
     m1.knock("new", 1, PENDING)
     m2.remove("web2")
     m2.settle()
-    m1.keeper.adopt()
+    m1.keeper.reconciler.adopt()
     m1.settle()
     exchange(m1, m2)
     assert m1.files() == m2.files() == {(ACCEPTED, "web1"): KEYS[0], (PENDING, "new"): KEYS[1]}
@@ -504,7 +504,7 @@ def test_a_copy_from_before_tombstones_were_dropped_accepts_nothing_unknown(
     if not signed:
         m1.store.sign("m1", None)
         assert m1.scan() == []
-        m1.keeper.adopt()
+        m1.keeper.reconciler.adopt()
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {"old"}
     assert m1.files()[PENDING, "unknown"] == m2.files()[PENDING, "unknown"] == KEYS[2]
@@ -530,7 +530,7 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
     m1.open()
     m1.replica.take_node()
     m1.settle()
-    m1.keeper.adopt_undecided()
+    m1.keeper.reconciler.adopt_undecided()
     m1.settle()
     assert m1.keeper.mode.adopting
     assert accepted(m1) == kept
@@ -538,7 +538,7 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
     m1.settle()
     assert accepted(m1) == {*kept, "new"}
     m1.hear(m2.records())
-    m1.keeper.rebuilt()
+    m1.keeper.reconciler.rebuilt()
     exchange(m1, m2)
     assert accepted(m1) == accepted(m2) == {*kept, "new"}
     assert m1.keeper.holds.provenance.look() == OURS
@@ -566,8 +566,8 @@ def test_what_is_adopted_on_a_full_disk_is_adopted_when_there_is_room(
     with monkeypatch.context() as disk:
         disk.setattr(m1.replica, "transaction", full)
         with pytest.raises(ReplicaError):
-            m1.keeper.adopt()
-    m1.keeper.adopt()
+            m1.keeper.reconciler.adopt()
+    m1.keeper.reconciler.adopt()
     assert [m1.state(name) for name in names(3)] == [ACCEPTED] * 3
     assert m1.keeper.work.ids() == []
 
@@ -590,7 +590,7 @@ def test_many_revoked_keys_that_come_back_at_once_are_held(
     assert set(m1.replica.held.all()) == set(names(11))
     assert m2.files() == revoked
 
-    m1.keeper.adopt()
+    m1.keeper.reconciler.adopt()
     exchange(m1, m2)
     assert m1.files() == m2.files() == revoked
     assert m1.replica.held.all() == {}

@@ -133,7 +133,7 @@ def test_junk_that_cannot_be_removed_rotates_nothing(
     rejected_where_junk_stays(m1, m2, monkeypatch)
     m2.keeper.learn(m1.records())
     for _ in range(3):
-        m2.keeper.apply()
+        m2.keeper.reconciler.apply()
     assert m2.revoked == 0
     assert "web1" in m2.keeper.refused.reasons, "it is still there"
     monkeypatch.undo()
@@ -149,7 +149,7 @@ def test_junk_that_cannot_be_removed_puts_off_no_rotation_that_is_due(
     with m2.replica.transaction():  # of another key; it was killed before the rotation
         m2.replica.meta.revocation_due = True
     m2.keeper.learn(m1.records())
-    m2.keeper.apply()
+    m2.keeper.reconciler.apply()
     assert m2.revoked == 1
 
 
@@ -180,7 +180,7 @@ def test_a_pending_key_was_deleted_where_junk_knocked_in_its_place(m1: Master, m
     m2.scan()
     m1.hear(m2.records())
     m1.junk("web1", PENDING, "junk")
-    m1.keeper.apply()
+    m1.keeper.reconciler.apply()
     m1.settle()
     assert m1.state("web1") == DELETED
     exchange(m1, m2)

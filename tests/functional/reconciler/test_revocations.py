@@ -58,7 +58,7 @@ def test_an_id_that_knocked_again_before_caches_could_be_cleaned_keeps_its_own(
         follow(m2, m1.records())
     m2.knock("web1", 1)
     m2.revoking = lambda: None
-    m2.keeper.apply()
+    m2.keeper.reconciler.apply()
     assert m2.gone == [{"web2"}]
     # It was looked at by the way, and is not taken for known.
     assert m2.keeper.work.ids() == ["web1"]
@@ -81,7 +81,7 @@ def test_the_aes_key_does_not_wait_for_a_look_at_the_store(
     m2.hear(m1.records())
     monkeypatch.setattr(m2.store, "read", noted)
     m2.revoking = lambda: order.append("rotate")
-    m2.keeper.apply()
+    m2.keeper.reconciler.apply()
     assert order[-2:] == ["rotate", "read"]
 
 
@@ -152,7 +152,7 @@ def test_who_only_reports_does_not_collect_what_was_deleted(m1: Master, m2: Mast
     m1.keeper.mode.shared = "tried"
     m1.remove("web1")
     m1.settle()
-    m1.keeper.apply()
+    m1.keeper.reconciler.apply()
     m1.keeper.mode.shared = ""
     m1.remove("web2")
     m1.settle()

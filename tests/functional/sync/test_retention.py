@@ -126,7 +126,9 @@ async def test_who_missed_the_dropping_learns_the_horizon_in_the_next_round(tmp_
     async with with_a_tombstone(one, two) as (m1, m2):
         keeper = m1.parts.core.keeper
         dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
-        assert await m1.parts.core.run(keeper.drop, keeper.replica.records.root, dropping)
+        assert await m1.parts.core.run(
+            keeper.tombstones.drop, keeper.replica.records.root, dropping
+        )
         await level(m1, m2)
         assert m2.known(lambda of: list(of.ids())) == ["web2"]
         assert horizon(m2) == {}
@@ -202,7 +204,7 @@ async def test_who_pulls_does_not_wait_for_a_peer_that_cannot_drop(tmp_path: Pat
         await m1.hint("web1")
         await until(lambda: len(records(m2)) == 2, "heard of")
         dropping = m1.known(lambda of: dropped_on(m1, of.tombstones("", 9)))
-        assert await core.run(keeper.drop, keeper.replica.records.root, dropping)
+        assert await core.run(keeper.tombstones.drop, keeper.replica.records.root, dropping)
 
         def pull() -> None:
             keeper.mode.lost = True

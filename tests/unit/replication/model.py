@@ -230,7 +230,7 @@ class Master:
         """Start after the replica was lost: first pull from *peer*, then take the store in."""
         self.start()
         pull(peer, self, at_once=True)
-        self.keeper.rebuilt()
+        self.keeper.reconciler.rebuilt()
         self.settle()
 
     def unmount(self) -> None:
@@ -259,7 +259,7 @@ class Master:
         """Record what the store shows, certain of what is absent, and apply what is due."""
         self.keeper.observe(self.store.changed(), certain=True)
         for _ in range(10):
-            self.keeper.apply()
+            self.keeper.reconciler.apply()
             if not self.keeper.work.ids():
                 return
             self.keeper.observe(self.keeper.work.ids(), certain=True)

@@ -222,7 +222,7 @@ class Decisions:
                     f"{here} does not write its key store: {core.mode.never}. Bring the "
                     "keys back by hand; those that are there again are no longer held"
                 )
-            await core.order(core.keeper.adopt)
+            await core.order(core.keeper.reconciler.adopt)
         rows = [change_row(here, each.minion_id, each.shown, each.known) for each in held]
         return await self._answer(rows, [], payload, only=here)
 
