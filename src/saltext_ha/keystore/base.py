@@ -57,12 +57,13 @@ class KeyStore(Protocol):
     A master's minion keys.
 
     Every method raises :class:`~saltext_ha.common.errors.StoreError` if it cannot reach the store.
+    What is written out here is so for a store that keeps no files.
     """
 
     one_denied: bool
     """Whether the store holds at most one denied key an id."""
 
-    watched: bool
+    watched: bool = False
     """Whether :meth:`touched` sees changes; if not, only a full pass finds them."""
 
     def changed(self) -> Iterable[str]:
@@ -82,15 +83,18 @@ class KeyStore(Protocol):
         """
         Remove temporary files of a process that was killed while it wrote; they are no keys.
         """
+        return
 
     def touched(self) -> bool:
         """Whether something was added or removed since the last call; cheap."""
+        return False
 
     def at_rest(self) -> bool:
         """
         Whether no accepted or rejected key came or went in the last two seconds; cheap. A store
         that cannot tell is at rest.
         """
+        return True
 
     def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """
@@ -104,9 +108,11 @@ class KeyStore(Protocol):
 
     def junk(self, minion_id: str) -> list[str]:
         """The states (accepted, rejected, pending) in which the id's entry is not a public key."""
+        return []
 
     def discard_junk(self, minion_id: str) -> None:
         """Remove the entries that :meth:`junk` still names."""
+        return
 
     def signature(self, owner: str) -> str | None:
         """The last token with which the master *owner* signed this store, or None."""
@@ -117,6 +123,7 @@ class KeyStore(Protocol):
 
         :raises StoreError: the store cannot be written; says why.
         """
+        return
 
     def sign(self, owner: str, token: str | None) -> None:
         """Replace the token of the master *owner* by *token*; None removes it."""

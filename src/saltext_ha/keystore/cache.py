@@ -23,7 +23,7 @@ from saltext_ha.common.errors import InvalidRecord, StoreError, UnlistedStore
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.version import salt_release
 from saltext_ha.keystore import minion_key, signature
-from saltext_ha.keystore.base import Change, Content, Outcome
+from saltext_ha.keystore.base import Change, Content, KeyStore, Outcome
 from saltext_ha.keystore.marks import Marks
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.plan import DENY, PUT, REMOVE, Step
@@ -46,10 +46,12 @@ FAILURES = Exception
 SPOILT = (InvalidRecord, SaltDeserializationError, AttributeError, TypeError)
 
 
-class CacheStore:
-    """The keys that the ``salt.cache`` driver *driver* holds for the master of *opts*."""
-
-    watched = False
+class CacheStore(KeyStore):
+    """
+    The keys that the ``salt.cache`` driver *driver* holds for the master of *opts*. A driver has no
+    cheap look, cleans up by itself, and tells only when something is written whether it can be;
+    3008 stores only public keys.
+    """
 
     def __init__(self, opts: Mapping[str, Any], driver: str) -> None:
         self._cache = salt.cache.Cache(dict(opts), driver=driver)
@@ -89,22 +91,6 @@ class CacheStore:
             if self._is_too_long(minion_id):
                 self._cut.add(minion_id)
 
-    def sweep(self) -> None:
-        """See :meth:`KeyStore.sweep`; the driver cleans up itself."""
-
-    def check_writable(self) -> None:
-        """
-        See :meth:`KeyStore.check_writable`; a driver can tell only when something is written.
-        """
-
-    def touched(self) -> bool:
-        """See :meth:`KeyStore.touched`; a driver has no cheap look, only hints and full passes."""
-        return False
-
-    def at_rest(self) -> bool:
-        """See :meth:`KeyStore.at_rest`; a driver cannot tell."""
-        return True
-
     def read(self, minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
         """See :meth:`KeyStore.read`; a name that is no valid id has no key."""
         try:
@@ -130,13 +116,6 @@ class CacheStore:
             return content
         mark = self._seen[minion_id] = _mark(entry, denied)
         return content._replace(mark=mark, slot_mark=_mark(entry, []))
-
-    def junk(self, minion_id: str) -> list[str]:
-        """See :meth:`KeyStore.junk`; 3008 stores only public keys."""
-        return []
-
-    def discard_junk(self, minion_id: str) -> None:
-        """See :meth:`KeyStore.discard_junk`."""
 
     def signature(self, owner: str) -> str | None:
         """See :meth:`KeyStore.signature`."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from saltext_ha.keystore import minion_key
-from saltext_ha.keystore.base import Change, Content, Outcome
+from saltext_ha.keystore.base import Change, Content, KeyStore, Outcome
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.replica.replica import Replica
@@ -44,11 +44,10 @@ class Fuse:
                 raise Crash
 
 
-class MemoryStore:
+class MemoryStore(KeyStore):
     """Key folders as dicts: state → id → fingerprint."""
 
     one_denied = True
-    watched = True
 
     def __init__(self, fuse: Fuse) -> None:
         self.folders: dict[str, dict[str, bytes]] = {
@@ -65,24 +64,6 @@ class MemoryStore:
 
     def recall(self, marks: Iterable[tuple[str, int]]) -> None:
         pass
-
-    def junk(self, minion_id: str) -> list[str]:
-        return []
-
-    def discard_junk(self, minion_id: str) -> None:
-        raise AssertionError("there is none")
-
-    def sweep(self) -> None:
-        pass
-
-    def at_rest(self) -> bool:
-        return True
-
-    def check_writable(self) -> None:
-        pass
-
-    def touched(self) -> bool:
-        return True
 
     def signature(self, owner: str) -> str | None:
         self.fuse.tick()
