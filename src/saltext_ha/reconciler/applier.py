@@ -158,7 +158,7 @@ class Applier:
                 content = self.store.read(minion_id)
                 there = content.stored if content else None
                 if there != after:
-                    self.work.settle(minion_id)
+                    self.work.look_again(minion_id)
                 as_meant = there is not None and there.slot == after.slot
                 gone = there is None or waiting.stored.slot not in there.entries
                 if plan.revokes(waiting.stored, after) and (as_meant or gone):
@@ -190,7 +190,7 @@ class Applier:
         """Somebody acted before *moves*, which changed nothing: record that first."""
         self._withdraw(moves)
         for move in moves:
-            self.work.settle(move.minion_id)
+            self.work.look_again(move.minion_id)
 
     def _withdraw_untouched(self, moves: Iterable[Move]) -> None:
         """*moves* failed: withdraw those that changed nothing."""

@@ -87,24 +87,23 @@ class Observer:
     calls: WheelCalls
     deleted_by_salt: bool
 
-    def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], set[str], set[str]]:
+    def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], dict[str, bool]]:
         """
         Look at *ids*, a batch of *task*.
 
-        :return: the believed sightings by id; the ids to look at again in a moment, and to believe
-            then; and those whose keys may be copied now. The others are held, refused or waiting:
-            record nothing of them.
+        :return: the believed sightings by id; and the ids to look at again in a moment, each with
+            whether to believe them then: not those whose keys may be copied now. The others are
+            held, refused or waiting: record nothing of them.
         """
         seen: dict[str, Sighting] = {}
-        unsettled: set[str] = set()
-        copied: set[str] = set()
+        again: dict[str, bool] = {}
         held = self.replica.held
         self.newcomers.measure(self._pending(), time.monotonic(), at_once=task.adopted)
         for minion_id in ids:
             found = self._find(minion_id, task.certain)
             if found is None:
                 if not task.certain:
-                    unsettled.add(minion_id)
+                    again[minion_id] = True
                 continue
             if task.adopted:
                 found = found._replace(news=True)
@@ -119,12 +118,12 @@ class Observer:
                 found = self._compared(minion_id, found, task)
             gone = interpretation.is_gone(found.applied.stored, found.content.stored)
             if found.news and gone and not (task.certain or task.released):
-                unsettled.add(minion_id)
+                again[minion_id] = True
             elif found.news and self._may_be_copied(minion_id, found, task):
-                copied.add(minion_id)
+                again[minion_id] = False
             elif not self._must_wait(minion_id, found):
                 seen[minion_id] = found
-        return seen, unsettled, copied
+        return seen, again
 
     def record(
         self, minion_id: str, seen: Sighting, records: Records, task: Task

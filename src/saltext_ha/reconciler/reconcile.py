@@ -225,16 +225,14 @@ class Reconciler:
         """
         self.replica.bring(ids)
         seen: dict[str, Sighting] = {}
-        unsettled: set[str]
-        copied: set[str] = set()
         writes = self.mode.writes and not task.adopted
         if not task.blind:
             if writes:
                 for minion_id in ids:
                     self.applier.clear_the_way(minion_id)
-            seen, unsettled, copied = self.observer.see(ids, task)
+            seen, again = self.observer.see(ids, task)
         else:
-            unsettled = {i for i in ids if i in self.work}
+            again = {i: True for i in ids if i in self.work}
         changed: list[Record] = []
         moves: list[Move] = []
         plain = not (task.revise or task.adopted)
@@ -242,7 +240,7 @@ class Reconciler:
         if may_matter or any(each.news or each.applied.dirty for each in seen.values()):
             if not (task.blind or task.adopted or self.holds.is_ours()):
                 # The store vanished or was replaced while it was being read.
-                seen, unsettled, copied = {}, set(ids), set()
+                seen, again = {}, dict.fromkeys(ids, True)
             point("reconcile.begin")
             with self.replica.transaction():
                 if self.replica.held.count:
@@ -258,7 +256,7 @@ class Reconciler:
                             self.replica.add(first, shown.content.stored, shown.content.mark)
                             changed.append(first)
                             continue
-                    settled = minion_id not in unsettled and minion_id not in copied
+                    settled = minion_id not in again
                     found, move = self._one(minion_id, shown, task, settled, writes)
                     changed += found.values()
                     moves += [move] if move else []
@@ -268,11 +266,9 @@ class Reconciler:
             if each.raced:
                 self.races.forget(minion_id)
         if not task.blind:
-            for minion_id in unsettled:
-                self.work.settle(minion_id)
-            for minion_id in copied:
-                self.work.put_off(minion_id)
-            self.work.done((unsettled | copied).symmetric_difference(ids), task.deleted)
+            for minion_id, believe in again.items():
+                self.work.look_again(minion_id, believe)
+            self.work.done((i for i in ids if i not in again), task.deleted)
         return changed, moves
 
     def _one(

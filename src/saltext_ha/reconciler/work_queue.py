@@ -75,17 +75,16 @@ class WorkQueue:
             if minion_id not in self._deletions:
                 self._waiting.pop(minion_id, None)
 
-    def put_off(self, minion_id: str) -> None:
-        """Look at an id again in a moment, and as if for the first time."""
-        at = self._clock() + SETTLE
-        self._waiting[minion_id] = Work(at)
-        self._next = min(self._next, at)
-
-    def settle(self, minion_id: str) -> None:
-        """Look at an id again in a moment, and believe what it shows then."""
-        known = self._waiting.get(minion_id)
-        at = min(self._clock() + SETTLE, known.certain_at if known else math.inf)
-        self._waiting[minion_id] = Work(at, at)
+    def look_again(self, minion_id: str, believe: bool = True) -> None:
+        """
+        Look at an id again in a moment, and *believe* what it shows then; or look as if for the
+        first time.
+        """
+        at, certain_at = self._clock() + SETTLE, math.inf
+        if believe:
+            known = self._waiting.get(minion_id)
+            at = certain_at = min(at, known.certain_at if known else math.inf)
+        self._waiting[minion_id] = Work(at, certain_at)
         self._next = min(self._next, at)
 
     def overdue(self) -> float:

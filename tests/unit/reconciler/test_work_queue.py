@@ -30,7 +30,7 @@ def test_what_is_begun_and_not_done_is_due_again(work: WorkQueue, clock: Clock) 
 
 def test_what_is_unsettled_is_certain_a_moment_later(work: WorkQueue, clock: Clock) -> None:
     work.begin(["web1"])
-    work.settle("web1")
+    work.look_again("web1")
     assert work.next == clock.now + SETTLE
     assert work.take() == []
     clock.now += SETTLE
@@ -38,23 +38,23 @@ def test_what_is_unsettled_is_certain_a_moment_later(work: WorkQueue, clock: Clo
 
 
 def test_however_often_it_is_looked_at_meanwhile(work: WorkQueue, clock: Clock) -> None:
-    work.settle("web1")
+    work.look_again("web1")
     for _ in range(4):
         clock.now += SETTLE / 4
         work.begin(["web1"])
-        work.settle("web1")
+        work.look_again("web1")
     assert work.take() == [Task.look(["web1"], certain=True)]
 
 
 def test_what_is_put_off_is_looked_at_again_and_never_certain(
     work: WorkQueue, clock: Clock
 ) -> None:
-    work.put_off("web1")
+    work.look_again("web1", believe=False)
     assert work.next == clock.now + SETTLE
-    work.settle("web1")
+    work.look_again("web1")
     for _ in range(3):
         clock.now += SETTLE / 2
-        work.put_off("web1")
+        work.look_again("web1", believe=False)
         assert work.take() == []
         assert work.overdue() < 0
     clock.now += SETTLE
