@@ -15,8 +15,9 @@ from lab.forwarder import Address, Forwarder
 from tests.integration.conftest import MakeLab
 from tests.integration.group import PATIENT, SOON
 from tests.integration.watching import serving
+from tests.tools import IPV6
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, IPV6]
 
 NAME = "masters.example"
 

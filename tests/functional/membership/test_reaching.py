@@ -15,6 +15,7 @@ from saltext_ha.transport.stranger_calls import shown
 from tests.fixtures import named
 from tests.loop import in_a_loop
 from tests.peers import Master
+from tests.tools import IPV6
 
 (m1,) = named(Master, "m1")
 
@@ -60,6 +61,7 @@ async def test_a_host_with_two_addresses_where_nobody_listens(
         await shown(f"https://m1.example:{m1.port}")
 
 
+@IPV6
 @in_a_loop
 async def test_all_addresses_are_those_of_ipv4_too(m1: Master) -> None:
     """As for Salt's own ports, with ``interface: '::'``."""

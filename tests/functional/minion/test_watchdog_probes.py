@@ -12,6 +12,7 @@ import pytest
 from lab import wait_for
 from lab.forwarder import drop_packets
 from saltext_ha.minion.watchdog import probes
+from tests.tools import IPV6
 
 pytestmark = pytest.mark.core
 
@@ -31,7 +32,7 @@ def unanswered(there: tuple[str, int]) -> int:
     return probes.unanswered(os.getpid()).get(there, 0)
 
 
-@pytest.mark.parametrize("here", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("here", ["127.0.0.1", pytest.param("::1", marks=IPV6)])
 def test_probes_without_an_answer(here: str) -> None:
     with connection(here) as (near, far, there):
         near.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -12,12 +12,13 @@ pytestmark = pytest.mark.core
 
 
 def test_an_address_of_a_name_that_nobody_serves_is_passed_over() -> None:
-    with socket.create_server(("127.0.0.2", 0)) as server:
-        port = server.getsockname()[1]
-        assert (
-            cleartext_request.reachable({"127.0.0.1", "127.0.0.2", "::1"}, port, 3.0, "")
-            == "127.0.0.2"
-        )
+    with socket.socket() as mute:
+        # It does not listen, and keeps others from it.
+        mute.bind(("127.0.0.1", 0))
+        port = mute.getsockname()[1]
+        with socket.create_server(("127.0.0.2", port)):
+            addresses = {"127.0.0.1", "127.0.0.2", "::1"}
+            assert cleartext_request.reachable(addresses, port, 3.0, "") == "127.0.0.2"
         with pytest.raises(OSError, match="refused"):
             cleartext_request.reachable({"127.0.0.1"}, port, 3.0, "")
 

@@ -24,6 +24,7 @@ from saltext_ha.minions.locator import (
     reached_by,
 )
 from saltext_ha.minions.presence import FRESH, Presence, Sight
+from tests.tools import IPV6
 from tests.unit.clock import Clock
 
 pytestmark = pytest.mark.core
@@ -379,8 +380,14 @@ def test_all_that_is_known_is_in_the_answer() -> None:
 
 # -- connections
 
+NOBODYS = 1
+"""
+A port that nobody has. Any other may be in use at another address of this machine, where tests run
+side by side.
+"""
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1"])
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", pytest.param("::1", marks=IPV6)])
 def test_connections_to_the_publisher_are_counted(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
@@ -389,13 +396,12 @@ def test_connections_to_the_publisher_are_counted(host: str) -> None:
         assert subscribers(opts) == 0
         with socket.create_connection((host, port)), server.accept()[0]:
             assert subscribers(opts) == 1
-            # Tests beside this one may have the same port at other addresses.
-            assert subscribers({**opts, "interface": "0.0.0.0"}) >= 1
+            assert (subscribers({**opts, "interface": "0.0.0.0"}) or 0) >= 1
             assert subscribers({**opts, "interface": "127.0.0.8"}) == 0
-            assert subscribers({**opts, "publish_port": port + 1}) == 0
+            assert subscribers({**opts, "publish_port": NOBODYS}) == 0
             assert audience(opts) == 1
         wait_for(lambda: audience(opts) == 0, 60, "it has no more connections")
-    assert audience(opts) is None, "nobody is seen to listen"
+    assert audience({**opts, "publish_port": NOBODYS}) is None, "nobody is seen to listen"
 
 
 def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -405,7 +411,7 @@ def test_connections_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any
         with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
             assert subscribers({"publish_port": port, "interface": "127.0.0.1"}) == 1
             assert audience({"publish_port": port, "interface": "127.0.0.1"}) == 1
-    assert audience({"publish_port": port}) is None
+    assert audience({"publish_port": NOBODYS}) is None
 
 
 @pytest.mark.parametrize(
