@@ -22,6 +22,7 @@ from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import CANNOT, EtcdClient
 from saltext_ha.once.etcd_leader import EtcdLeader
 from tests.loop import in_a_loop, until
+from tests.tools import program
 
 TTL = 4
 LONG = 15
@@ -301,7 +302,7 @@ def certificates(folder: Path) -> dict[str, Path]:
     Of an authority, and of a server and a client that it signed; and one of that client that has
     expired.
     """
-    openssl = shutil.which("openssl") or "openssl"
+    openssl = program("openssl")
 
     def run(*arguments: str) -> None:
         subprocess.run([openssl, *arguments], check=True, capture_output=True, cwd=folder)

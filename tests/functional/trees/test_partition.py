@@ -5,6 +5,7 @@ are pulled. Packets vanish, and nobody is told.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,7 +97,11 @@ class Sites:
 @pytest.fixture
 def sites(tmp_path: Path) -> Iterator[Sites]:
     """They have met, and serve the same."""
-    with Switch(*NAMES) as switch:
+    with contextlib.ExitStack() as stack:
+        try:
+            switch = stack.enter_context(Switch(*NAMES))
+        except RuntimeError as exc:  # as in a container
+            pytest.skip(f"this root may make no networks: {exc}")
         sites = Sites(tmp_path, switch)
         try:
             for engine in sites.engines.values():

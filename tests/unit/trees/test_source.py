@@ -181,17 +181,19 @@ def test_what_takes_long_is_given_up_when_it_is_to_be(source: Path) -> None:
 
 
 def test_owners_and_modes(source: Path) -> None:
-    for name, mode in (("run", 0o755), ("group", 0o040), ("setuid", 0o4711)):
+    root = os.geteuid() == 0
+    # Only root reads a file that its owner may not.
+    for name, mode in (("run", 0o755), ("group", 0o040 if root else 0o440), ("setuid", 0o4711)):
         (source / name).touch()
         (source / name).chmod(mode)
-    if os.geteuid() == 0:
+    if root:
         os.chown(source / "run", 12345, 12345)
     found = taken(source)
     assert found.words == str(source), "it is no git checkout"
     modes = {path: node.mode for path, node in found.manifest.items()}
     # Who serves it must be able to read it.
     assert modes == {"run": 0o755, "group": 0o440, "setuid": 0o711}
-    assert found.owners == (["12345"] if os.geteuid() == 0 else [])
+    assert found.owners == (["12345"] if root else [])
     closed = taken(source, secret=True)
     assert {node.mode & 0o077 for node in closed.manifest.values()} == {0}
 
@@ -231,7 +233,10 @@ def test_all_that_is_wrong_with_a_source_is_named(source: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 def test_a_device_is_not_taken(source: Path) -> None:
-    os.mknod(source / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    try:
+        os.mknod(source / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("this root may make no devices")
     assert "null: neither a file, a folder nor a link" in refused(source)
 
 
