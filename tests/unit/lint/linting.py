@@ -10,12 +10,14 @@ import pytest
 import yaml
 
 from saltext_ha.common import cluster
-from saltext_ha.lint import check, collect
+from saltext_ha.lint import check, collect, wire
 from saltext_ha.lint.model import MASTER, MINION, HostFacts, Member, Place
+from saltext_ha.lint.rules import RULES
 
 Case = Mapping[str, Any]
 CASES: list[Case] = yaml.safe_load((Path(__file__).parent / "lint_cases.yaml").read_text())
 GROUPS = [case for case in CASES if "group" in case]
+BY_CODE = {rule.code: rule for rule in RULES}
 
 BASES: dict[str, dict[str, Any]] = {
     "single": {"master": "10.0.0.1"},
@@ -100,3 +102,19 @@ def members(described: list[dict[str, Any]]) -> list[Member]:
         common = {"publish_port": 4505, "ret_port": 4506, "hash_type": "sha256"}
         found.append(Member(f"m{number}", NEWEST, {**common, **options}, places, key, mark))
     return found
+
+
+def answer(*codes: str, **more: Any) -> dict[str, Any]:
+    findings = [
+        {"code": code, "severity": BY_CODE[code].severity, "on": "m1", "file": "f", "line": 1}
+        for code in codes
+    ]
+    choice = check.Choice(more.get("only", frozenset()), more.get("ignore", frozenset()))
+    return check.answer(findings, choice, ["m1"], more.get("unknown", {}))
+
+
+def peer() -> dict[str, Any]:
+    (member,) = members([{"publish_port": 4507, "schedule": ["nightly"], "ha": {"masters": []}}])
+    finding = {**answer("HA502")["findings"][0], "option": "open_mode", "title": "t", "detail": "d"}
+    finding |= {"why": "w", "fix": "f", "versions": "all"}
+    return wire.to_wire(member, [finding], {"master key": "why"})
