@@ -33,12 +33,12 @@ from tests.engines import (
     sharing,
     there,
 )
-from tests.keys import public_key
+from tests.keys import public_keys
 from tests.loop import in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
-KEYS = [public_key(number) for number in range(4)]
+KEYS = public_keys(2)
 
 
 @in_a_loop

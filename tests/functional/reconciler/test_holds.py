@@ -9,7 +9,7 @@ import pytest
 
 from saltext_ha.reconciler.hints import Hint, tasks
 from saltext_ha.replication.record import ACCEPTED, DELETED, PENDING, REJECTED
-from tests.functional.keepers import KEYS, Master, exchange, shared, wipe
+from tests.functional.keepers import KEYS, Master, exchange, shared
 
 pytestmark = pytest.mark.core
 
@@ -175,34 +175,6 @@ def test_a_look_at_one_id_does_not_read_all_that_are_held(
     assert m1.state(NAMES[1]) == ACCEPTED
 
 
-@pytest.mark.parametrize("count", [11, 505])
-def test_a_wiped_folder_is_held_and_no_peer_hears_of_it(m1: Master, m2: Master, count: int) -> None:
-    ids = {f"web{number}" for number in range(count)}
-    shared(m1, m2, *ids)
-    assert wipe(m1) == []
-    assert set(m1.replica.held.all()) == ids
-    m1.settle()
-    exchange(m1, m2)
-    assert len(m2.files()) == count
-    m1.restart()
-    m1.settle()
-    assert set(m1.replica.held.all()) == ids
-
-
-def test_a_folder_that_comes_back_is_no_longer_held(m1: Master, m2: Master) -> None:
-    ids = [f"web{number}" for number in range(11)]
-    shared(m1, m2, *ids)
-    away = m1.root / "away"
-    (m1.root / "minions").rename(away)
-    assert m1.scan() == []
-    assert len(m1.replica.held.all()) == 11
-    away.rename(m1.root / "minions")
-    assert m1.scan() == []
-    assert m1.replica.held.all() == {}
-    exchange(m1, m2)
-    assert len(m1.files()) == len(m2.files()) == 11
-
-
 @pytest.mark.parametrize("state", [ACCEPTED, REJECTED])
 def test_who_decides_in_an_emptied_folder_does_not_mean_the_key_that_is_held(
     m1: Master, m2: Master, state: str
@@ -223,17 +195,6 @@ def test_who_decides_in_an_emptied_folder_does_not_mean_the_key_that_is_held(
     # Of two accepted keys each master keeps its own, until the conflict is ended.
     here = KEYS[1] if state == ACCEPTED else KEYS[0]
     assert m1.files()[ACCEPTED, "web0"] == here
-
-
-def test_what_an_operator_releases_is_deleted_everywhere(m1: Master, m2: Master) -> None:
-    ids = [f"web{number}" for number in range(11)]
-    shared(m1, m2, *ids)
-    wipe(m1)
-    changed = m1.keeper.release()
-    assert {record.state for record in changed} == {DELETED}
-    assert m1.replica.held.all() == {}
-    exchange(m1, m2)
-    assert m2.files() == {}
 
 
 def test_up_to_the_minimum_is_believed(m1: Master) -> None:

@@ -109,16 +109,6 @@ def test_keys_that_we_removed_before_a_crash_are_not_held(
     assert m2.revoked == 1
 
 
-def test_what_was_merged_before_a_crash_is_applied_after_it(m1: Master, m2: Master) -> None:
-    m1.knock("web1", 0, ACCEPTED)
-    m1.scan()
-    m2.hear(m1.records())
-    assert m2.files() == {}
-    m2.restart()
-    m2.settle()
-    assert m2.files() == {(ACCEPTED, "web1"): KEYS[0]}
-
-
 def test_an_operator_who_acts_in_the_middle_of_our_move_is_heard(
     m1: Master, m2: Master, follow: Follow
 ) -> None:

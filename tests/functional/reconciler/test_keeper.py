@@ -203,15 +203,6 @@ def test_records_that_are_known_teach_nothing_and_touch_nothing(m1: Master, m2: 
     assert m2.replica.counter == counter
 
 
-def test_a_revocation_wins_over_a_grant_that_did_not_know_it(m1: Master, m2: Master) -> None:
-    m1.knock("web1")
-    exchange(m1, m2)
-    m1.move("web1", PENDING, ACCEPTED)
-    m2.move("web1", PENDING, REJECTED)
-    exchange(m1, m2)
-    assert m1.files() == m2.files() == {(REJECTED, "web1"): KEYS[0]}
-
-
 def test_two_accepted_keys_are_a_conflict_and_nothing_is_overwritten(
     m1: Master, m2: Master
 ) -> None:

@@ -111,13 +111,6 @@ def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master, follow
     assert m2.gone == [None]
 
 
-def test_a_new_pending_key_revokes_nothing(m1: Master, m2: Master) -> None:
-    shared(m1, m2, "web1")
-    m1.knock("web2")
-    exchange(m1, m2)
-    assert m2.revoked == 0
-
-
 def test_junk_among_the_denied_does_not_stop_a_revocation(m1: Master, m2: Master) -> None:
     shared(m1, m2, "web1")
     m2.file(DENIED, "web1").write_text("sent by the minion that is to go")
