@@ -56,14 +56,20 @@ def group(
 def meet(lab: Lab) -> None:
     """Join the running masters of *lab* into one group, and wait until it has met."""
     lab.form_group()
-    first = next(iter(lab.masters.values()))
-    wait_for(lambda: level(first), SOON, "the group has met")
+    met(*lab.masters.values())
 
 
-def level(master: Master) -> bool:
-    """Whether *master* says that it and all peers run and have the same keys."""
-    status = master.control("status")
-    return all(row["state"] == "running" and row["behind"] == 0 for row in status["masters"])
+def met(*masters: Master) -> None:
+    """Wait until each of *masters* knows the others, and all are level."""
+    # Who was busy hears of a new member a little later than the one that has let it in.
+    wait_for(lambda: all(level(m, len(masters)) for m in masters), SOON, "the group has met")
+
+
+def level(master: Master, at_least: int = 1) -> bool:
+    """Whether *master* says that it and all peers, so many in all, run and have the same keys."""
+    rows = master.control("status")["masters"]
+    running = all(row["state"] == "running" and row["behind"] == 0 for row in rows)
+    return running and len(rows) >= at_least
 
 
 def reasons(master: Master, *, but: str = "") -> list[str]:
@@ -91,7 +97,7 @@ def well(*masters: Master, but: str = "") -> None:
 def three_level(lab: Lab) -> Three:
     """Its three masters, as soon as they are level."""
     m1, m2, m3 = lab.masters.values()
-    wait_for(lambda: all(map(level, (m1, m2, m3))), SOON, "all three are well")
+    met(m1, m2, m3)
     return m1, m2, m3
 
 

@@ -185,7 +185,12 @@ def test_a_conflict_tells_its_beginning_and_who_ended_it(lab: Lab) -> None:
         m2.resume()
     wait_for(lambda: m2.control("status")["conflicts"], SOON, "a conflict")
     wait_for(lambda: m1.control("status")["conflicts"], SOON, "the same on m1")
-    keep = next(line["fingerprint"] for line in lines(m1, "both7") if line["on"] == "m2")
+
+    def of_m2() -> list[str]:
+        """m1 may know of a conflict by what m2 says, a little before it has the key of m2."""
+        return [line["fingerprint"] for line in lines(m1, "both7") if line["on"] == "m2"]
+
+    (keep,) = wait_for(of_m2, SOON, "m1 has heard of it")
     call(salt.runner.RunnerClient, m1, "alice", "ha.resolve", arg=["both7", keep], kwarg={})
     shown("both7", {"minions": second}, m1, m2)
     for master in (m1, m2):

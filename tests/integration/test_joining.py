@@ -87,8 +87,14 @@ def test_the_plan_of_a_first_contact_is_what_happens(apart: Lab) -> None:
     m2.plant("minions_pre", "beside", keys[7])
     for master in (m1, m2):
         master.plant("minions", "gone", keys[0])
-    wait_for(lambda: m1.control("keys", {"glob": "gone"})["keys"], SOON, "m1 recorded the key")
+
+    def recorded(master: Master) -> bool:
+        return bool(master.control("keys", {"glob": "gone"})["keys"])
+
+    for master in (m1, m2):
+        wait_for(lambda m=master: recorded(m), SOON, f"{master.name} recorded its keys")
     m1.salt_key("-d", "gone", "-y").check()
+    wait_for(lambda: not recorded(m1), SOON, "m1 recorded that one is deleted")
     before = shown(m1), shown(m2)
     token = m1.invite(share_signing_key=True)
     files = everything(m1), everything(m2)

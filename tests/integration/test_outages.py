@@ -97,6 +97,8 @@ def test_different_keys_accepted_while_apart_are_a_conflict(
     m1, m2 = masters
     m1.stop()
     first, second = lab.key_pair()[1], plant(lab, "minions", "apart", m2)
+    # Each finds its own before it hears of the other.
+    wait_for(lambda: m2.control("keys", {"glob": "apart"})["keys"], SOON, "m2 recorded its key")
     m1.plant("minions", "apart", first)
     m1.start()
     wait_for(lambda: m1.control("status")["conflicts"], SOON, "a conflict on m1")

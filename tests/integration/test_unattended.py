@@ -14,7 +14,7 @@ import pytest
 from lab import Lab, Master, wait_for
 from lab.cli import Result
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, accept, answers, configure, level, master_pub
+from tests.integration.group import QUICK, SOON, accept, answers, configure, master_pub, met
 
 pytestmark = pytest.mark.core
 
@@ -58,7 +58,7 @@ def test_three_masters_at_the_same_time(make_lab: MakeLab) -> None:
         with ThreadPoolExecutor(3) as hosts:
             joined = [result.data for result in hosts.map(bring_up, masters, ways)]
         assert [each["kind"] for each in joined] == ["notice", "join", "join"], joined
-        wait_for(lambda: all(map(level, masters)), SOON, "the group has met")
+        met(*masters)
         for master in masters:
             assert len(master.control("peers")["peers"]) == 2
         m1, m2, m3 = masters
@@ -89,7 +89,7 @@ def test_a_token_on_a_master_never_started(make_lab: MakeLab) -> None:
         assert placed.stat().st_uid == os.getuid()
         assert master_pub(m2) == master_pub(m1)
         m2.start()
-        wait_for(lambda: level(m1) and level(m2), SOON, "the group has met")
+        met(m1, m2)
         assert master_pub(m2) == master_pub(m1)
 
 
