@@ -204,11 +204,12 @@ class Deploy:
                 e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)
             ]
         if len({entry.version for entry in found}) > 1:
-            shown = self._disks[name].tree.shown
-            sides = ", ".join(f"{shown(e.version)[:12]} on {e.on}".strip() for e in found)
+            tree = self._disks[name].tree
+            sides = ", ".join(f"{tree.shown(e.version)[:12]} on {e.on}".strip() for e in found)
+            by_version = "" if tree.secret else "name one by its version, or "
             raise HaError(
-                f"tree {name}: several deployments match {text} ({sides}): name one by its "
-                f"version, or salt-run ha.deploy {name} on the master that is right"
+                f"tree {name}: several deployments match {text} ({sides}): {by_version}salt-run "
+                f"ha.deploy {name} on the master that is right"
             )
         if not found:
             numbers = ", ".join(str(entry.number) for entry in entries) or "none"
