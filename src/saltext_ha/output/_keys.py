@@ -47,7 +47,9 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     keys = data.get("keys") or []
     masters = [str(name) for name in data.get("masters") or []]
     if not keys:
-        return [*not_asked(data, screen), "no keys"]
+        match = clean(data.get("match") or "*")
+        nothing = "no keys" if match == "*" else f"no key matches {match}"
+        return [*not_asked(data, screen), nothing]
     rows = []
     prints = distinct(key.get("fingerprint") or "?" for key in keys)
     for key, shown in zip(keys, prints, strict=True):

@@ -207,8 +207,8 @@ def keys_(match: str = "*") -> Answer:
         Which minion ids, as a shell-style glob.
 
     Returns a dict: ``keys``, a list of rows with id, full fingerprint and the state on each
-    master (None: not there), ``same`` and ``conflict``; ``unknown``: masters that could not be
-    asked, and why. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
+    master (None: not there), ``same`` and ``conflict``; ``match``; ``unknown``: masters that could
+    not be asked, and why. Fingerprints are those of ``salt-call --local key.finger`` on the minion.
     Exit code 2 if a master could not be asked, 1 if keys are not the same on all masters, an id is
     in conflict, or nothing matches a ``match`` other than ``*``, else 0.
 

@@ -190,6 +190,8 @@ def test_one_key_shows_its_whole_fingerprint():
 
 def test_no_keys():
     shows(keys(), "no keys")
+    shows(keys(match="*"), "no keys")
+    shows(keys(match="web*"), "no key matches web*")
 
 
 def test_keys_of_a_master_that_could_not_be_asked():

@@ -66,7 +66,8 @@ class Decisions:
             raise HaError(
                 f"{minion_id} is not in conflict; ha.status lists the ids that are"
                 if records
-                else f"no key of {minion_id!r} is known here"
+                else f"no key of {minion_id!r} is known here; ha.status lists the ids that are in "
+                "conflict"
             )
         right = minion_key.find(accepted, str(payload.get("fingerprint")))
         states = {key: ACCEPTED if key == right else DELETED for key in accepted}
@@ -356,7 +357,10 @@ def _revoked_key(minion_id: str, records: Mapping[bytes, Record], wanted: str) -
     """
     revoked = [key for key, record in records.items() if record.revocations]
     if not revoked:
-        raise HaError(f"no deleted or rejected key of {minion_id!r} is known here")
+        raise HaError(
+            f"no deleted or rejected key of {minion_id!r} is known here; ask a master that was up "
+            "at that time"
+        )
     if not wanted and len(revoked) > 1:
         shown = ", ".join(minion_key.show(key) for key in sorted(revoked))
         raise HaError(f"several keys of {minion_id} were revoked, name one: {shown}")

@@ -35,6 +35,7 @@ class Keys:
         nobody = glob != "*" and not rows  # a caller that names minions expects some
         return {
             "kind": "keys",
+            "match": glob,
             "masters": masters,
             "keys": rows,
             "unknown": errors,
