@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from saltext_ha.keystore import writing
+from saltext_ha.common.fail_points import point
+from saltext_ha.common.files import sync_dir
 from saltext_ha.replication.record import ACCEPTED, DENIED, PENDING, REJECTED
 
 FOLDERS = {
@@ -58,4 +59,5 @@ class Folders(NamedTuple):
     def sync(self, states: Iterable[str]) -> None:
         """Make the entries of the folders of *states* durable."""
         for state in states:
-            writing.sync_folder(self.paths[state])
+            point("store.sync")
+            sync_dir(self.paths[state])

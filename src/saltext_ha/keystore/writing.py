@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.fail_points import point
-from saltext_ha.common.files import sync_dir
 from saltext_ha.keystore import reading
 
 AT_ONCE = 96
@@ -226,12 +225,6 @@ def is_spoilt(target: str, linked: Linked) -> bool:
 
 def _linked(info: os.stat_result) -> Linked:
     return Linked(info.st_ino, info.st_mtime_ns, info.st_size, info.st_mode)
-
-
-def sync_folder(folder: str) -> None:
-    """Make the entries of *folder* durable."""
-    point("store.sync")
-    sync_dir(folder)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from lab.engines import Engine, Place
 from saltext_ha.common.errors import StoreError
-from saltext_ha.keystore import minion_key, writing
+from saltext_ha.keystore import folders, minion_key, writing
 from saltext_ha.keystore.base import Change, Outcome
 from saltext_ha.keystore.files import FileStore
 from saltext_ha.keystore.folders import FOLDERS
@@ -144,13 +144,13 @@ def test_while_some_become_durable_the_next_are_drafted(
 @pytest.fixture
 def synced(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Which folders were made durable, in this order, and how many keys were pending then."""
-    folders = []
+    found = []
 
     def note(folder: str) -> None:
-        folders.append((Path(folder).name, len(names(root, "minions_pre"))))
+        found.append((Path(folder).name, len(names(root, "minions_pre"))))
 
-    monkeypatch.setattr(writing, "sync_folder", note)
-    return folders
+    monkeypatch.setattr(folders, "sync_dir", note)
+    return found
 
 
 def test_folders_are_durable_once_a_batch_and_before_anything_goes(
