@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from saltext_ha.common.errors import StoreError
@@ -274,6 +275,20 @@ def lose(master: Master) -> None:
     master.replica.close()
     for path in master.root.glob("replica.db*"):
         path.unlink()
+
+
+@contextlib.contextmanager
+def reverted(master: Master) -> Iterator[None]:
+    """What is done to *master* meanwhile is in its key store, and in the end not in replica.db."""
+    master.replica.close()
+    shutil.copy2(master.root / "replica.db", master.root / "old.db")
+    master.open()
+    yield
+    master.keeper.holds.provenance.sign()
+    master.replica.close()
+    (master.root / "old.db").replace(master.root / "replica.db")
+    master.open()
+    master.replica.take_node()
 
 
 def wipe(master: Master) -> list[Record]:

@@ -16,7 +16,7 @@ from saltext_ha.keystore import signature
 from saltext_ha.reconciler import holds
 from saltext_ha.reconciler.provenance import MISSING, OLDER, OURS, Provenance
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
-from tests.functional.keepers import KEYS, Crash, Master, exchange, shared, wipe
+from tests.functional.keepers import KEYS, Crash, Master, exchange, reverted, shared, wipe
 
 pytestmark = pytest.mark.core
 
@@ -171,23 +171,11 @@ def test_nothing_is_written_into_an_empty_mount_point(m1: Master, m2: Master) ->
     assert m1.files() == m2.files() == {(ACCEPTED, "web2"): KEYS[1]}
 
 
-def unmounted(master: Master) -> Path:
-    """Its accepted keys, as they lie aside while an empty folder is in their place."""
-    aside = master.root / "aside"
-    (master.root / "minions").rename(aside)
-    (master.root / "minions").mkdir()
-    return aside
-
-
 @pytest.mark.parametrize("first", ["apply", "merge"])
 def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
     m1: Master, m2: Master, first: str
 ) -> None:
-    shared(m1, m2, *names(3))
-    aside = unmounted(m1)
-    m1.scan()
-    assert len(m1.replica.held.all()) == 3
-    put_back(m1, aside)
+    put_back(m1, folder_away(m1, m2, False, *names(3)))
     if first == "apply":
         m1.keeper.reconciler.apply()
     else:
@@ -200,11 +188,7 @@ def test_a_folder_that_is_back_holds_nothing_whoever_notices_first(
 def test_a_folder_that_came_back_while_the_engine_was_away_holds_nothing(
     m1: Master, m2: Master
 ) -> None:
-    shared(m1, m2, *names(3))
-    aside = unmounted(m1)
-    m1.scan()
-    assert len(m1.replica.held.all()) == 3
-    put_back(m1, aside)
+    put_back(m1, folder_away(m1, m2, False, *names(3)))
     m1.restart()
     m1.store.recall(m1.replica.marks())  # as at every start: what is as it was is not named
     m1.settle()
@@ -218,11 +202,17 @@ def layout(request: pytest.FixtureRequest) -> bool:
 
 
 def folder_away(m1: Master, m2: Master, layout: bool, *ids: str) -> Path:
-    """*ids* are accepted on both, and the folder of m1 is away, which it has seen."""
+    """
+    *ids* are accepted on both; an empty folder is in the place of that of m1, which has seen it.
+    Returns where the keys lie.
+    """
     m1.restart(pending_first=layout)
     shared(m1, m2, *ids)
-    aside = unmounted(m1)
+    aside = m1.root / "aside"
+    (m1.root / "minions").rename(aside)
+    (m1.root / "minions").mkdir()
     m1.scan()
+    assert set(m1.replica.held.all()) == set(ids)
     return aside
 
 
@@ -518,17 +508,10 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
     m1: Master, m2: Master, kept: set[str]
 ) -> None:
     shared(m1, m2, "web1", *kept)
-    m1.replica.close()
-    shutil.copy2(m1.root / "replica.db", m1.root / "old.db")
-    m1.open()
-    m1.remove("web1")
-    m1.settle()
-    exchange(m1, m2)
-    m1.keeper.holds.provenance.sign()
-    m1.replica.close()
-    (m1.root / "old.db").replace(m1.root / "replica.db")
-    m1.open()
-    m1.replica.take_node()
+    with reverted(m1):
+        m1.remove("web1")
+        m1.settle()
+        exchange(m1, m2)
     m1.settle()
     m1.keeper.reconciler.adopt_undecided()
     m1.settle()
