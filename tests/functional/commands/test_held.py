@@ -96,7 +96,11 @@ async def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> N
 
         await becomes(told, (0, 1))
         nobody = await run(one, "keys_", "zz*")
-        assert (nobody["retcode"], nobody["keys"]) == (1, [])
+        assert (nobody["retcode"], nobody["keys"], nobody["match"]) == (1, [], "zz*")
+        said = (await run(one, "restore", "zz1"))["error"]
+        assert said.endswith("'zz1' is known here; ask a master that was up at that time")
+        said = (await run(one, "resolve", "zz1", "aa"))["error"]
+        assert said.endswith("'zz1' is known here; ha.status lists the ids that are in conflict")
 
 
 @in_a_loop
