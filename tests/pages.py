@@ -34,10 +34,11 @@ def watched(root: Path, name: str, peer_timeout: float = 20, **options: Any) -> 
 
 @contextlib.asynccontextmanager
 async def serving(*places: Place) -> AsyncIterator[list[Engine]]:
-    """Engines that have met, and say that their masters serve."""
+    """Engines that have met, and say that their masters serve; their pages are there."""
     async with met(*places) as engines:
         for engine in engines:
             engine.parts.health.state = UP
+            await eventually(engine.place, "/live", bool, "it listens")
         yield engines
 
 

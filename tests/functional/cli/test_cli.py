@@ -340,15 +340,15 @@ def test_what_a_join_waits_for_is_said_meanwhile(
     path.touch(mode=0o600)
     path.write_text(token)
     if way == "salt-ha":
-        assert cli.main(["-c", str(folder), "join", "--token-file", str(path), "wait=1"]) == 2
+        assert cli.main(["-c", str(folder), "join", "--token-file", str(path), "wait=3"]) == 2
     else:
         folders.make(opts := salt.config.master_config(str(folder / "master")))
         runner.__opts__, runner.__context__ = opts, {}
-        assert runner.join(token_file=str(path), wait=1)["retcode"] == 2
+        assert runner.join(token_file=str(path), wait=3)["retcode"] == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"ha.join: {ASKED} ")
     # Less, if the first try takes long on a busy machine.
-    assert re.search("; trying for [01] s more$", said)
+    assert re.search("; trying for [0-3] s more$", said)
 
 
 def test_a_token_at_a_prompt(token: str, folder: Path) -> None:

@@ -82,14 +82,15 @@ async def misbehave(m1: Engine, m2: Engine, thief: Turned, root: Path) -> Turned
     await thief.introduce(peer, friend, "https://127.0.0.1:1")
     await until(lambda: "x1" in m1.parts.trust.peers(), "m1 hears of it", 90)
     await friend.decide(m1.place.peer, "backdoor2", ACCEPTED, KEYS[2], at=0.0, on="m2")
-    await level(m1, m2)
-    assert there(m1.place) == {
+    now_there = {
         "web2": "minions_rejected",
         "web3": "minions",
         "web4": "minions",
         "backdoor": "minions",
         "backdoor2": "minions",
     }
+    await until(lambda: there(m1.place) == there(m2.place) == now_there, "all is done")
+    await level(m1, m2)
     return friend
 
 
@@ -152,7 +153,7 @@ async def test_without_undo_it_is_only_told(tmp_path: Path) -> None:
         assert told["retcode"] == 0, told
         assert [row["to"] for row in told["keys"]] == [PENDING]
         assert "undo=True since=7d" in " ".join(told["notes"])
-        assert there(m1.place) == {"backdoor": "minions"}
+        await until(lambda: there(m1.place) == {"backdoor": "minions"}, "it is written")
         refused = await run(m1.place, "remove_peer", "m3", undo=True)
         assert "since=2d" in refused["error"]
         assert (await run(m1.place, "remove_peer", "m9"))["retcode"] == 2
@@ -275,7 +276,8 @@ async def test_what_another_made_and_it_only_passed_on_is_not_its(tmp_path: Path
         await thief.decide(m1.place.peer, "backdoor", ACCEPTED, KEYS[1], at=0.0, on="m2")
         told = await run(m1.place, "remove_peer", "m3", undo=True, since="1h")
         assert [row["id"] for row in told["keys"]] == ["backdoor"]
-        assert there(m1.place) == {"backdoor": "minions_pre", "web1": "minions"}
+        left = {"backdoor": "minions_pre", "web1": "minions"}
+        await until(lambda: there(m1.place) == left, "undone")
 
 
 @in_a_loop

@@ -50,7 +50,10 @@ async def test_a_group_that_is_well(tmp_path: Path) -> None:
         status = await get(m1, "/status.json")
         assert status["state"] == "ok"
         assert status["consistency"]["sections"]["access"]["status"] == "same"
-        assert await get(m2, "/api/saltstack/status") == {
+        callers = await eventually(
+            m2, "/api/saltstack/status", lambda c: c["status"] == "online", "m2 knows both"
+        )
+        assert callers == {
             "status": "online",
             "master_count": 2,
             "healthy_count": 2,
@@ -109,6 +112,7 @@ async def test_a_peer_that_answers_nonsense_blinds_nobody(tmp_path: Path) -> Non
         "seconds": {"health": {**good, "checks": [{"seconds": float("inf")}]}},
     }
     async with met(m1, m2) as (_, two):
+        await eventually(m1, "/live", bool, "it listens")
         handlers = two.service.listener._handlers
         honest = handlers["summary"]
         for about, lie in lies.items():
@@ -140,7 +144,7 @@ async def test_a_peer_that_answers_nonsense_blinds_nobody(tmp_path: Path) -> Non
 async def test_drift_is_shown_by_section_with_what_mends_it(tmp_path: Path) -> None:
     m1 = watched(tmp_path, "m1")
     m2 = watched(tmp_path, "m2", external_auth={"pam": {"alice": ["test.*"]}})
-    async with met(m1, m2):
+    async with serving(m1, m2):
         await run(m1, "check_consistency")
         drift = (await get(m1, "/status.json"))["consistency"]
         assert drift["status"] == "differ"
