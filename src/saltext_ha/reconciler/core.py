@@ -327,8 +327,9 @@ class Core:
             self.keeper.work.wake()
             self._wait(asyncio.get_running_loop())
         elif self._unrecorded:  # now it may be possible; the next regular pass may be far off
-            self._list_at = time.monotonic()
-            self.keeper.work.wake(work_queue.SETTLE)
+            # Not at once: else what always fails would fill all time with passes.
+            self._list_at = min(self._list_at, time.monotonic() + work_queue.RETRY)
+            self.keeper.work.wake()
             self._wait(asyncio.get_running_loop())
 
     def _follow(self, changed: Sequence[Record]) -> None:

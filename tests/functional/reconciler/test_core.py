@@ -313,6 +313,33 @@ async def test_once_something_can_be_recorded_the_next_pass_is_not_waited_for(
 
 
 @in_a_loop
+async def test_what_cannot_be_recorded_holds_up_nothing_else(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If each success of others led to a pass at once, no key that is gone would ever be settled."""
+    for name in MANY:
+        m1.knock(name)
+    m1.scan()
+    spoilt, gone = MANY[0], MANY[-1]
+    read = m1.store.read
+
+    def refused(minion_id: str, certain: bool = False, listed: bool = False) -> Content | None:
+        if minion_id == spoilt:
+            raise StoreError(f"{spoilt} cannot be read")
+        return read(minion_id, certain, listed)
+
+    monkeypatch.setattr(m1.store, "read", refused)
+    for name in MANY:
+        m1.knock(name, key=1)
+    m1.remove(gone)
+    here = Core(m1.keeper, lambda records: None)
+    await here.scan()
+    assert f"{spoilt} cannot be read" in here.unseen
+    await until(lambda: m1.state(gone) == DELETED, "the key that is gone is believed to be")
+    here.close()
+
+
+@in_a_loop
 async def test_what_an_event_said_is_kept_until_it_can_be_written_down(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
