@@ -173,9 +173,9 @@ def _rendered(opts: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     return str(salt.output.out_format(shown, answer["outputter"], opts))
 
 
-def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> str:
     """
-    What a shell completes of salt-ha: prints the script for it.
+    What a shell completes of salt-ha: the script for it.
 
     shell
         ``bash`` or ``zsh``.
@@ -188,8 +188,7 @@ def completion(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int
     """
     from saltext_ha.cli import completion
 
-    print(completion.script(" ".join(arguments), parser, words()), end="")
-    return 0
+    return completion.script(" ".join(arguments), parser, words())
 
 
 def words() -> list[Word]:
@@ -266,7 +265,7 @@ def no_function(name: str) -> str:
 
 FUNCTIONS: Mapping[str, Callable[..., int]] = {"ha.watch": watch, "ha.report": report}
 """Those that are called with the configuration of the master."""
-OWN: Mapping[str, Callable[..., int]] = {
+OWN: Mapping[str, Callable[..., object]] = {
     "completion": completion,
     "lock": lock,
     "report": report,

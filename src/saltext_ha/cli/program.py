@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import io
 import os
@@ -27,12 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :return: the exit code of the function; 2 if it could not be called.
     """
     code = _called(arguments)
-    if sys.stdout is not None:
-        try:
+    try:
+        if sys.stdout is not None:
             sys.stdout.flush()
-        except BrokenPipeError:
-            # Nobody reads any further, as behind head. Python would complain when it ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as exc:
+        # Python would try again when it ends, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(exc, BrokenPipeError):  # then nobody reads any further, as behind head
+            print(f"salt-ha: standard output: {exc}", file=sys.stderr)
+            return UNUSABLE
     return code
 
 
@@ -57,8 +61,7 @@ def _called(arguments: Sequence[str] | None) -> int:
     if options.function is None:
         if not options.help:
             parser.error("which function? salt-ha --help  lists them")
-        parser.print_help()
-        return 0
+        return _guarded(lambda: _print(parser.format_help(), end=""))
     if options.out == "json" and isinstance(sys.stdout, io.TextIOWrapper):
         # As JSON is, whatever the terminal uses.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -76,12 +79,13 @@ def _called(arguments: Sequence[str] | None) -> int:
             options.arguments.remove(argument)
             options.token_file = argument.partition("=")[2]
     if name == "ha.completion":
-        return _guarded(lambda: own_functions.completion(parser, options.arguments))
+        return _guarded(lambda: _print(own_functions.completion(parser, options.arguments), end=""))
     return _guarded(lambda: _run(options, name))
 
 
-def _print(text: str) -> int:
-    print(text)
+def _print(text: str, end: str = "\n") -> int:
+    with contextlib.suppress(BrokenPipeError):  # as at the end of main
+        print(text, end=end)
     return 0
 
 

@@ -247,16 +247,35 @@ def test_a_terminal_of_another_encoding_is_told_what_it_can_show(tmp_path: Path)
     assert b"--out" in done.stdout
 
 
-@pytest.mark.parametrize("words", [["--help"], ["drain", "--help"], ["completion", "bash"]])
-def test_who_reads_no_further_is_no_error(words: list[str]) -> None:
+SHOWN = [["--help"], ["drain", "--help"], ["completion", "bash"]]
+
+
+def shown_at(out: int, words: list[str], unbuffered: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "saltext_ha.cli", *words]
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    return subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=env, check=False)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # images of containers often set it
+@pytest.mark.parametrize("words", SHOWN)
+def test_who_reads_no_further_is_no_error(words: list[str], unbuffered: str) -> None:
     """As ``head`` does: the exit status stays that of the function."""
     read, write = os.pipe()
     os.close(read)
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    command = [sys.executable, "-m", "saltext_ha.cli", *words]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=env, check=False)
+    done = shown_at(write, words, unbuffered)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", SHOWN)
+def test_what_cannot_be_written_is_an_error(words: list[str], unbuffered: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = shown_at(full.fileno(), words, unbuffered)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(b"salt-ha: ")
+    assert line.endswith(b"No space left on device")
+    assert done.returncode == 2
 
 
 def test_json_is_whole_whatever_the_encoding_of_the_terminal_is(tmp_path: Path) -> None:
