@@ -222,6 +222,12 @@ def _check(wanted: Wishes, served: Sequence[Server]) -> None:
     for master in served:
         if master.problem or not master.api:
             continue  # where it is, is only assumed
+        if master.prefix:
+            raise HaError(
+                f"the salt-api of {master.name} has root_prefix: {master.prefix:.80}: take it out, "
+                "restart salt-master and salt-api, and have callers find it there by "
+                f"prefix={master.prefix:.80}"
+            )
         where = master.api.netloc
         other = at.setdefault(where, master.name)
         if other != master.name:

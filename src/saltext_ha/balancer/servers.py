@@ -52,41 +52,36 @@ class Server:
 
     :param api: None where no salt-api is configured, or with a *problem* where it is not known.
     :param status: None if it has none, or none that other machines can reach.
+    :param prefix: the path below which its salt-api is; empty: at the root of its URL.
     :param problem: why this is not certain; empty if the master told it itself.
     """
 
     name: str
     api: Address | None
     status: Address | None = None
+    prefix: str = ""
     problem: str = ""
 
 
 def of_master(opts: Mapping[str, Any], config: HaConfig) -> Server:
-    """
-    The master that *opts* and *config* configure.
-
-    :raises HaError: its salt-api is not at the root of its URL.
-    """
+    """The master that *opts* and *config* configure."""
     own = api_of(opts)
-    if own and own.prefix:
-        raise HaError(
-            f"the salt-api of {config.name} has root_prefix: {own.prefix}: take it out, restart "
-            f"salt-master and salt-api, and have callers find it there by prefix={own.prefix}"
-        )
     api = _api(own, config.address)
     status = None
     if config.status is not None:
         host = _seen(config.status.host, config.address)
         status = Address(host, config.status.port, config.status.certificate is not None)
-    return Server(config.name, api, status if _meet(api, status) else None)
+    prefix = own.prefix if own else ""
+    return Server(config.name, api, status if _meet(api, status) else None, prefix)
 
 
 def to_wire(server: Server) -> dict[str, Any]:
     """The answer to a peer that asks."""
-    return {
+    addresses = {
         kind: address and {"host": address.host, "port": address.port, "tls": address.tls}
         for kind, address in (("api", server.api), ("status", server.status))
     }
+    return {**addresses, "prefix": server.prefix}
 
 
 def from_wire(name: str, raw: Mapping[str, Any]) -> Server:
@@ -96,7 +91,8 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> Server:
     :raises InvalidRecord: it makes no sense.
     """
     try:
-        return Server(name, _read(raw["api"]), _read(raw["status"]))
+        prefix = str(raw.get("prefix") or "")  # older releases tell none
+        return Server(name, _read(raw["api"]), _read(raw["status"]), prefix)
     except (KeyError, TypeError, ValueError):
         raise InvalidRecord("its answer makes no sense") from None
 

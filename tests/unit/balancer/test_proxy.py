@@ -66,9 +66,11 @@ def test_salt_api_is_where_its_configuration_says(
 
 def test_a_salt_api_below_a_prefix_of_its_own_is_refused() -> None:
     """Balancers know logins, events and tokens in paths by paths from the root on."""
-    assert servers.of_master(opts(root_prefix="/"), config()).api
-    with pytest.raises(HaError, match=r"m1 .*root_prefix: /api: take it out, .*prefix=/api"):
-        servers.of_master(opts(root_prefix="/api/"), config())
+    assert "server m1" in text(servers.of_master(opts(root_prefix="/", ssl_crt=None), config()))
+    own = servers.of_master(opts(root_prefix="/api/", ssl_crt=None), config())
+    for said in (own, servers.from_wire("m1", servers.to_wire(own))):
+        with pytest.raises(HaError, match=r"m1 .*root_prefix: /api: take it out, .*prefix=/api"):
+            text(PLAIN, said)
 
 
 @pytest.mark.parametrize(
