@@ -215,7 +215,7 @@ async def test_nobody_else_goes_to_a_master_that_heard_none_of_a_batch(tmp_path:
         notes = {row["id"]: row["note"] for row in done["moves"] if not row["moved"]}
         assert "heard nowhere" in notes.pop("web0")
         assert "heard nowhere" in notes.pop("web1")
-        why = "not asked: m2 has heard none of those that went there before"
+        why = "not asked: m2 has heard none of a batch that went there"
         assert notes == {f"web{n}": why for n in range(2, 6)}
         assert there.minions["web5"].asked.count("ha.failover") == 0
         assert done["retcode"] == 1

@@ -135,7 +135,7 @@ def _closed(target: str, shut: Collection[str]) -> str:
     """Why nobody goes to *target* any more."""
     if target in shut:
         return f"{target} is drained now"
-    return f"not asked: {target} has heard none of those that went there before"
+    return f"not asked: {target} has heard none of a batch that went there"
 
 
 def _joined(refused: dict[str, Any], later: dict[str, Any] | None) -> dict[str, Any]:
