@@ -111,6 +111,16 @@ def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -
         ),
         ("failover", {"auth_tries": 0}, set()),
         ("failover", {"master_tries": 3}, set()),
+        (
+            "failover",  # Salt goes back to no master then
+            {
+                "engines": ["ha_watchdog"],
+                "master_failback": True,
+                "master_alive_interval": 0,
+                "master_tries": -1,
+            },
+            set(),
+        ),
         ("failover", {"random_master": True, "master_failback": True}, set()),
         ("failover", {"master": [HERE], "random_master": True}, {"HA205", "HA211"}),
         ("failover", {"master": [HERE], "retry_dns": 30}, {"HA205"}),

@@ -447,5 +447,6 @@ def watchdog_given_up(facts: HostFacts) -> Hits:
     sources=(WAY_BACK, "docs/minions.md"),
 )
 def two_ways_back(facts: HostFacts) -> Hits:
-    if facts.watched and facts.moving and facts.get("master_failback"):
+    goes_back = facts.get("master_failback") and facts.number("master_alive_interval") > 0
+    if facts.watched and facts.moving and goes_back:
         yield Hit("master_failback", "True")
