@@ -68,6 +68,8 @@ class Holds:
     ) -> None:
         self._hold_all = False
         """Whether all accepted keys must still be held, because the disk was full."""
+        self._older = False
+        """Whether the store was an older copy when last looked at."""
         self._copied_since, self._copy_seen = -math.inf, -math.inf
         """Since when a copy is waited for, and when that was last asked."""
         self.provenance = Provenance(store, replica, writer.name)
@@ -90,8 +92,9 @@ class Holds:
         if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
             self.provenance.forget()  # there was nothing to lose
             found = OURS
-        if found == OLDER and self._mode.doubt != COPIED:
+        if found == OLDER and not self._older:
             log.warning("ha store: the key store of %s is an older copy", self._writer.name)
+        self._older = found == OLDER
         if found == OLDER and self._is_copied_now():
             self._mode.doubt = COPIED
             self._work.wake(work_queue.SETTLE)

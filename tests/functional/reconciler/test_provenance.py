@@ -365,6 +365,20 @@ def test_an_older_copy_brings_no_deleted_key_back_and_deletes_no_new_one(
     assert m1.revoked > 0
 
 
+@pytest.mark.parametrize("copying", [False, True])
+def test_an_older_copy_is_told_of_once(
+    m1: Master, m2: Master, caplog: pytest.LogCaptureFixture, copying: bool
+) -> None:
+    backup = backup_with_a_deleted_key(m1, m2)
+    m1.keeper.holds.provenance.sign()
+    put_back(m1, backup)
+    for m1.store.copying in (copying, False):
+        m1.keeper.reconciler.weigh(m1.store.changed())
+        m1.scan()
+    assert accepted(m1) == {"old"}
+    assert caplog.text.count("is an older copy") == 1
+
+
 def test_an_older_copy_while_the_engine_was_away(m1: Master, m2: Master) -> None:
     backup = backup_with_a_deleted_key(m1, m2)
     m1.keeper.holds.provenance.sign()
