@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands.trees import deploy
+from saltext_ha.trees import served_tree
 from saltext_ha.trees.source import take
 from saltext_ha.trees.store import TreeStore
 from tests.disk_steps import put
@@ -47,7 +48,7 @@ async def test_what_is_being_adopted_is_no_failure(
     switch = TreeStore.switch
 
     def slowly(store: TreeStore, version: bytes, adopt: bool = False) -> Path | None:
-        time.sleep(0.5)
+        time.sleep(1.5 * served_tree.EARLY)
         return switch(store, version, adopt)
 
     monkeypatch.setattr(TreeStore, "switch", slowly)
