@@ -19,7 +19,7 @@ from lab import Lab, Master, Minion, wait_for
 from lab.api import PASSWORD, USER, SaltApi, api_settings
 from saltext_ha.api import NotAuthorised, OutcomeUnknown, SaltApiPool, TargetNotDivided
 from tests.integration.conftest import MakeLab
-from tests.integration.group import SOON, level
+from tests.integration.group import QUICK, SOON, level
 from tests.integration.watching import serving
 
 numbers = itertools.count(1)
@@ -73,7 +73,7 @@ def site(make_lab: MakeLab) -> Iterator[Site]:
         m1, m2 = (
             lab.add_master(
                 name,
-                ha={"sync_interval": 1, "peer_timeout": 2},
+                ha=QUICK,
                 address=address,
                 config=api_settings(folder / name, address, lab.ports.api),
             )

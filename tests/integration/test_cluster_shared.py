@@ -13,7 +13,7 @@ from lab import Lab, Master, wait_for
 from lab.cluster import add_cluster, start_cluster
 from lab.keys import write_whole
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, files_of, log_lines, plant, shown
+from tests.integration.group import QUICK, SOON, files_of, log_lines, meet, plant, shown
 
 pytestmark = pytest.mark.core
 HAS_CLUSTERS = "cluster_id" in salt.config.DEFAULT_MASTER_OPTS
@@ -29,7 +29,7 @@ def lab(make_lab: MakeLab) -> Iterator[Lab]:
         outside.launch()
         (start_cluster if HAS_CLUSTERS else lab.start_all)(members)
         outside.wait_ready()
-        lab.form_group()
+        meet(lab)
         yield lab
 
 

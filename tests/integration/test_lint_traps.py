@@ -209,7 +209,9 @@ def test_rejected_and_retrying_it_never_tries_the_next_master(lab: Lab, m1: Mast
     masters = [m1.address, signing.address]
     config = {"master": masters, "rejected_retry": True, **PATIENTLY}
     with trapped(lab, "rejected", "HA206", "HA218", **config) as minion:
+        minion.kill()  # it may be let in by now
         (m1.pki_dir / "minions" / "rejected").unlink()
         m1.plant("minions_rejected", "rejected", minion.pub)
+        minion.start()
         logged(minion, "The Salt Master has rejected this minion's public", times=3)
         assert log_lines(minion, f"tcp://{signing.address}:") == []
