@@ -15,6 +15,7 @@ from lab.cli import Result
 from lab.forwarder import Forwarder
 from saltext_ha.minion.watchdog.journal import ASKED
 from tests.integration.conftest import MakeLab
+from tests.integration.group import QUICK
 from tests.integration.watching import SOON, history, watched
 
 pytestmark = pytest.mark.core
@@ -42,10 +43,7 @@ class Site:
 def site(make_lab: MakeLab) -> Iterator[Site]:
     with make_lab() as lab, ExitStack() as stack:
         quick = {"gather_job_timeout": 1, "timeout": 2}
-        m1, m2 = (
-            lab.add_master(name, ha={"sync_interval": 1, "peer_timeout": 2}, config=quick)
-            for name in ("m1", "m2")
-        )
+        m1, m2 = (lab.add_master(name, ha=QUICK, config=quick) for name in ("m1", "m2"))
         m1.share_master_key(m2)
         far = lab.new_address()
         publisher, _ = (
