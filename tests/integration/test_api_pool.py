@@ -278,7 +278,7 @@ def test_tokens_stay_with_their_master_and_are_renewed(site: Site) -> None:
             assert not tokens[0] & tokens[1]
             current = pool._masters["a"]._tokens.current
             assert current is not None
-            requests.post(f"{a.url}/logout", headers={"X-Auth-Token": current.text}, timeout=5)
+            requests.post(f"{a.url}/logout", headers={"X-Auth-Token": current.text}, timeout=SOON)
             word, command = site.job()
             for _ in range(2):
                 pool.local("web", "cmd.run", [command])
@@ -327,7 +327,7 @@ def test_a_token_that_ends_while_a_job_runs(site: Site, tmp_path: Path) -> None:
         call = threads.submit(pool.local, targets, "cmd.run", [first_is_quick], timeout=3)
         wait_for((tmp_path / "taken").exists, SOON, "it was published")
         expire(site.m2)
-        came = call.result(60)
+        came = call.result()
         assert came == {"web": "", "spare": ""}
         assert healthy(pool)["m2"], "it is not the master that is at fault"
         assert set(pool.lookup(came.jids["m2"]).returned) == {"web", "spare"}
@@ -406,7 +406,9 @@ def test_salt_master_killed_while_salt_api_lives(site: Site) -> None:
             assert one.local_async("web", "test.ping").master == "m1"
         site.m1.kill()
         try:
-            assert requests.get(site.api1.url, timeout=5).status_code == 200, "this proves nothing"
+            assert requests.get(site.api1.url, timeout=SOON).status_code == 200, (
+                "this proves nothing"
+            )
             word, command = site.job()
             # This pool has a token and no idea: the job may be anywhere between the two.
             with pytest.raises(OutcomeUnknown, match="sent to m1") as caught:

@@ -22,7 +22,7 @@ from lab.master import listens
 from tests.balancer import Balancer, From, pem
 from tests.integration.bus import heard
 from tests.integration.conftest import MakeLab
-from tests.integration.group import QUICK, SOON, frozen, parts
+from tests.integration.group import QUICK, SOON, frozen, meet, parts
 
 KINDS = ["haproxy", "nginx"]
 # A login that hangs is given up after 15 s, and tried on the other master.
@@ -161,7 +161,7 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             masters.append(lab.add_master(name, address=address, ha=ha, config=settings))
         masters[0].share_master_key(masters[1])
         lab.start_all(masters)
-        lab.form_group(masters)
+        meet(lab)
         with SaltApi(masters[0]) as api1, SaltApi(masters[1]) as api2:
             for master in masters:
                 wait_for(lambda m=master: ready(m), SOON, f"{master.name} is ready")
