@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from saltext_ha.keystore.base import TEMPORARY, Content, KeyStore
@@ -26,6 +26,7 @@ from saltext_ha.replica.serializers import NEVER, Applied, Known
 from saltext_ha.replication import interpretation, plan
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import (
+    ACCEPTED,
     DECISIONS,
     DELETED,
     OBSERVATIONS,
@@ -86,6 +87,8 @@ class Observer:
     writer: Writer
     calls: WheelCalls
     deleted_by_salt: bool
+    _signed_in: set[str] = field(default_factory=set)
+    """Ids whose key was pending, and whose minion says that it is accepted; they are settling."""
 
     def see(self, ids: Sequence[str], task: Task) -> tuple[dict[str, Sighting], dict[str, bool]]:
         """
@@ -117,7 +120,8 @@ class Observer:
                     found = _without_held(found)
                 found = self._compared(minion_id, found, task)
             gone = interpretation.is_gone(found.applied.stored, found.content.stored)
-            if found.news and gone and not (task.certain or task.released):
+            unsure = gone and not (task.certain or task.released)
+            if found.news and (unsure or self._may_be_an_operators(minion_id, found, task)):
                 again[minion_id] = True
             elif found.news and self._may_be_copied(minion_id, found, task):
                 again[minion_id] = False
@@ -160,14 +164,29 @@ class Observer:
             else:
                 writes = interpretation.knocked_again(now)
             by = self._by(task.by, minion_id, now.state if now.state in DECISIONS else DELETED)
-            if not by and applied != NEVER:
+            if not by and minion_id in self._signed_in and now.state == ACCEPTED:
+                by = MINION
+            elif not by and applied != NEVER:
                 by = OPERATOR  # but not for a new id: its key may have come with the folder
             if plan.revokes(applied.stored, now) and (applied.dirty or self.deleted_by_salt):
                 # A crash came after our own removal; or Salt's cluster did not rotate the AES key.
                 self.replica.meta.revocation_due = True
             if now == ABSENT:
                 self.revocations.is_gone(minion_id)
+        self._signed_in.discard(minion_id)
         return self._write(minion_id, content, records, writes, known, by)
+
+    def _may_be_an_operators(self, minion_id: str, seen: Sighting, task: Task) -> bool:
+        """
+        Whether a key that waited is accepted, and so far only its minion says so. Salt tells who
+        accepted a key after it has done so, and the minion may sign in before that.
+        """
+        states = seen.applied.stored.state, seen.content.stored.state
+        if task.by not in ("", MINION) or states != (PENDING, ACCEPTED):
+            return False
+        if task.by == MINION:
+            self._signed_in.add(minion_id)
+        return minion_id in self._signed_in and not task.certain
 
     def first(self, minion_id: str, seen: Sighting, task: Task) -> Record | None:
         """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saltext_ha.reconciler.hints import Hint, read_hint, tasks
-from saltext_ha.reconciler.observer import OPERATOR
+from saltext_ha.reconciler.observer import MINION, OPERATOR
 from saltext_ha.reconciler.wheel_calls import WheelCalls
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import (
@@ -52,6 +52,34 @@ def test_a_key_removed_for_an_instant_before_it_is_written_is_not_deleted(m1: Ma
     m1.knock("web1", state=REJECTED)
     changed = m1.keeper.observe(["web1"], certain=True)
     assert [[v.state for v in record.values] for record in changed] == [[REJECTED]]
+
+
+def test_a_minion_that_signs_in_before_salt_tells_who_accepted_it_is_not_the_one(
+    m1: Master,
+) -> None:
+    m1.knock("web1")
+    m1.settle()
+    m1.move("web1", PENDING, ACCEPTED)
+    assert m1.keeper.reconcile_all(tasks([Hint("web1", MINION, False)])) == []
+    (told,) = m1.keeper.reconcile_all(tasks([Hint("web1", OPERATOR, False)]))
+    assert [(value.state, value.by) for value in told.values] == [(ACCEPTED, OPERATOR)]
+
+
+def test_a_pending_key_that_salt_accepts_by_itself_is_accepted_a_moment_later(m1: Master) -> None:
+    m1.knock("web1")
+    m1.settle()
+    m1.move("web1", PENDING, ACCEPTED)
+    m1.knock("new", state=ACCEPTED)
+    hints = [Hint("web1", MINION, False), Hint("new", MINION, False)]
+    (new,) = m1.keeper.reconcile_all(tasks(hints))
+    assert [(value.state, value.by) for value in new.values] == [(ACCEPTED, MINION)]
+    # A pass over the folders is no reason to believe it sooner.
+    assert m1.scan_once() == []
+    (web1,) = m1.look_again()
+    assert [(value.state, value.by) for value in web1.values] == [(ACCEPTED, MINION)]
+    m1.move("web1", ACCEPTED, REJECTED)
+    (web1,) = m1.scan_once()
+    assert [(value.state, value.by) for value in web1.values] == [(REJECTED, OPERATOR)]
 
 
 def test_a_key_that_is_about_to_be_accepted_was_not_deleted_by_a_peers_word(
