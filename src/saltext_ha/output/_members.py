@@ -37,7 +37,7 @@ def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
             peer.get("url"),
             fingerprint(peer.get("fingerprint") or "?"),
             *([peer.get("introducer") or "?"] if told else []),
-            peer.get("state") or "unknown",
+            "running" if peer.get("state") == "up" else "unknown",  # the word of ha.status
             seen(peer),
         ]
         for peer in peers

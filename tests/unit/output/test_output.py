@@ -434,7 +434,7 @@ def test_no_history():
 def test_peers():
     me = {"name": "m1", "url": "https://10.0.0.1:4530", "fingerprint": FP1}
     peers = [
-        {"name": "m2", "url": "https://10.0.0.2:4530", "fingerprint": FP2, "state": "running",
+        {"name": "m2", "url": "https://10.0.0.2:4530", "fingerprint": FP2, "state": "up",
          "seen": 2.6, "note": ""},
         {"name": "m3", "url": "https://[fd00::3]:4530", "fingerprint": FP2, "state": None,
          "seen": None, "note": "x" * 200},
