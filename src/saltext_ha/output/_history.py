@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import Screen, clean, count, distinct, number, table
 
 INDENT = "    "
@@ -44,7 +45,8 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     columns = [name for name in rows[0] if name != "Id" or len(only) > 1]
     whole = [when, "What", "Fingerprint"]
     cells = [[row[name] for name in columns] for row in rows]
-    head, *body = table(screen, columns, cells, whole=whole)
+    named = Masters(["Where"], [write.get("on") for write in writes])
+    head, *body = table(screen, columns, cells, whole=whole, masters=named)
     # For one minion, show its name once, not in every line.
     lines = [*map(clean, only), head] if len(only) == 1 else [head]
     for line, write in zip(body, writes, strict=True):

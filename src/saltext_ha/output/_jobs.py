@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import Screen, clean, count, inline, not_asked, shorten, table
 
 LISTED = 10
@@ -25,7 +26,9 @@ def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
     columns = ["Job", "Function", "Target", "User", "Returned", "State", "On"]
     whole = ["Job", "Returned", "State"]
-    lines = table(screen, columns, rows, whole=whole) if rows else ["no jobs"]
+    names = [name for job in data.get("jobs") or [] for name in job.get("masters") or []]
+    named = Masters(["On"], names)
+    lines = table(screen, columns, rows, whole=whole, masters=named) if rows else ["no jobs"]
     return [*lines, *not_asked(data, screen), *notes(data, screen)]
 
 

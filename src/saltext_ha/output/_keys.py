@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -56,8 +57,8 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         states = key.get("states") or {}
         rows.append([key.get("id"), shown, *(_state(states.get(m, "-")) for m in masters)])
     entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
-    columns = ["Id", "Fingerprint", *masters]
-    lines = with_notes(screen, columns, rows, entries) + not_asked(data, screen)
+    columns, named = ["Id", "Fingerprint", *masters], Masters(masters, masters)
+    lines = with_notes(screen, columns, rows, entries, masters=named) + not_asked(data, screen)
     apart = [set((key.get("states") or {}).values()) for key in keys if not key.get("same")]
     differ = sum(len(states - {"unknown"}) > 1 for states in apart)
     unknown = len(apart) - differ
@@ -92,7 +93,8 @@ def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if changes:
         states = iter(distinct(c.get(key) for c in changes for key in ("from", "to")))
         rows = [[c.get("master"), c.get("id"), next(states), next(states)] for c in changes]
-        lines += table(screen, ["Master", "Id", "From", "To"], rows)
+        named = Masters(["Master"], [change.get("master") for change in changes])
+        lines += table(screen, ["Master", "Id", "From", "To"], rows, masters=named)
         done = "made" if data.get("written", True) else "recorded; no key store is written"
         done = "planned; nothing was changed (test=True)" if test else done
         lines.append(f"{count(len(changes), 'change')} {done}")

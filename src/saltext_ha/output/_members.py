@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output import _keys
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     Screen,
     clean,
@@ -43,7 +44,9 @@ def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for peer in peers
     ]
     columns = ["Peer", "URL", "Certificate", *(["Let in by"] if told else []), "State", "Seen"]
-    return [*lines, *with_notes(screen, columns, rows, peers), *notes(data)]
+    names = [me.get("name"), *(peer.get(key) for peer in peers for key in ("name", "introducer"))]
+    named = Masters(["Peer", "Let in by"], names)
+    return [*lines, *with_notes(screen, columns, rows, peers, masters=named), *notes(data)]
 
 
 def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:

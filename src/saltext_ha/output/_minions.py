@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
+    MARK,
     Screen,
     clean,
     count,
@@ -41,7 +43,7 @@ _CELL = {"silent": "deaf", "no key": "no key", "unknown": "?"}
 def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     masters = [
         [
-            f"{each.get('name')} *" if each.get("self") else each.get("name"),
+            f"{each.get('name')}{MARK}" if each.get("self") else each.get("name"),
             each.get("state"),
             *(number_or(each.get(key), "?") for key in ("minions", "connections")),
             "?" if each.get("listening") is None else duration(each["listening"]),
@@ -49,7 +51,9 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for each in data.get("masters") or []
     ]
     columns = ["Master", "State", "Minions", "Connections", "Listening for"]
-    lines = table(screen, columns, masters, right=("Minions", "Connections"))
+    names = [each.get("name") for each in data.get("masters") or []]
+    named = Masters(["Master", "On"], names)
+    lines = table(screen, columns, masters, right=("Minions", "Connections"), masters=named)
     lines += not_asked(data, screen)
     lines += [
         f"  {clean(each.get('name'))}: {count(each['gone'], 'minion')} of these "
@@ -74,7 +78,8 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for row in rows[:LISTED]
     ]
     versions = ["saltext-ha"] if data.get("live") else []
-    lines += table(screen, ["Minion", "State", "On", "Heard", "By", "Type", *versions], cells)
+    columns = ["Minion", "State", "On", "Heard", "By", "Type", *versions]
+    lines += table(screen, columns, cells, masters=named)
     return [*lines, *left_out(len(rows) - LISTED, "minion"), *_notes(rows), _summary(data)]
 
 
@@ -95,7 +100,8 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for minion, masters in sorted(found.items())[:LISTED]
     ]
     if cells:
-        lines += table(screen, ["Minion", "Reached by"], cells)
+        named = Masters(["Reached by"], data.get("masters") or [])
+        lines += table(screen, ["Minion", "Reached by"], cells, masters=named)
     rest = int(data.get("count") or 0) - len(found)
     lines += left_out(len(found) - LISTED, "minion")
     absent = [clean(each) for each in data.get("absent") or []]
@@ -171,7 +177,8 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
         ]
         for row in rows[:LISTED]
     ]
-    lines += table(screen, ["Minion", *masters, "Type", "State"], cells)
+    columns, named = ["Minion", *masters, "Type", "State"], Masters(masters, masters)
+    lines += table(screen, columns, cells, masters=named)
     lines += [*left_out(len(rows) - LISTED, "minion"), *_notes(rows)]
     lines += [
         screen.paint(
@@ -197,7 +204,8 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     rows = [[row.get("id"), row.get("from"), row.get("to"), _moved(row, test)] for row in moves]
     if rows:
         columns = ["Minion", "From", "To", "Result"]
-        lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED])
+        named = Masters(["From", "To"], [row.get(key) for row in moves for key in ("from", "to")])
+        lines += with_notes(screen, columns, rows[:LISTED], moves[:LISTED], masters=named)
         lines += left_out(len(rows) - LISTED, "minion")
     lines += _stay(data, screen)
     lines += [screen.paint(clean(note), "degraded") for note in data.get("notes") or []]

@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
+    MARK,
     Screen,
     clean,
     count,
@@ -53,25 +55,29 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
     lines = [f"{_who(data, screen)} · store {clean(data.get('store') or 'none')}"]
     rows = [
         [
-            f"{row.get('name')}{' *' if row.get('name') == data.get('leader') else ''}",
+            f"{row.get('name')}{MARK if row.get('name') == data.get('leader') else ''}",
             yes_no(row.get("leads"), "?"),
             row.get("follows") or ("?" if row.get("leads") is None else "nobody"),
         ]
         for row in data.get("masters") or []
     ]
     columns = ["Master", "Leads", "Knows as leader"]
-    lines += with_notes(screen, columns, rows, data.get("masters") or [])
+    named = Masters(
+        ["Master", "Knows as leader", "Reactor of", "On"],
+        [row.get("name") for row in data.get("masters") or []],
+    )
+    lines += with_notes(screen, columns, rows, data.get("masters") or [], masters=named)
     leading = data.get("leading") or []
     if len(leading) > 1:
         lines.append(
             f"{screen.paint('conflict')}: {count(len(leading), 'master')} lead: "
             f"{', '.join(map(clean, leading))}; it ends when they reach each other"
         )
-    lines += _reactors(data.get("masters") or [], screen)
-    return lines + _runs(data.get("runs") or [], screen) + not_asked(data, screen)
+    lines += _reactors(data.get("masters") or [], screen, named)
+    return lines + _runs(data.get("runs") or [], screen, named) + not_asked(data, screen)
 
 
-def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
+def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen, named: Masters) -> list[str]:
     found = [(row.get("name"), row["reactor"]) for row in masters if row.get("reactor")]
     if not found:
         return []
@@ -83,10 +89,10 @@ def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]
         ]
         for name, reactor in found
     ]
-    return table(screen, ["Reactor of", "Reacts", *REACTOR], rows)
+    return table(screen, ["Reactor of", "Reacts", *REACTOR], rows, masters=named)
 
 
-def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
+def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen, named: Masters) -> list[str]:
     if not runs:
         return []
     rows = [
@@ -97,7 +103,8 @@ def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen) -> list[str]:
         ]
         for run in runs
     ]
-    return table(screen, ["Once", "Function", "On", "State", "Began", "Took"], rows)
+    columns = ["Once", "Function", "On", "State", "Began", "Took"]
+    return table(screen, columns, rows, masters=named)
 
 
 def once(data: Mapping[str, Any], screen: Screen) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._history import at_time
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     LISTED,
     Screen,
@@ -68,7 +69,9 @@ def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str)
         )
     if not undo:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    head, *body = table(screen, columns, rows, whole=["Received", "What", "Fingerprint"])
+    whole = ["Received", "What", "Fingerprint"]
+    named = Masters(["From"], [key.get(each) for key in shown for each in ("from", "on")])
+    head, *body = table(screen, columns, rows, whole=whole, masters=named)
     lines = [head]
     for line, key in zip(body, shown, strict=True):
         lines.append(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import Screen, with_notes, yes_no
 
 
@@ -20,7 +21,9 @@ def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
         for row in masters
     ]
     entries = [{**row, "note": row.get("problem")} for row in masters]
-    lines = with_notes(screen, ["Master", "Restarted", "Took", "Command"], rows, entries)
+    columns = ["Master", "Restarted", "Took", "Command"]
+    named = Masters(["Master"], [row.get("name") for row in masters])
+    lines = with_notes(screen, columns, rows, entries, masters=named)
     if data.get("test"):
         lines.append("planned, in this order; nothing was restarted (test=True)")
     elif data.get("retcode"):

@@ -8,8 +8,10 @@ from typing import Any
 
 from saltext_ha.health.group_state import BECAUSE
 from saltext_ha.output import _consistency, _keys, _once
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     LONGEST_NOTE,
+    MARK,
     Screen,
     clean,
     count,
@@ -108,7 +110,7 @@ def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
     for master in masters:
         rows.append(
             [
-                f"{master.get('name')} *" if master.get("self") else master.get("name"),
+                f"{master.get('name')}{MARK}" if master.get("self") else master.get("name"),
                 master.get("state") or "unknown",
                 master.get("salt") or "?",
                 *(number_or(master.get(key), "?") for key in amounts),
@@ -118,7 +120,8 @@ def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
                 seen(master),
             ]
         )
-    return with_notes(screen, columns, rows, masters, right)
+    named = Masters(["Master"], [master.get("name") for master in masters])
+    return with_notes(screen, columns, rows, masters, right, named)
 
 
 def _behind(value: int | None) -> str:

@@ -12,9 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from saltext_ha.output._names import Masters
+
 NARROWEST = 12  # a column is not shrunk below this many cells
 WIDEST = 256  # cells of a column where the screen has no edge; longer than any minion id
 GAP = "  "
+MARK = " *"  # after the name of this master, or of the leader
+NO_MASTERS = Masters()
 LONGEST_REASON = 200
 LONGEST_NOTE = 400
 LISTED = 50  # entries of a list; all of them are in the JSON
@@ -143,27 +147,31 @@ def table(
     rows: Sequence[Sequence[Any]],
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
+    masters: Masters = NO_MASTERS,
 ) -> list[str]:
     """
     Lines of an aligned table; each cell is made :func:`clean`. Columns named in *right* are
-    right-aligned. If the table is wider than the screen, its widest column is shortened first: no
-    column below :data:`NARROWEST`, and columns in *whole* never. On a screen without an edge those
-    wider than :data:`WIDEST` are shortened to that.
+    right-aligned. If the table is wider than the screen, *masters* get shorter names; then its
+    widest column is shortened first: no column below :data:`NARROWEST`, and columns in *whole*
+    never. On a screen without an edge those wider than :data:`WIDEST` are shortened to that.
     """
     cells = [list(map(clean, row)) for row in (columns, *rows)]
-    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+    widths = _widths(cells)
+    shorter = masters.shorter(cells) if screen.edge else iter(())
+    while _total(widths) > screen.width and (found := next(shorter, None)):
+        cells, widths = found, _widths(found)
     elastic = [place for place, name in enumerate(columns) if name not in whole]
     if not screen.edge:
         for place in elastic:
             widths[place] = min(widths[place], WIDEST)
         elastic = []
-    while sum(widths) + len(GAP) * (len(widths) - 1) > screen.width and elastic:
+    while _total(widths) > screen.width and elastic:
         widest = max(elastic, key=lambda place: widths[place])
         if widths[widest] <= NARROWEST:
             break
         widths[widest] -= 1
     shown = [
-        [pad(text, width, name in right) for text in excerpts(column, width, fill=True)]
+        [pad(text, width, name in right) for text in _cut(column, width)]
         for name, column, width in zip(columns, zip(*cells, strict=True), widths, strict=True)
     ]
     lines = []
@@ -172,6 +180,26 @@ def table(
         painted = [screen.paint(cell) for cell in padded] if place else padded
         lines.append(GAP.join(painted).rstrip())
     return lines
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _cut(column: Sequence[str], width: int) -> list[str]:
+    """The cells of a column in at most *width* cells; marks stay."""
+    if max(map(display_width, column)) <= width:
+        return list(column)
+    room = width - len(MARK) if any(text.endswith(MARK) for text in column) else width
+    cut = excerpts([text.removesuffix(MARK) for text in column], room, fill=True)
+    return [
+        short + MARK if text.endswith(MARK) else short
+        for text, short in zip(column, cut, strict=True)
+    ]
 
 
 def inline(value: Any) -> str:
@@ -227,17 +255,18 @@ def with_notes(
     rows: Sequence[Sequence[Any]],
     entries: Sequence[Mapping[str, Any]],
     right: Sequence[str] = (),
+    masters: Masters = NO_MASTERS,
 ) -> list[str]:
     """A table with a last column of notes, or with the notes below it if they do not fit."""
     notes = [clean(entry.get("note") or "") for entry in entries]
     if not any(notes):
-        return table(screen, columns, rows, right)
+        return table(screen, columns, rows, right, masters=masters)
     beside = [[*row, note] for row, note in zip(rows, notes, strict=True)]
     unbounded = Screen(width=sys.maxsize)
     widest = max(map(display_width, table(unbounded, [*columns, "Note"], beside, right)))
     if widest <= screen.width:
         return table(screen, [*columns, "Note"], beside, right)
-    lines = table(screen, columns, rows, right)
+    lines = table(screen, columns, rows, right, masters=masters)
     return lines + [
         f"  {clean(entry.get('name') or entry.get('id'))}: {shorten(note, LONGEST_NOTE)}"
         for entry, note in zip(entries, notes, strict=True)

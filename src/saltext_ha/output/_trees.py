@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from saltext_ha.output._history import at_time
+from saltext_ha.output._names import Masters
 from saltext_ha.output._text import Screen, clean, count, not_asked, number, shorten, table
 
 LISTED = 20
@@ -102,7 +103,7 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
         if rows:
             columns = ["No", "", "When", "By", "Files", "Version", "Live on"]
             whole = ["No", "When", "Version"]
-            head, *body = table(screen, columns, rows, right=["No", "Files"], whole=whole)
+            head, *body = table(screen, columns, rows, ["No", "Files"], whole, _named(entries))
             lines.append(head)
             for line, entry in zip(body, entries, strict=True):
                 told = filter(None, (entry.get("source"), entry.get("message")))
@@ -114,6 +115,11 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
             lines.append(f"  {screen.paint('conflict')}: {clean(tree['conflict'])}")
         lines += [f"{line}{_mending(tree)}" for line in _edits(tree)]
     return lines + not_asked(data, screen)
+
+
+def _named(entries: Iterable[Mapping[str, Any]]) -> Masters:
+    names = [name for each in entries for name in (each.get("on"), *(each.get("live_on") or []))]
+    return Masters(["By", "Live on"], names)
 
 
 def _mending(tree: Mapping[str, Any]) -> str:
