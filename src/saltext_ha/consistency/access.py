@@ -18,6 +18,32 @@ OWN_API = (
     "log_error_file", "collect_stats", "max_request_body_size",
 )  # fmt: skip
 
+# What salt-api takes for an option that is not set: Salt merges no defaults into these mappings.
+_CHERRYPY: Mapping[str, Any] = {
+    "debug": False,
+    "disable_ssl": False,
+    "webhook_disable_auth": False,
+    "stats_disable_auth": False,
+    "enable_sessions": True,
+    "expire_responses": True,
+    "webhook_url": "/hook",
+    "app_path": "/app",
+    "static_path": "/static",
+    "root_prefix": "/",
+}
+_TORNADO: Mapping[str, Any] = {
+    "debug": False,
+    "disable_ssl": False,
+    "websockets": False,
+    "webhook_disable_auth": False,
+}
+
+
+def _salt_api(option: str, defaults: Mapping[str, Any]) -> EqualityRule:
+    unset = {f"{option}:{key}": value for key, value in defaults.items()}
+    return EqualityRule(option, without=OWN_API, unset=unset)
+
+
 CONFIG: tuple[EqualityRule, ...] = (
     EqualityRule("external_auth", How.SET),
     EqualityRule("publisher_acl", How.SET),
@@ -40,8 +66,8 @@ CONFIG: tuple[EqualityRule, ...] = (
     EqualityRule("netapi_enable_clients", How.SET),
     EqualityRule("netapi_allow_raw_shell", default=False),
     EqualityRule("api_acl", How.SET),
-    EqualityRule("rest_cherrypy", without=OWN_API),
-    EqualityRule("rest_tornado", without=OWN_API),
+    _salt_api("rest_cherrypy", _CHERRYPY),
+    _salt_api("rest_tornado", _TORNADO),
     # Minions: which are accepted, and what revoking does.
     EqualityRule("auto_accept", default=False),
     EqualityRule("open_mode", default=False),

@@ -129,11 +129,19 @@ def _values(
         elif path not in facts.leaves and (why := _unread_above(path, facts.unknown)):
             silent[name] = why
         else:
-            value = facts.leaves.get(path, ABSENT)
-            # Another release may tell it in the order of the file.
-            unordered = rule.how is How.SET and isinstance(value, list)
-            values[name] = as_set(value) if unordered else value
+            values[name] = meant(rule, path, facts.leaves.get(path, ABSENT))
     return values, silent
+
+
+def meant(rule: EqualityRule, path: str, value: Any) -> Any:
+    """What *value*, which a master has at *path*, means to Salt."""
+    if value == ABSENT:
+        value = rule.unset.get(path, ABSENT)
+    # gitfs, and a roster, split such a text.
+    if rule.listed and isinstance(value, str) and value and "," not in value:
+        value = [value]
+    # Another release may tell it in the order of the file.
+    return as_set(value) if rule.how is How.SET and isinstance(value, list) else value
 
 
 def _unread_above(path: str, unknown: Mapping[str, str]) -> str:

@@ -364,6 +364,23 @@ _NO_OPTIONS = frozenset(
 )
 
 
+#: What Salt takes for an option that is not set, where it has no default in the configuration.
+_UNSET: Mapping[str, Any] = {
+    "ext_pillar_first": False,
+    "presence_events": False,
+    "fileserver_events": False,
+    "fileserver_list_cache_time": 20,
+    "roster": "flat",
+}
+
+#: Options in which Salt takes a text for a list with this entry. A text in ``fileserver_backend``
+#: is to Salt a list of letters.
+_LISTED = _words(
+    "event_return event_return_whitelist event_return_blacklist minionfs_whitelist "
+    "minionfs_blacklist gitfs_saltenv_whitelist gitfs_saltenv_blacklist hgfs_saltenv_whitelist "
+    "hgfs_saltenv_blacklist svnfs_saltenv_whitelist svnfs_saltenv_blacklist roster"
+)
+
 #: How the names of options end of whose entries Salt asks whether any matches.
 _MATCHED = ("_whitelist", "_blacklist", "file_ignore_regex", "file_ignore_glob")
 
@@ -377,6 +394,8 @@ def _rules() -> dict[str, EqualityRule]:
             severity=DRIFT if topic.level is Level.MUST else NOTE,
             default=_DEFAULTS.get(option),
             secret=option in topic.secret,
+            unset={option: _UNSET[option]} if option in _UNSET else {},
+            listed=option in _LISTED,
         )
         for topic in TABLE
         if topic.level is not Level.MAY

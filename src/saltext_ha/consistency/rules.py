@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -33,7 +34,9 @@ class EqualityRule:
     ``fix`` may use ``{option}`` and ``{masters}`` (those in the minority). ``default`` is the value
     if a configuration does not set the option. ``expect``: equality is not enough, every master
     must have this value. ``secret`` hides all of the option's values. ``without`` are keys of its
-    mapping that each master may have of its own.
+    mapping that each master may have of its own. ``unset``: path → what Salt takes where it is not
+    set. ``listed``: Salt takes a text for a list with this entry. Both count when masters are
+    compared, and not in what they tell: another release tells it as its files have it.
     """
 
     option: str
@@ -44,3 +47,5 @@ class EqualityRule:
     expect: Any = None
     secret: bool = False
     without: tuple[str, ...] = ()
+    unset: Mapping[str, Any] = field(default_factory=dict)
+    listed: bool = False

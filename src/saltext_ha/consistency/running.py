@@ -9,7 +9,7 @@ from saltext_ha.common import master_key as keys
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.config import mapping
 from saltext_ha.consistency import access, master_key, options, roots
-from saltext_ha.consistency.comparison import Difference, names
+from saltext_ha.consistency.comparison import Difference, meant, names
 from saltext_ha.consistency.facts import Facts
 from saltext_ha.consistency.rules import DRIFT, EqualityRule
 from saltext_ha.consistency.section import Mine, Section
@@ -41,7 +41,7 @@ def take(mine: Mine) -> Facts:
         then = leaves_of(rule, mine.opts, mine.nonce)
         for path in now.keys() | then.keys():
             pair = {"file": now.get(path, ABSENT), "running": then.get(path, ABSENT)}
-            if pair["file"] != pair["running"]:
+            if meant(rule, path, pair["file"]) != meant(rule, path, pair["running"]):
                 leaves[path] = pair
     key = keys.public_fingerprint(mine.opts)
     if key and mine.master_key and key != mine.master_key:

@@ -616,6 +616,26 @@ def test_what_a_salt_api_may_have_of_its_own(master):
     }
 
 
+@pytest.mark.parametrize(
+    ("option", "same", "other"),
+    [
+        ("rest_cherrypy", {"port": 8000, "debug": False, "webhook_url": "/hook"}, {"debug": True}),
+        ("rest_tornado", {"port": 8000, "websockets": False}, {"websockets": True}),
+        ("presence_events", False, True),
+        ("fileserver_list_cache_time", 20, 30),
+        ("roster", ["flat"], "cache"),
+    ],
+)
+def test_a_default_that_is_written_down_is_none_of_the_differences(master, option, same, other):
+    """Salt does not merge these defaults into the configuration."""
+    master.write()
+    masters = pair_of(master, **{option: same})
+    assert not any(section["differences"] for section in compare(masters)["sections"].values())
+    masters = pair_of(master, **{option: other})
+    found = compare(masters)["sections"]
+    assert [d for section in found.values() for d in section["differences"]]
+
+
 def test_a_certificate_may_have_another_name_on_each_master_and_must_be_there(master):
     ssl = {"certfile": "/etc/pki/m1.crt", "keyfile": "/etc/pki/m1.key", "cert_reqs": "CERT_NONE"}
     master.write(ssl=ssl)

@@ -124,6 +124,34 @@ def test_the_order_counts_where_salt_reads_it(option: str, differs: bool) -> Non
     assert options.compare({"m1": mine, "m2": other})
 
 
+@pytest.mark.parametrize(
+    ("option", "alike"),
+    [("event_return", True), ("event_return_whitelist", True), ("gitfs_saltenv_blacklist", True),
+     ("fileserver_backend", False), ("renderer_whitelist", False)],
+)  # fmt: skip
+def test_a_text_is_a_list_of_one_where_salt_takes_it_so(option: str, alike: bool) -> None:
+    """Another release of this extension tells both as they are in the files, too."""
+    one, other = ({**salt.config.DEFAULT_MASTER_OPTS, option: each} for each in ("a", ["a"]))
+    parts = {
+        "m1": options.take(Mine(one, mapping.parse({**one, "id": "m1"}), b"n" * 32)),
+        "m2": options.take(Mine(other, mapping.parse({**other, "id": "m2"}), b"n" * 32)),
+    }
+    assert (parts["m1"].leaves[option], parts["m2"].leaves[option]) == ("a", ["a"])
+    assert bool(options.compare(parts)) is not alike
+    split = dataclasses.replace(parts["m1"], leaves={**parts["m1"].leaves, option: "a,b"})
+    assert options.compare({"m1": split, "m2": parts["m2"]})
+
+
+def test_what_counts_where_nothing_is_set_is_no_default_of_salts() -> None:
+    """With one, each master would tell it."""
+    assert {
+        path
+        for rule in (*options.RULES.values(), *access.RULES.values())
+        for path in rule.unset
+        if path in salt.config.DEFAULT_MASTER_OPTS
+    } == set()
+
+
 def test_the_name_of_the_signature_file_is_each_masters_own() -> None:
     """By default 3008 calls it by the master's id, and 3007 by one name; minions never see it."""
     assert options.compare({"m1": taken(None), "m2": taken("master_pubkey_signature")}) == []
