@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import salt.utils.user
 
-from saltext_ha.common.errors import EngineUnavailable, HaError, reason_of
+from saltext_ha.common.errors import EngineBusy, EngineUnavailable, HaError, reason_of
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.health.fitness import counted
 from saltext_ha.replica import state_owner
@@ -22,6 +23,10 @@ Ask = Callable[[str, Answer], Answer]
 SOON = 60.0  # seconds for what the engine answers without asking peers or minions
 MAX_WORK = 7200.0  # more than any command takes
 UNKNOWN = 2  # exit code
+BUSY = 0.5
+"""Seconds until an engine that carries out too many commands is asked again."""
+PATIENCE = 60.0
+"""Seconds for which it is asked again."""
 
 
 def engine(
@@ -58,6 +63,22 @@ def engine(
 def asking(settings: HaConfig, by: str, work: Any = 0, more: float = 0.0) -> Ask:
     """Asks the engine to carry out commands of the user *by*; see :func:`engine`."""
     return lambda command, payload: engine(settings, command, {**payload, "by": by}, work, more)
+
+
+def patient(ask: Ask) -> Ask:
+    """Asks an engine again that carries out too many commands: it has not begun what it refused."""
+
+    def asked(command: str, payload: Answer) -> Answer:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask(command, payload)
+            except EngineBusy:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(BUSY)
+
+    return asked
 
 
 def not_configured(settings: HaConfig) -> str:

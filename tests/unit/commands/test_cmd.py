@@ -11,7 +11,7 @@ import pytest
 from saltext_ha.api.target_split import Part, divide
 from saltext_ha.commands import engine_client
 from saltext_ha.commands.minions import cmd, cmd_batches, where
-from saltext_ha.common.errors import EngineBrokeOff, EngineUnavailable, HaError
+from saltext_ha.common.errors import EngineBrokeOff, EngineBusy, EngineUnavailable, HaError
 from saltext_ha.config import mapping
 from saltext_ha.minions import own_jobs, publishing
 from saltext_ha.minions.job_answers import Answers
@@ -150,6 +150,36 @@ def test_what_runs_when_the_engine_ends_is_unknown(monkeypatch: pytest.MonkeyPat
     shown = "\n".join(cmd_lines(found))
     assert "a: may have run it: what came of it is not known" in shown
     assert "did not return" not in shown
+
+
+def test_an_engine_with_too_many_commands_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when many schedules are due: what runs goes on, and later batches are to be begun."""
+    monkeypatch.setattr(engine_client, "BUSY", 0.0)
+    asked: list[str] = []
+
+    def ask(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        asked.append(name)
+        if len(asked) % 2:
+            raise EngineBusy("32 commands are being carried out; try again later")
+        if name == "where":
+            return {"ids": ["a", "b"]}
+        if name == "cmd_more":
+            there = {"returned": {"a": True}, "failed": {}, "running": []}
+            return {"masters": {"m2": there}, "unknown": {}}
+        if payload["tgt"] == ["b"]:
+            return {**ANSWER, "returned": {"b": True}, "jobs": {"m2": "2"}}
+        there = {"missing": {"a": "m2"}, "running": {"a": "1"}, "jobs": {"m2": "1"}}
+        return {**ANSWER, **there, "retcode": 1}
+
+    found = cmd_batches.run(ask, "*", "state.apply", [], {}, batch=1)
+    assert asked[::2] == asked[1::2] == ["where", "cmd", "cmd_more", "cmd"]
+    assert found["returned"] == {"a": True, "b": True}
+    assert (found["unsure"], found["not_begun"], found["unknown"]) == ([], [], {})
+    monkeypatch.setattr(engine_client, "PATIENCE", 0.0)
+    asked.clear()
+    with pytest.raises(EngineBusy):
+        cmd_batches.run(ask, "*", "state.apply", [], {})
+    assert asked == ["cmd"]
 
 
 def test_nothing_is_unsure_where_all_batches_were_answered() -> None:

@@ -10,10 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from saltext_ha.commands import restarter
+from saltext_ha.commands import engine_client, restarter
 from saltext_ha.commands.masters import restart_masters_runner
 from saltext_ha.commands.masters.restart_masters import RestartMasters
-from saltext_ha.common.errors import EngineUnavailable, HaError, PeerRefused, PeerUnreachable
+from saltext_ha.common.errors import (
+    EngineBusy,
+    EngineUnavailable,
+    HaError,
+    PeerRefused,
+    PeerUnreachable,
+)
 from saltext_ha.config.mapping import RESTART, HaConfig
 from saltext_ha.sync.group import Group
 from tests.tools import script
@@ -63,6 +69,26 @@ def test_it_is_looked_at_whether_it_has_restarted(monkeypatch: pytest.MonkeyPatc
     (row,) = restart_masters_runner.run(settings, False, 5)["masters"]
     assert (row["restarted"], row["problem"]) == (True, "")
     assert orders == ["m1"]
+
+
+def test_an_engine_with_too_many_commands_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[str] = []
+
+    def engine(settings: HaConfig, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload.get("begin"):
+            orders.append(payload["name"])
+            if len(orders) == 1:
+                raise EngineBusy("32 commands are being carried out; try again later")
+        if command == "status":
+            return {"masters": [{"name": "m1", **SERVES}]}
+        return {"start": f"start {len(orders)}", "command": "true", "problem": ""}
+
+    monkeypatch.setattr(restart_masters_runner, "engine", engine)
+    monkeypatch.setattr(restart_masters_runner, "POLL", 0.001)
+    monkeypatch.setattr(engine_client, "BUSY", 0.001)
+    settings = cast(HaConfig, SimpleNamespace(name="m1"))
+    (row,) = restart_masters_runner.run(settings, False, 5)["masters"]
+    assert (row["restarted"], row["problem"], orders) == (True, "", ["m1", "m1"])
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.commands.arguments import left_out
-from saltext_ha.commands.engine_client import Answer, engine, say
+from saltext_ha.commands.engine_client import Answer, engine, patient, say
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.common.validators import is_number
 from saltext_ha.config.mapping import HaConfig
@@ -99,7 +100,8 @@ def _restart(settings: HaConfig, name: str, before: Mapping[str, Any], timeout: 
 
 
 def _ask(settings: HaConfig, name: str, *, begin: bool = False) -> Answer:
-    return engine(settings, "restart", {"name": name, "begin": begin})
+    ask = patient(functools.partial(engine, settings))
+    return ask("restart", {"name": name, "begin": begin})
 
 
 def _rows(settings: HaConfig) -> dict[str, Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, say
+from saltext_ha.commands.engine_client import UNKNOWN, Answer, Ask, patient, say
 from saltext_ha.commands.runner_arguments import switch
 from saltext_ha.common.errors import EngineBrokeOff, HaError
 
@@ -54,6 +54,7 @@ def run(
     :param progress: print the progress on standard error.
     :raises HaError: an argument is wrong, or the engine refused the first batch.
     """
+    ask = patient(ask)  # it may refuse one question of many
     if tgt_type == "glob" and isinstance(tgt, list):
         tgt_type = "list"
     test, progress = switch("test", test), switch("progress", progress)

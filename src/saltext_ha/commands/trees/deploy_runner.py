@@ -6,15 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer, engine, say
+from saltext_ha.commands.engine_client import BUSY, Answer, engine, say
 from saltext_ha.commands.runner_arguments import checked, text
 from saltext_ha.common.errors import EngineBrokeOff, EngineBusy, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
 
 SILENT = 2.0
 """Seconds before progress is printed."""
-BUSY = 0.5
-"""Seconds until an engine that carries out too many commands is asked again."""
 TAKES: dict[str, Any] = {"test": False, "without": "", "message": "", "adopt": False}
 """What ``ha.deploy`` takes beside trees: Salt 3006 passes on no arguments by keyword only."""
 MAY_BE = (
