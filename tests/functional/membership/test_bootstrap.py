@@ -120,6 +120,8 @@ def test_any_order_ends_as_one_group_with_one_master_key(
         assert len(keys_of(masters)) == 1
         assert [answer["retcode"] for answer in answers] == [0, 0, 0]
         assert [answer["kind"] for answer in answers].count("notice") == 1
+        # No salt-master would start these engines.
+        assert all("has no '- ha: {}' in engines:" in str(answer["notes"]) for answer in answers)
         status = ask(masters[0], "status")
         assert status["notes"] == []
     finally:
