@@ -316,7 +316,7 @@ async def test_once_something_can_be_recorded_the_next_pass_is_not_waited_for(
 async def test_what_cannot_be_recorded_holds_up_nothing_else(
     m1: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If each success of others led to a pass at once, no key that is gone would ever be settled."""
+    """If each success of others led to a pass at once, no key that is gone would ever settle."""
     for name in MANY:
         m1.knock(name)
     m1.scan()
