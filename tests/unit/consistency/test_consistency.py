@@ -345,6 +345,15 @@ def test_files_that_changed_under_a_running_master(master):
     assert {tuple(d["values"]) for d in result["sections"]["running"]["differences"]} == {("m2",)}
 
 
+def test_nobody_is_told_to_restart_for_what_means_the_same(master):
+    master.write(event_return="mysql")
+    running = master.opts()
+    master.write(event_return=["mysql"], presence_events=False, rest_cherrypy={"debug": False})
+    assert take(running)["running"].leaves == {}
+    master.write(event_return=["mysql"], presence_events=True)
+    assert take(running)["running"].leaves.keys() == {"presence_events"}
+
+
 @pytest.mark.parametrize("engines", [[{"ha": {}}], ["ha"], {"ha": {}}])
 def test_the_engine_that_salt_adds_for_a_reactor_is_no_difference(master, engines):
     """salt-master adds it to its running configuration (``Master.start``)."""
