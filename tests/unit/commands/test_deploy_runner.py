@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from saltext_ha.commands import engine_client
 from saltext_ha.commands.trees import deploy_runner
 from saltext_ha.common.errors import EngineBrokeOff, EngineBusy, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
@@ -34,8 +35,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     return raises
 
 
-def run(test: bool = False) -> None:
-    deploy_runner.run(SETTINGS, "deploy", {"trees": [], "test": test})
+def run(test: bool = False) -> dict[str, Any]:
+    return deploy_runner.run(SETTINGS, "deploy", {"trees": [], "test": test})
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit()])
@@ -84,8 +85,12 @@ def test_an_engine_with_too_many_commands_is_asked_again(monkeypatch: pytest.Mon
         return answer
 
     monkeypatch.setattr(deploy_runner, "engine", ask)
-    monkeypatch.setattr(deploy_runner, "BUSY", 0.0)
-    assert deploy_runner.run(SETTINGS, "deploy", {"trees": [], "test": False}) == {"kind": "x"}
+    monkeypatch.setattr(engine_client, "BUSY", 0.0)
+    assert run() == {"kind": "x"}
+    told.append(EngineBusy("32 commands"))
+    monkeypatch.setattr(engine_client, "PATIENCE", 0.0)
+    with pytest.raises(EngineBrokeOff, match="32 commands. It may be deployed all the same"):
+        run()
 
 
 def test_nothing_is_deployed_by_an_engine_that_does_not_run(engine: Engine) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.commands.engine_client import BUSY, Answer, engine, say
+from saltext_ha.commands.engine_client import Answer, engine, patient, say
 from saltext_ha.commands.runner_arguments import checked, text
 from saltext_ha.common.errors import EngineBrokeOff, EngineBusy, EngineUnavailable, HaError
 from saltext_ha.config.mapping import HaConfig
@@ -67,7 +68,7 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
     try:
         job = engine(settings, command, payload)["job"]
         return _followed(settings, job)
-    except EngineUnavailable as exc:
+    except (EngineUnavailable, EngineBusy) as exc:
         if payload["test"] or not (job or isinstance(exc, EngineBrokeOff)):
             raise
         raise EngineBrokeOff(f"{exc}. {MAY_BE}") from None
@@ -78,17 +79,13 @@ def run(settings: HaConfig, command: str, payload: dict[str, Any]) -> Answer:
 
 
 def _followed(settings: HaConfig, job: str) -> Answer:
+    ask = patient(functools.partial(engine, settings))
     began, said = time.monotonic(), ""
-    while True:
-        try:
-            found = engine(settings, "deploy_progress", {"job": job})  # it delays its answer
-        except EngineBusy:
-            time.sleep(BUSY)
-            continue
-        if "answer" in found:
-            answer: Answer = found["answer"]
-            return answer
+    # The engine delays each of these answers.
+    while "answer" not in (found := ask("deploy_progress", {"job": job})):
         text = str(found.get("text") or "")
         if text != said and time.monotonic() - began > SILENT:
             say(text)
             said = text
+    answer: Answer = found["answer"]
+    return answer
