@@ -89,7 +89,7 @@ def test_an_engine_with_too_many_commands_is_asked_again(monkeypatch: pytest.Mon
     assert run() == {"kind": "x"}
     told.append(EngineBusy("32 commands"))
     monkeypatch.setattr(engine_client, "PATIENCE", 0.0)
-    with pytest.raises(EngineBrokeOff, match="32 commands. It may be deployed all the same"):
+    with pytest.raises(EngineBrokeOff, match=r"32 commands\. It may be deployed all the same"):
         run()
 
 
