@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from saltext_ha.common import validators
@@ -28,13 +28,7 @@ def misplaced(engine: str, value: Any) -> str:
     for name, below in _entries(value):
         for each in (below if isinstance(below, list) else [below or {}]) if name == engine else ():
             found += map(str, each if isinstance(each, Mapping) else [each])
-    settings = ", ".join(each for each in found if each != "engine_module")
-    if not settings:
-        return ""
-    return (
-        f"engines: {engine}: takes no settings ({settings}); write them below {_PLACES[engine]}, "
-        f"and here  - {engine}: {{}}"
-    )
+    return _instead(engine, [each for each in found if each != "engine_module"])
 
 
 def astray(engine: str, role: Any) -> str:
@@ -45,14 +39,25 @@ def astray(engine: str, role: Any) -> str:
     return f"engines: {engine}: is for salt-{other}; salt-{role} has  {OURS[role]}"
 
 
-def check(engine: str, opts: Mapping[str, Any]) -> None:
+def check(engine: str, opts: Mapping[str, Any], settings: Iterable[str]) -> None:
     """
-    Refuse *engine*, one of ours, if it is not for the daemon with *opts*, or has settings there.
+    Refuse *engine*, one of ours, if it is not for the daemon with *opts*, or was started with
+    *settings*. In *opts* they may stand below any name: Salt takes ``engine_module`` out.
 
     :raises ConfigError: says what to write instead.
     """
-    if wrong := astray(engine, opts.get("__role")) or misplaced(engine, opts.get("engines")):
+    if wrong := astray(engine, opts.get("__role")) or _instead(engine, settings):
         raise ConfigError(f"{validators.source(opts, 'the configuration')}: {wrong}")
+
+
+def _instead(engine: str, settings: Iterable[str]) -> str:
+    """What to write instead of *settings* below *engine*; empty if there are none."""
+    if not (named := ", ".join(settings)):
+        return ""
+    return (
+        f"engines: {engine}: takes no settings ({named}); write them below {_PLACES[engine]}, "
+        f"and here  - {engine}: {{}}"
+    )
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Any]]:

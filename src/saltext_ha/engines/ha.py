@@ -54,7 +54,7 @@ def start(**misplaced: Any) -> None:
     said = ""
     while os.getppid() == parent:
         try:
-            engines.check("ha", __opts__)
+            engines.check("ha", __opts__, misplaced)
             return main.run(__opts__, mapping.parse(__opts__))
         except (HaError, OSError) as exc:
             # Salt at once starts an ended engine again, for ever. That does not mend a wrong

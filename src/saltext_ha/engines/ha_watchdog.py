@@ -55,7 +55,7 @@ def start(**misplaced: Any) -> None:
     try:
         if why := windows.refusal():
             raise ConfigError(why)
-        engines.check("ha_watchdog", __opts__)
+        engines.check("ha_watchdog", __opts__, misplaced)
         if __opts__.get("__role") == "syndic":  # it reads the minion's configuration, too
             log.info("ha_watchdog: a syndic's masters are not watched")
         else:

@@ -172,7 +172,8 @@ from saltext_ha.engines import ha
 ha.__opts__ = Place.of(json.loads(sys.argv[1])).opts
 ha.__opts__["ha"] |= json.loads(sys.argv[3])
 settings = json.loads(sys.argv[2])
-ha.__opts__["engines"] = [{"ha": settings}]
+# Of one with another name; Salt took its engine_module out before.
+ha.__opts__["engines"] = [{"of the group": settings}]
 ha.start(**settings)
 """
 

@@ -22,7 +22,8 @@ import logging, sys
 logging.basicConfig(level=logging.CRITICAL)
 from saltext_ha.engines import ha_watchdog
 settings = dict.fromkeys(sys.argv[2:], 5)
-engines = [{"ha_watchdog": settings}]
+# Of one with another name; Salt took its engine_module out before.
+engines = [{"watchdog": settings}]
 ha_watchdog.__opts__ = {"conf_file": "/etc/salt/x", "__role": sys.argv[1], "engines": engines}
 ha_watchdog.start(**settings)
 """
