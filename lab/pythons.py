@@ -49,6 +49,7 @@ CORE = (
     "tests/functional/commands/test_pausing.py",
     "tests/functional/commands/test_unknown_keys.py",
     "tests/functional/membership/test_joining.py",
+    "tests/functional/membership/test_leaving.py",
     "tests/functional/keystore/test_keystore_cache.py",
     "tests/functional/keystore/test_keystore_files.py",
     "tests/functional/keystore/test_keystore_writing.py",
