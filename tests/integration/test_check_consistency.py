@@ -125,7 +125,7 @@ def test_every_planted_difference_is_found_and_nothing_else(
             "external_auth:pam:alice": {"m1": [".*", "@runner"], "m2": absent},
             "publisher_acl:night": {"m1": absent, "m2": ["state.apply"]},
             "nodegroups:web": {"m1": "web*", "m2": "web1*"},
-            "rest_cherrypy:webhook_disable_auth": {"m1": absent, "m2": True},
+            "rest_cherrypy:webhook_disable_auth": {"m1": False, "m2": True},
         }
         assert differences(result, "options") == {
             "ext_pillar": {"m1": {"secret": "#1"}, "m2": {"secret": "#2"}},
