@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgpack
@@ -490,14 +490,16 @@ def test_what_salt_writes_beside_the_repositories_of_winrepo_is_not_compared(
     """``winrepo.update_git_repos`` writes into file_roots by default."""
     for number, master in enumerate(two):
         top = Path(master["file_roots"]["base"][0])
-        write(top / "win/repo-ng/packages/_/work/init.sls", "firefox")
-        write(top / "win/repo-ng/remote_map.txt", f"# winrepo_remote map as of 12:00:0{number}")
-        write(top / "win/repo-ng/cache_version", f"3008.{number}")
-        write(top / "win/repo-ng/work/packages/_/update.lk", str(number))
+        repositories = top / "win/repo-ng"
+        write(repositories / "packages/_" / "work" / "init.sls", "firefox")
+        write(repositories / "remote_map.txt", f"# winrepo_remote map as of 12:00:0{number}")
+        write(repositories / "cache_version", f"3008.{number}")
+        write(repositories / "work" / "packages/_/update.lk", str(number))
         write(top / "work/cache_version", "a site's own")
     one, other = map(facts, two)
     assert one == other
-    assert "file_roots:base:win/repo-ng/packages/_/work/init.sls" in one.leaves
+    packaged = [path for path in one.leaves if path.startswith("file_roots:base:win/")]
+    assert [PurePath(path).parts[-2:] for path in packaged] == [("work", "init.sls")]
     assert "file_roots:base:work/cache_version" in one.leaves
 
 
