@@ -117,7 +117,9 @@ class PeerClient:
             while part := await response.content.readany():
                 size += len(part)
                 if size > MAX_ANSWER:
-                    raise aiohttp.ClientPayloadError("the answer is too large")
+                    raise PeerUnreachable(
+                        f"{self.peer.address} answers {method} with more than {MAX_ANSWER >> 20} MB"
+                    )
                 parts.append(part)
             sent = response.request_info.headers
             self.bytes_sent += _on_the_wire(

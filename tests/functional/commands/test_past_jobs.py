@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.engines import Engine, befriend
+from saltext_ha.commands.minions.past_jobs import LARGE, MAX_LISTED
 from tests.engines import met, places, run, running
 from tests.forked import ForkedEngine
 from tests.functional.minions.test_job_cache import JIDS, arrived, cached
@@ -89,3 +90,25 @@ async def test_a_master_that_shows_no_jobs_and_one_that_is_down_are_unknown(tmp_
         answer = await run(one, "lookup_jid", JIDS[0])
         assert "m2" in answer["unknown"]
         assert (answer["returned"], answer["retcode"]) == ({"w1": True}, 2)
+
+
+@in_a_loop
+async def test_what_is_large_in_jobs_of_a_peer_hides_none_of_them(tmp_path: Path) -> None:
+    """As after salt-cp: whole files are arguments of its jobs."""
+    one, two = places(tmp_path, "m1", "m2")
+    for number, jid in enumerate(JIDS):
+        file = {"/srv/big": "x" * (MAX_LISTED // 3 if number else 10)}
+        cached(two, jid, {"w1": True}, minions=["w1"], fun="cp.recv", arg=[file, "/tmp/big"])
+    cached(one, JIDS[0][:-1] + "9", {"w1": True}, minions=["w1"])
+    befriend(one, two)
+    with ForkedEngine(two):
+        async with running(one) as (m1,):
+            await m1.meets(two)
+            answer = await run(one, "jobs")
+            assert (answer["unknown"], answer["retcode"]) == ({}, 0)
+            (_, *large, small) = answer["jobs"]
+            assert [row["jid"] for row in large] == JIDS[:0:-1]
+            assert any(row["arguments"] == LARGE for row in large)
+            assert small["arguments"] == [{"/srv/big": "x" * 10}, "/tmp/big"]
+            found = await run(one, "lookup_jid", JIDS[1])
+            assert (found["unknown"], found["returned"]) == ({}, {"w1": True})

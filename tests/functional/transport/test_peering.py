@@ -21,9 +21,9 @@ from saltext_ha.common.errors import (
 )
 from saltext_ha.common.refusals import RENEWED
 from saltext_ha.transport import connection, identity, tls, wire
-from saltext_ha.transport.client import call_once
+from saltext_ha.transport.client import MAX_ANSWER, call_once
 from saltext_ha.transport.connection import Limits
-from saltext_ha.transport.peer import make_peer
+from saltext_ha.transport.peer import Peer, make_peer
 from tests.fixtures import named
 from tests.loop import in_a_loop, until
 from tests.peers import Master, befriend, echo, http, raw_call
@@ -343,6 +343,20 @@ async def test_too_large_a_body_is_refused(m1: Master, m2: Master) -> None:
     async with m1.running({"echo": echo}, Limits(max_body=1000)) as listener:
         assert status(await raw_call(m1, request, m2)) == 413
         assert listener.refused == {"too large": 1}
+
+
+@in_a_loop
+async def test_too_large_an_answer_is_not_read_and_said_to_be_too_large(
+    m1: Master, m2: Master
+) -> None:
+    async def much(peer: Peer, payload: dict[str, object]) -> dict[str, object]:
+        return {"data": b"x" * MAX_ANSWER}
+
+    befriend(m1, m2)
+    async with m1.running({"much": much, "echo": echo}), m2.calling(m1) as client:
+        with pytest.raises(PeerUnreachable, match="answers much with more than 16 MB"):
+            await client.call("much", timeout=60)
+        assert (await client.call("echo"))["caller"] == "m2"
 
 
 @in_a_loop

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from saltext_ha.commands.minions import past_jobs
-from saltext_ha.commands.minions.past_jobs import PastJobs, merged
+from saltext_ha.commands.minions.past_jobs import PastJobs, fitting, merged
+from saltext_ha.common.errors import HaError
 from saltext_ha.minions.job_answers import Answers
 from saltext_ha.output import _jobs
 from saltext_ha.output._text import Screen
+from saltext_ha.transport import wire
 
 JID = "20261124000000000001"
 JOB: dict[str, Any] = {
@@ -199,3 +201,12 @@ def test_who_cannot_be_named_is_left_out_of_the_question(odd: str) -> None:
     looked = lookup({**JOB, "minions": [odd]}, {})
     assert (looked["missing"], looked["retcode"], looked["notes"]) == ([odd], 1, found["notes"])
     assert "web" not in odd or "cannot be asked" in "\n".join(_jobs.rest(looked, Screen()))
+
+
+def test_more_ids_than_an_answer_takes_are_refused_with_what_to_do() -> None:
+    ids = [f"minion-{number}" for number in range(100)]
+    rows = [{**JOB, "minions": ids, "returned": ids, "jid": f"{JID[:-1]}{n}"} for n in range(4)]
+    each = len(wire.pack(rows[0]))
+    assert fitting(rows, 5 * each) == rows
+    with pytest.raises(HaError, match=r"the minions of 4 jobs .* limit=2$"):
+        fitting(rows, 3 * each - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from saltext_ha.commands.arguments import is_glob, whole_of
@@ -37,6 +38,9 @@ SHOWN = 10
 USUAL = 50
 """How many jobs are listed if nobody says."""
 DENIED = "shows its jobs to no other master (ha: commands: False)"
+MAX_LISTED = 15 * 1024 * 1024  # bytes of jobs in one answer; a little less than peers take
+LARGE = ["(left out: too large; salt-run jobs.list_job shows them on the master that published it)"]
+"""In the place of the arguments of a job, such as the files that salt-cp sends."""
 
 
 class Running(NamedTuple):
@@ -78,7 +82,8 @@ class PastJobs:
     async def _list(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         search, limit = wire.field(payload, "search", str), whole_of(payload, "limit", USUAL, MOST)
         async with self._reading:
-            return {"jobs": await asyncio.to_thread(self._cache.jobs, search, limit)}
+            rows = await asyncio.to_thread(self._cache.jobs, search, limit)
+            return {"jobs": await asyncio.to_thread(fitting, rows)}
 
     async def _look_up(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         jid = check_jid(payload.get("jid"))
@@ -88,7 +93,9 @@ class PastJobs:
         values = {minion: each["return"] for minion, each in returned.items()}
         there = fitted(values, MAX_ANSWERS, {"error": NO_ROOM})
         fit = {minion: {**each, "return": there[minion]} for minion, each in returned.items()}
-        return {"job": job, "returned": fit}
+        # One that is for more minions than an answer takes was never published.
+        (shown,) = fitting([job], MAX_LISTED - MAX_ANSWERS) if job else (None,)
+        return {"job": shown, "returned": fit}
 
     async def jobs(self, payload: dict[str, Any]) -> dict[str, Any]:
         limit = whole_of(payload, "limit", USUAL, MOST)
@@ -192,6 +199,23 @@ def _can_be_named(minion_id: str) -> bool:
     except InvalidRecord:
         return False
     return True
+
+
+def fitting(rows: list[dict[str, Any]], most: int = MAX_LISTED) -> list[dict[str, Any]]:
+    """
+    The jobs as *most* bytes take them: the largest arguments are left out.
+
+    :raises HaError: they do not fit without any arguments.
+    """
+    sizes = [len(wire.pack({**row, "arguments": None})) for row in rows]
+    if (size := sum(sizes)) > most:
+        fewer = sum(total <= most for total in accumulate(sizes))
+        raise HaError(
+            f"the ids of the minions of {len(rows)} jobs have {size >> 20} MB, more than fits into "
+            f"an answer; ask for fewer jobs: limit={fewer or 1}"
+        )
+    there = fitted({row["jid"]: row["arguments"] for row in rows}, most - size, LARGE)
+    return [{**row, "arguments": there[row["jid"]]} for row in rows]
 
 
 def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
