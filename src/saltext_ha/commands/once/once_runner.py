@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from contextlib import contextmanager
 from typing import Any
 
-from saltext_ha.commands.engine_client import Answer, Ask
+from saltext_ha.commands.engine_client import Answer, Ask, patient
 from saltext_ha.commands.runner_arguments import text
 from saltext_ha.common.errors import (
     EngineBrokeOff,
-    EngineBusy,
     EngineUnavailable,
     HaError,
     NotPermitted,
@@ -71,11 +70,7 @@ def run(
         "within": within or str(WITHIN),
         "pid": os.getpid(),
     }
-    end = time.monotonic() + wait
-    told = _told(ask, payload, end)
-    while told["do"] == "wait" and time.monotonic() < end:
-        time.sleep(POLL)
-        told = _told(ask, payload, end)
+    told = _told(patient(ask), payload, time.monotonic() + wait)
     answer: Answer = {
         "kind": "once",
         "function": str(function),
@@ -118,19 +113,22 @@ def usual_wait(arguments: Mapping[str, Any], opts: Mapping[str, Any]) -> float:
 
 def _told(ask: Ask, payload: Answer, end: float) -> Answer:
     """
-    What the engine says. It may be starting: a schedule with ``run_on_start`` is faster. Or more
-    jobs are due at this instant than it takes at a time.
+    What the engine says, when it no longer says ``wait``, or at last. It may be starting: a
+    schedule with ``run_on_start`` is faster.
 
-    :param end: until when to wait for it (``time.monotonic``).
-    :raises HaError: it refuses, may have begun the run, or is not there or busy until *end*.
+    :param end: until when to ask again (``time.monotonic``).
+    :raises HaError: it refuses, may have begun the run, or is not there until *end*.
     """
     while True:
+        last = time.monotonic() >= end
         try:
-            return ask("once", payload)
+            told = ask("once", payload)
+            if last or told["do"] != "wait":
+                return told
         except (EngineBrokeOff, NotPermitted):
             raise
-        except (EngineUnavailable, EngineBusy):
-            if time.monotonic() >= end:
+        except EngineUnavailable:
+            if last:
                 raise
         time.sleep(POLL)
 
