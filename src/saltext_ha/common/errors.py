@@ -23,6 +23,7 @@ The errors of this package, in one tree.
     │       └── UnknownMethod   its release does not know the question
     ├── EtcdError               no endpoint of etcd gave an answer of use; names each and why
     │   └── LeaseGone           the lease there has ended
+    ├── LeadsNoMore             this master has ceased to lead meanwhile
     ├── PublishingTimedOut      salt-master did not say in time whether it took a job
     ├── StillReading            all files could not be read in the time there was
     ├── FolderChanged           somebody wrote into a folder while it was read
@@ -176,6 +177,10 @@ class EtcdError(HaError):
 
 class LeaseGone(EtcdError):
     """The lease in etcd has ended."""
+
+
+class LeadsNoMore(HaError):
+    """This master has ceased to lead meanwhile; it may lead again."""
 
 
 class PeerRefused(PeerError):

@@ -18,17 +18,16 @@ from collections.abc import Callable, Iterator
 
 from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import EtcdError, LeaseGone
+from saltext_ha.common.errors import EtcdError, LeadsNoMore, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import no_part
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.etcd_client import EtcdClient, KeyHolder
-from saltext_ha.once.leadership import QUIET, Leadership
+from saltext_ha.once.leadership import NO_MORE, QUIET, Leadership
 from saltext_ha.transport.listener import Handler
 
 TURN = 1.0
 """Seconds between two looks at the key."""
-NO_MORE = "this master leads no more"
 STRANGER = (
     "{0} has the key {1} in etcd, and is no master of this group; if it is one of another group, "
     "give one of the two another  prefix:"
@@ -118,11 +117,11 @@ class EtcdLeader:
         masters that do not reach each other know of it, too.
 
         :return: why it must not run; or empty.
-        :raises EtcdError: etcd does not say whether it ran.
+        :raises EtcdError: etcd does not say whether it ran. :raises LeadsNoMore: it leads no more.
         """
         held = self._held
         if held is None or not self.standing.leads:
-            return NO_MORE
+            raise LeadsNoMore(NO_MORE)
         key, now = f"{self._prefix}/runs/{name}", time.time()
         said, seen = await self.client.read(key)
         began, _, master = said.partition(" ")
@@ -138,7 +137,9 @@ class EtcdLeader:
             return ""
         # The answer of an endpoint may have been lost, so that the next one found this very note.
         said, _ = await self.client.read(key)
-        return "" if said == note else NO_MORE
+        if said != note:
+            raise LeadsNoMore(NO_MORE)
+        return ""
 
     # -- looking
 

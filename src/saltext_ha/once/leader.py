@@ -36,7 +36,7 @@ class Leader(Protocol):
         Why this leader may not run *name* now, though it leads and the masters that it reaches know
         of no run *within* so many seconds; or empty.
 
-        :raises HaError: the store does not say.
+        :raises HaError: the store does not say. :raises LeadsNoMore: this master leads no more.
         """
         ...
 

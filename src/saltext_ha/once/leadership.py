@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+NO_MORE = "this master leads no more"
 QUIET = 10.0
 """Seconds without a leader, as between two leaders, after which a note says so."""
 

@@ -17,11 +17,12 @@ from typing import Any
 import psutil
 
 from saltext_ha.common.beat import rest
-from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, reason_of
+from saltext_ha.common.errors import HaError, InvalidRecord, LeadsNoMore, PeerError, reason_of
 from saltext_ha.common.printable import is_printable
 from saltext_ha.common.processes import is_alive
 from saltext_ha.once import run_rows
 from saltext_ha.once.leader import Leader
+from saltext_ha.once.leadership import NO_MORE
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
@@ -151,7 +152,7 @@ class Runs:
 
         :param within: seconds in which it may run only once in the whole group.
         :return: the run; or None, and why it must not run.
-        :raises HaError: the run cannot be noted; it must not run.
+        :raises HaError: the run cannot be noted, or this master leads no more; it must not run.
         """
         check(name)
         process = _process(pid)
@@ -184,7 +185,7 @@ class Runs:
         if gives_way := runs.yields(self.registers[name], run.start, self.reached()):
             return f"{gives_way} runs it"
         if not self._leader.standing.leads:
-            return "this master leads no more"
+            raise LeadsNoMore(NO_MORE)
         return await self._leader.claim(name, within)
 
     async def _withdraw(self, name: str, run: Run, known: RunRegister) -> None:

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from lab.engines import free_port
-from saltext_ha.common.errors import EtcdError, HaError
+from saltext_ha.common.errors import EtcdError, HaError, LeadsNoMore
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import etcd_client, etcd_leader
 from saltext_ha.once.candidate import Candidate
@@ -377,7 +377,8 @@ async def test_a_run_that_is_noted_though_the_answer_was_lost_is_run() -> None:
     async with serving() as etcd, leader(etcd.url) as (found, _):
         await leads(etcd, found)
         etcd.says[RUN_TXN] = 200, HEADER
-        assert await found.claim("nightly", 60.0) == etcd_leader.NO_MORE
+        with pytest.raises(LeadsNoMore):
+            await found.claim("nightly", 60.0)
 
         def heard(path: str, payload: dict[str, Any]) -> None:
             if path == RUN_TXN:

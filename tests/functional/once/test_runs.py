@@ -19,6 +19,7 @@ from saltext_ha.once.runs import MOST, Runs
 from saltext_ha.replica.replica import Replica
 from saltext_ha.sync.vouching import Claiming, Vouching
 from saltext_ha.transport import wire
+from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 from tests.leader import Leader
 from tests.loop import in_a_loop, until
@@ -169,6 +170,31 @@ async def test_one_that_follows_says_so_when_its_wait_is_over(tmp_path: Path) ->
     answer = await group.once("m2", wait=0)
     assert (answer["skipped"], answer["retcode"]) == (True, 1)
     assert "nobody leads" in answer["why"]
+
+
+@in_a_loop
+async def test_a_leader_that_steps_down_just_before_the_run_has_not_skipped_it(
+    tmp_path: Path,
+) -> None:
+    """It would exit 0, though nobody runs it."""
+    group = Group(tmp_path)
+
+    class SteppingDown(Runs):
+        def for_peers(self) -> dict[str, Handler]:
+            group.leaders["m1"].follows = ""
+            return super().for_peers()
+
+    group.runs["m2"].__class__ = SteppingDown
+    answer = await group.once("m1", name="n", within="1h", wait=0)
+    assert (answer["skipped"], answer["waited"], answer["retcode"]) == (True, True, 1)
+    assert (answer["leader"], answer["why"]) == (None, "this master leads no more")
+    group.leaders["m1"].follows = "m1"
+    waiting = asyncio.ensure_future(group.once("m1", name="n", within="1h", wait=20))
+    await until(lambda: not group.leaders["m1"].follows, "it has stepped down")
+    group.runs["m2"].__class__ = Runs
+    group.leaders["m1"].follows = "m1"
+    answer = await waiting
+    assert (answer["why"], group.did) == ("", ["m1"])
 
 
 @in_a_loop

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from saltext_ha.commands.arguments import span
-from saltext_ha.common.errors import HaError
+from saltext_ha.common.errors import HaError, LeadsNoMore
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.leadership import Leadership
 from saltext_ha.once.runs import Runs
@@ -46,7 +46,10 @@ class Once:
             return {**told, **self._elsewhere(standing, name, function, within)}
         if not name:
             return {**told, "do": RUN, "why": ""}
-        run, why = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
+        try:
+            run, why = await self._runs.begin(name, function, str(payload.get("by")), within, pid)
+        except LeadsNoMore as exc:  # another one may run it now, or this one again
+            return {**told, "leader": None, "do": WAIT, "why": str(exc)}
         if run is None:
             return {**told, "do": SKIP, "why": why}
         return {**told, "do": RUN, "why": "", "start": list(run.start)}
