@@ -44,6 +44,7 @@ def _salt_api(option: str, defaults: Mapping[str, Any]) -> EqualityRule:
     return EqualityRule(option, without=OWN_API, unset=unset)
 
 
+EXPANDED = "auth.enable_expanded_auth_matching"
 CONFIG: tuple[EqualityRule, ...] = (
     EqualityRule("external_auth", How.SET),
     EqualityRule("publisher_acl", How.SET),
@@ -51,30 +52,30 @@ CONFIG: tuple[EqualityRule, ...] = (
     EqualityRule("peer", How.SET),
     EqualityRule("peer_run", How.SET),
     EqualityRule("nodegroups"),
-    EqualityRule("sudo_acl", default=False),
-    EqualityRule("client_acl_verify", default=True),
-    EqualityRule("permissive_acl", default=False),
-    EqualityRule("eauth_acl_module", default=""),
-    EqualityRule("auth.enable_expanded_auth_matching", default=False),
+    EqualityRule("sudo_acl"),
+    EqualityRule("client_acl_verify"),
+    EqualityRule("permissive_acl"),
+    EqualityRule("eauth_acl_module"),
+    EqualityRule(EXPANDED, unset={EXPANDED: False}),
     # Tokens: their lifetime, their content, their storage.
     EqualityRule("token_expire"),
-    EqualityRule("token_expire_user_override", How.SET, default=False),
-    EqualityRule("keep_acl_in_token", default=False),
+    EqualityRule("token_expire_user_override", How.SET),
+    EqualityRule("keep_acl_in_token"),
     EqualityRule("eauth_tokens"),
     EqualityRule("eauth_tokens.cache_driver"),
     # salt-api.
     EqualityRule("netapi_enable_clients", How.SET),
-    EqualityRule("netapi_allow_raw_shell", default=False),
+    EqualityRule("netapi_allow_raw_shell"),
     EqualityRule("api_acl", How.SET),
     _salt_api("rest_cherrypy", _CHERRYPY),
     _salt_api("rest_tornado", _TORNADO),
     # Minions: which are accepted, and what revoking does.
-    EqualityRule("auto_accept", default=False),
-    EqualityRule("open_mode", default=False),
+    EqualityRule("auto_accept"),
+    EqualityRule("open_mode"),
     EqualityRule("autosign_timeout"),
-    EqualityRule("max_minions", default=0),
-    EqualityRule("allow_minion_key_revoke", default=True),
-    EqualityRule("rotate_aes_key", default=True),
+    EqualityRule("max_minions"),
+    EqualityRule("allow_minion_key_revoke"),
+    EqualityRule("rotate_aes_key"),
 )
 FILES: tuple[EqualityRule, ...] = (
     EqualityRule("autosign_file", fix=FILE),

@@ -34,9 +34,9 @@ SIGNED_BY_SOME = (
 )
 
 CONFIG = (
-    EqualityRule("master_sign_pubkey", default=False),
+    EqualityRule("master_sign_pubkey"),
     EqualityRule("master_sign_key_name"),
-    EqualityRule("master_use_pubkey_signature", default=False),
+    EqualityRule("master_use_pubkey_signature"),
 )
 RULES: Mapping[str, EqualityRule] = {
     rule.option: rule

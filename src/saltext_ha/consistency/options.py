@@ -331,21 +331,24 @@ _OWN_OF_TREES = re.compile(r"ha:trees:[^:]+:(source|check|check_timeout)")
 #: Files that each master may have under a name of its own: whether they are set counts.
 _OWN_FILES = ("ssl:certfile", "ssl:keyfile")
 
-#: Options that not every supported release of Salt knows; masters without one count as set to this.
-_DEFAULTS: Mapping[str, Any] = {
+#: What Salt takes for an option that is not set, where not every supported release has a default in
+#: its configuration.
+_UNSET: Mapping[str, Any] = {
+    "ext_pillar_first": False,
+    "presence_events": False,
+    "fileserver_events": False,
+    "fileserver_list_cache_time": 20,
+    "roster": "flat",
     "cluster_pool_port": 4520,
     "disable_aes_with_tls": False,
     "cluster_encryption_algorithm": "OAEP-SHA1",
     "cluster_isolated_filesystem": False,
     "git_pillar_disable_saltenv_mapping": False,
-    "git_pillar_ref_types": ("branch", "tag", "sha"),
+    "git_pillar_ref_types": ["branch", "tag", "sha"],
     "keys.cache_driver": "localfs_key",
     "auth_events_pend_autosign_grains": False,
-    "gitfs_proxy": "",
     "gitfs_depth": 1,
-    "git_pillar_proxy": "",
     "git_pillar_depth": 1,
-    "winrepo_proxy": "",
     "winrepo_depth": 1,
     "ssh_keepalive": True,
     "ssh_keepalive_interval": 60,
@@ -362,16 +365,6 @@ _NO_OPTIONS = frozenset(
         "daemon disable_keepalive saltfile versions_report"
     )
 )
-
-
-#: What Salt takes for an option that is not set, where it has no default in the configuration.
-_UNSET: Mapping[str, Any] = {
-    "ext_pillar_first": False,
-    "presence_events": False,
-    "fileserver_events": False,
-    "fileserver_list_cache_time": 20,
-    "roster": "flat",
-}
 
 #: Options in which Salt takes a text for a list with this entry. A text in ``fileserver_backend``
 #: is to Salt a list of letters.
@@ -392,7 +385,6 @@ def _rules() -> dict[str, EqualityRule]:
             How.SET if option.endswith(_MATCHED) else How.EXACT,
             fix=topic.fix,
             severity=DRIFT if topic.level is Level.MUST else NOTE,
-            default=_DEFAULTS.get(option),
             secret=option in topic.secret,
             unset={option: _UNSET[option]} if option in _UNSET else {},
             listed=option in _LISTED,

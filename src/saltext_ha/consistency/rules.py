@@ -31,19 +31,18 @@ class EqualityRule:
     """
     One thing that must be the same everywhere.
 
-    ``fix`` may use ``{option}`` and ``{masters}`` (those in the minority). ``default`` is the value
-    if a configuration does not set the option. ``expect``: equality is not enough, every master
-    must have this value. ``secret`` hides all of the option's values. ``without`` are keys of its
-    mapping that each master may have of its own. ``unset``: path → what Salt takes where it is not
-    set. ``listed``: Salt takes a text for a list with this entry. Both count when masters are
-    compared, and not in what they tell: another release tells it as its files have it.
+    ``fix`` may use ``{option}`` and ``{masters}`` (those in the minority). ``expect``: equality is
+    not enough, every master must have this value. ``secret`` hides all of the option's values.
+    ``without`` are keys of its mapping that each master may have of its own. ``unset``: path → what
+    Salt takes where it is not set. ``listed``: Salt takes a text for a list with this entry. Both
+    count when masters are compared, and not in what they tell: another release tells it as its
+    files have it.
     """
 
     option: str
     how: How = How.EXACT
     fix: str = EDIT
     severity: str = DRIFT
-    default: Any = None
     expect: Any = None
     secret: bool = False
     without: tuple[str, ...] = ()

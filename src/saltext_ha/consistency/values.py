@@ -50,7 +50,7 @@ def leaves_of(rule: EqualityRule, opts: Mapping[str, Any], nonce: bytes) -> dict
     """
     The leaves of one option; none if it is not set, or is an empty mapping, which grants nothing.
     """
-    value = opts.get(rule.option, rule.default)
+    value = opts.get(rule.option)
     if value is None or (rule.secret and not value):
         return {}
     if rule.without and isinstance(value, Mapping):

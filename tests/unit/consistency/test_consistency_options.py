@@ -95,18 +95,31 @@ def test_rules_name_options_that_salt_knows() -> None:
         "fileserver_events", "roster", "roster_defaults", "roster_file", "rosters",
         "ssh_minion_opts", "ha",
     }  # fmt: skip
-    newer = set(options._DEFAULTS) | {
+    newer = set(options._UNSET) | {
         "cluster_id", "cluster_secret", "cluster_pub_fingerprint", "pillar.cache_driver",
     }  # fmt: skip
     known = {*salt.config.VALID_OPTS, *salt.config.DEFAULT_MASTER_OPTS}
     assert {*access.RULES, *options.RULES} - known <= unlisted | newer
 
 
-def test_an_option_that_an_older_salt_does_not_know_is_no_difference() -> None:
-    for option, default in options._DEFAULTS.items():
-        here = salt.config.DEFAULT_MASTER_OPTS.get(option)
-        shown = tuple(here) if isinstance(default, tuple) and here is not None else here
-        assert shown in (None, default), option
+def test_what_counts_where_nothing_is_set_is_salts_default_if_it_has_one() -> None:
+    unset = {path: value for rule in options.RULES.values() for path, value in rule.unset.items()}
+    assert unset.keys() == options._UNSET.keys()
+    for option, value in unset.items():
+        here = salt.config.DEFAULT_MASTER_OPTS.get(option, value)
+        assert (list(here) if isinstance(value, list) else here) == value, option
+
+
+@pytest.mark.parametrize("option", ["git_pillar_ref_types", "gitfs_depth", "gitfs_proxy"])
+def test_an_option_that_an_older_salt_does_not_know_is_no_difference(option: str) -> None:
+    older = {**salt.config.DEFAULT_MASTER_OPTS}
+    del older[option]
+    parts = {
+        name: options.take(Mine(opts, mapping.parse({**opts, "id": name}), b"n" * 32))
+        for name, opts in {"m1": older, "m2": salt.config.DEFAULT_MASTER_OPTS}.items()
+    }
+    assert option not in parts["m1"].leaves
+    assert options.compare(parts) == []
 
 
 @pytest.mark.parametrize(
@@ -140,16 +153,6 @@ def test_a_text_is_a_list_of_one_where_salt_takes_it_so(option: str, alike: bool
     assert bool(options.compare(parts)) is not alike
     split = dataclasses.replace(parts["m1"], leaves={**parts["m1"].leaves, option: "a,b"})
     assert options.compare({"m1": split, "m2": parts["m2"]})
-
-
-def test_what_counts_where_nothing_is_set_is_no_default_of_salts() -> None:
-    """With one, each master would tell it."""
-    assert {
-        path
-        for rule in (*options.RULES.values(), *access.RULES.values())
-        for path in rule.unset
-        if path in salt.config.DEFAULT_MASTER_OPTS
-    } == set()
 
 
 def test_the_name_of_the_signature_file_is_each_masters_own() -> None:
