@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from saltext_ha.common.errors import HaError
@@ -23,6 +23,23 @@ def begin(work: Awaitable[T]) -> asyncio.Task[T]:
     begun = asyncio.ensure_future(work)
     begun.add_done_callback(lambda done: done.cancelled() or done.exception())
     return begun
+
+
+async def answers_of(
+    names: Collection[str], ask: Callable[[str], Awaitable[T]]
+) -> tuple[dict[str, T], dict[str, str]]:
+    """What *ask* gives for each of *names*, all at once; and why it gave nothing (a HaError)."""
+    errors: dict[str, str] = {}
+
+    async def answer(name: str) -> list[T]:
+        try:
+            return [await ask(name)]
+        except HaError as exc:
+            errors[name] = str(exc)
+            return []
+
+    found = await asyncio.gather(*map(answer, names))
+    return {name: each for name, came in zip(names, found, strict=True) for each in came}, errors
 
 
 class Tasks:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from saltext_ha.common.errors import NO_SENSE
+from saltext_ha.common.errors import NO_SENSE, InvalidRecord
 from saltext_ha.minions.job_specs import plain
 
 NONSENSE = "answered nonsense"
@@ -55,28 +55,26 @@ class Stray:
     ids: tuple[str, ...]
 
 
-def read_count(raw: Mapping[str, Any], jid: str) -> Count | str:
-    """How far a master says that its job is, or why that is not known."""
+def read_count(raw: Mapping[str, Any], jid: str) -> Count:
+    """How far a master says that its job is. :raises InvalidRecord: it says nothing of use."""
     counts = raw.get("counts")
     if not isinstance(counts, Mapping):
-        return "does not say; is it of an older release?"
+        raise InvalidRecord("does not say; is it of an older release?")
     told = counts.get(jid)
     if not isinstance(told, list) or len(told) != 3:
-        return NONSENSE
+        raise InvalidRecord(NONSENSE)
     targeted, returned, failed = told
     numbers = told if targeted is not None else (returned, failed)
     if not all(type(each) is int for each in numbers):
-        return NONSENSE
+        raise InvalidRecord(NONSENSE)
     return Count(targeted, returned, failed)
 
 
-def read_strays(
-    jids: Mapping[str, str], told: Mapping[str, dict[str, Any] | str]
-) -> Iterable[Stray]:
+def read_strays(jids: Mapping[str, str], told: Mapping[str, Mapping[str, Any]]) -> Iterable[Stray]:
     """Returns that came to another master than the publishing one; *jids*: master → its job."""
     publisher = {jid: name for name, jid in jids.items()}
     for arrived, raw in told.items():
-        returned = {} if isinstance(raw, str) else raw.get("returned")
+        returned = raw.get("returned")
         for jid, ids in returned.items() if isinstance(returned, dict) else ():
             published = publisher.get(jid)
             if published and published != arrived and isinstance(ids, list) and ids:

@@ -14,6 +14,7 @@ from saltext_ha.common.errors import (
     PeerUnreachable,
     UnknownMethod,
 )
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.minions.job_answers import (
     Answers,
     Count,
@@ -74,14 +75,10 @@ class Jobs:
         jids = jids or dict(zip(chosen, new_jids(len(chosen)), strict=True))
         # All masters listen before any publishes: no return comes too early to be seen.
         listening = [name for name in self.masters if name in chosen or name not in unreached]
-        expected = await self._each(
+        _, deaf = await self._each(
             listening, "job_expect", {"jids": [*jids.values()], "timeout": timeout}
         )
-        found = {
-            name: Answers(error=problem)
-            for name, problem in expected.items()
-            if isinstance(problem, str) and name in jids
-        }
+        found = {name: Answers(error=why) for name, why in deaf.items() if name in jids}
         asked = [name for name in chosen if name not in found]
         told = await asyncio.gather(
             *(self._run_on(name, jids[name], spec, timeout) for name in asked)
@@ -93,8 +90,8 @@ class Jobs:
         self._hot({minion_id: of for minion_id, of in answered.items() if of > 1})
         if any(each.running for each in found.values()):
             return found, []  # they are not over: :meth:`more` is asked next
-        hearing = [name for name in listening if not isinstance(expected[name], str)]
-        strays = await self._each(hearing, "job_strays", {"jids": [*jids.values()]})
+        hearing = [name for name in listening if name not in deaf]
+        strays, _ = await self._each(hearing, "job_strays", {"jids": [*jids.values()]})
         return found, sorted(read_strays(jids, strays), key=lambda s: (s.published, s.arrived))
 
     async def more(self, jids: Mapping[str, str], timeout: float) -> dict[str, Answers]:
@@ -129,36 +126,24 @@ class Jobs:
         :return: master → how far; and master → why it does not say.
         """
 
-        async def ask(name: str, jid: str) -> dict[str, Any] | str:
+        async def ask(name: str) -> Count:
             line = self._group.lines.get(name)
             if line is not None and line.up is False:
-                return line.error  # each failed call would lengthen the pause before the next try
+                # Each failed call would lengthen the pause before the next try.
+                raise HaError(line.error)
             # An older release ignores "counts", and answers with ids.
-            payload = {"jids": [jid], "counts": True}
-            return (await self._each([name], "job_strays", payload))[name]
+            payload = {"jids": [jids[name]], "counts": True}
+            told = await self._call(name, "job_strays", payload, self._group.timeout)
+            return read_count(told, jids[name])
 
-        told = await asyncio.gather(*(ask(name, jid) for name, jid in jids.items()))
-        counts, unknown = dict[str, Count](), dict[str, str]()
-        for (name, jid), raw in zip(jids.items(), told, strict=True):
-            found = raw if isinstance(raw, str) else read_count(raw, jid)
-            if isinstance(found, str):
-                unknown[name] = found
-            else:
-                counts[name] = found
-        return counts, unknown
+        return await answers_of(jids, ask)
 
     async def _each(
         self, names: Collection[str], method: str, payload: dict[str, Any]
-    ) -> dict[str, dict[str, Any] | str]:
-        """Master → its answer, or why there is none."""
-
-        async def ask(name: str) -> dict[str, Any] | str:
-            try:
-                return await self._call(name, method, payload, self._group.timeout)
-            except HaError as exc:
-                return str(exc)
-
-        return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Master → its answer; and why some give none."""
+        timeout = self._group.timeout
+        return await answers_of(names, lambda name: self._call(name, method, payload, timeout))
 
     async def _call(
         self, name: str, method: str, payload: dict[str, Any], timeout: float

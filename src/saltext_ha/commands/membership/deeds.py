@@ -8,7 +8,6 @@ that master made it, and says so.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -16,7 +15,8 @@ from typing import Any
 
 from saltext_ha.commands.membership.introductions import ALWAYS, Pin
 from saltext_ha.common.batches import batches
-from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.common.errors import NO_SENSE, InvalidRecord
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.common.validators import is_number
 from saltext_ha.config.mapping import NAME
 from saltext_ha.keystore.minion_key import MAX_ID_BYTES
@@ -117,27 +117,20 @@ class Dealings:
         made = {(w.node, w.counter) for theirs in answers.values() for w in theirs}
         return [write for write in writes if (write.node, write.counter) not in made], errors
 
+    @staticmethod
     async def _ask_all(
-        self, names: Sequence[str], ask: Callable[[str], Awaitable[Any]]
+        names: Sequence[str], ask: Callable[[str], Awaitable[Any]]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The answers of members by name; and the errors."""
-        found = await asyncio.gather(*(self._ask(name, ask) for name in names))
-        both = list(zip(names, found, strict=True))
-        return (
-            {name: answer for name, (answer, why) in both if not why},
-            {name: why for name, (_, why) in both if why},
-        )
 
-    @staticmethod
-    async def _ask(name: str, ask: Callable[[str], Awaitable[Any]]) -> tuple[Any, str]:
-        try:
-            return await ask(name), ""
-        except InvalidRecord as exc:
-            return None, f"its answer makes no sense: {exc}"
-        except NO_SENSE as exc:
-            return None, f"its answer makes no sense: {exc!r:.100}"
-        except HaError as exc:
-            return None, str(exc)
+        async def answer(name: str) -> Any:
+            try:
+                return await ask(name)
+            except (InvalidRecord, *NO_SENSE) as exc:
+                why = str(exc) if isinstance(exc, InvalidRecord) else f"{exc!r:.100}"
+                raise InvalidRecord(f"its answer makes no sense: {why}") from None
+
+        return await answers_of(names, answer)
 
     async def _pins_of(self, name: str) -> list[Pin]:
         answer = await self._call(name, _INTRODUCED, {})

@@ -15,6 +15,7 @@ from saltext_ha.commands.arguments import glob_of, timeout_of
 from saltext_ha.common.batches import batches
 from saltext_ha.common.beat import rest
 from saltext_ha.common.errors import HaError, InvalidRecord
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.minions import locator
 from saltext_ha.minions.connections import subscribers
 from saltext_ha.minions.job_answers import Answers
@@ -193,30 +194,24 @@ class Bound:
         """
         Every master's sights of *ids*, and why some do not answer; *question* as in :meth:`page`.
         """
-        names = self._jobs.masters
 
-        async def ask(name: str) -> MasterSights | str:
+        async def ask(name: str) -> MasterSights:
             known, after = MasterSights(), ""
-            try:
-                for _ in range(MAX_PAGES):
-                    payload = {**question, "after": after}
-                    timeout = SLOW if after else self._group.timeout
-                    if name == self._group.name:
-                        page = await self.page(payload)
-                    else:
-                        page = await self._group.call(name, "bound", payload, timeout)
-                    known.add(page, ids)
-                    if not page.get("more") or not page["minions"]:
-                        known.forget_connected()
-                        return known
-                    after = str(page["minions"][-1][0])
-            except HaError as exc:
-                return str(exc)
-            return "says more than fits"
+            for _ in range(MAX_PAGES):
+                payload = {**question, "after": after}
+                timeout = SLOW if after else self._group.timeout
+                if name == self._group.name:
+                    page = await self.page(payload)
+                else:
+                    page = await self._group.call(name, "bound", payload, timeout)
+                known.add(page, ids)
+                if not page.get("more") or not page["minions"]:
+                    known.forget_connected()
+                    return known
+                after = str(page["minions"][-1][0])
+            raise HaError("says more than fits")
 
-        found = dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
-        knowing = {name: each for name, each in found.items() if isinstance(each, MasterSights)}
-        return knowing, {name: each for name, each in found.items() if isinstance(each, str)}
+        return await answers_of(self._jobs.masters, ask)
 
     async def minions(self, payload: dict[str, Any]) -> dict[str, Any]:
         glob, live = glob_of(payload), bool(payload.get("live"))
