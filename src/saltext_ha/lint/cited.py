@@ -13,15 +13,14 @@ class CitedLine:
     """
     One line of Salt.
 
-    :param where: the function or class that it is in; empty: the module.
+    :param place: its file and number, and the function or class that it is in, if it is in one:
+        ``salt/crypt.py:131 dropfile``.
     :param text: part of the line. All other releases that the rule holds for have the same text in
-        *where*, on another line.
+        that function, on another line.
     :param release: the release it was read in, if not all of them have it.
     """
 
-    path: str
-    number: int
-    where: str
+    place: str
     text: str
     release: str = ""
 
@@ -32,64 +31,45 @@ class CitedLine:
 
     def markdown(self) -> str:
         """As docs/lint.md shows it."""
-        where = f" {self.where}" if self.where else ""
-        return f"`{self.path}:{self.number}` ({self.release or READ_ON}){where}: `{self.text}`"
+        line, *where = self.place.split(" ")
+        return " ".join([f"`{line}` ({self.release or READ_ON})", *where]) + f": `{self.text}`"
 
 
 # Lines that several rules rest on.
-PORT_OF_ENTRY = CitedLine(
-    "salt/minion.py", 364, "prep_ip_port", 'ret.update({"master_port": port})'
-)
+PORT_OF_ENTRY = CitedLine("salt/minion.py:364 prep_ip_port", 'ret.update({"master_port": port})')
 PORT_TOLD = CitedLine(
-    "salt/channel/client.py",
-    540,
-    "AsyncPubChannel.connect",
+    "salt/channel/client.py:540 AsyncPubChannel.connect",
     'publish_port = self.auth.creds["publish_port"]',
 )
 PORT_SET = CitedLine(
-    "salt/channel/client.py",
-    536,
-    "AsyncPubChannel.connect",
+    "salt/channel/client.py:536 AsyncPubChannel.connect",
     'if int(self.opts.get("publish_port", 4506)) != 4506:',
 )
 ALIVE_CHECK = CitedLine(
-    "salt/modules/status.py",
-    1712,
-    "master",
+    "salt/modules/status.py:1712 master",
     'port = __salt__["config.get"]("publish_port", default=4505)',
 )
 ALIVE_LOOK = CitedLine(
-    "salt/modules/status.py",
-    1713,
-    "master",
-    "connected_ips = salt.utils.network.remote_port_tcp(port)",
+    "salt/modules/status.py:1713 master", "connected_ips = salt.utils.network.remote_port_tcp(port)"
 )
 ALIVE_JOB = CitedLine(
-    "salt/minion.py",
-    2147,
-    "Minion._post_master_init",
-    'and self.opts["master_alive_interval"] > 0',
+    "salt/minion.py:2147 Minion._post_master_init", 'and self.opts["master_alive_interval"] > 0'
 )
 SIGNED_UNVERIFIED = CitedLine(
-    "salt/crypt.py",
-    1764,
-    "AsyncAuth.check_auth_deps",
+    "salt/crypt.py:1764 AsyncAuth.check_auth_deps",
     'elif "pub_sig" in payload and not self.opts["verify_master_pubkey_sign"]:',
 )
 FINGER = CitedLine(
-    "salt/crypt.py",
-    1534,
-    "AsyncAuth.handle_signin_response",
-    '!= self.opts["master_finger"]',
+    "salt/crypt.py:1534 AsyncAuth.handle_signin_response", '!= self.opts["master_finger"]'
 )
-MASTER_INCLUDES = CitedLine("salt/config/__init__.py", 4376, "master_config", "overrides.update(")
-MASTER_PEM = CitedLine("salt/crypt.py", 719, "MasterKeys", 'self.opts["pki_dir"], "master.pem")')
-SIGNS = CitedLine("salt/crypt.py", 774, "MasterKeys", 'opts["master_sign_pubkey"]:')
+MASTER_INCLUDES = CitedLine("salt/config/__init__.py:4376 master_config", "overrides.update(")
+MASTER_PEM = CitedLine("salt/crypt.py:719 MasterKeys", 'self.opts["pki_dir"], "master.pem")')
+SIGNS = CitedLine("salt/crypt.py:774 MasterKeys", 'opts["master_sign_pubkey"]:')
 ROTATION_ASKED = CitedLine(
-    "salt/crypt.py", 131, "dropfile", 'log.info("AES key rotation already requested")'
+    "salt/crypt.py:131 dropfile", 'log.info("AES key rotation already requested")'
 )
 ROOT_KEY = CitedLine(
-    "salt/daemons/masterapi.py", 235, "mk_key", "os.unlink(keyfile)", release="3006.29"
+    "salt/daemons/masterapi.py:235 mk_key", "os.unlink(keyfile)", release="3006.29"
 )
 SHARED_CACHEDIR = (ROTATION_ASKED, ROOT_KEY, "saltstack/salt issues 42377, 56000")
 WHY_NO_SHARED_CACHEDIR = (
@@ -101,18 +81,14 @@ WHY_NO_SHARED_CACHEDIR = (
 )
 SHARED_PKI_DIR = (MASTER_PEM, "Salt's tutorial on several masters (Sharing Files Among Masters)")
 GLOBAL_LOCK = CitedLine(
-    "salt/utils/gitfs.py", 1047, "GitProvider.__lock", "if self.opts[global_lock_key]:"
+    "salt/utils/gitfs.py:1047 GitProvider.__lock", "if self.opts[global_lock_key]:"
 )
 PEER_ID = CitedLine(
-    "salt/channel/server.py",
-    2935,
-    "MasterPubServerChannel.send_aes_key_event",
+    "salt/channel/server.py:2935 MasterPubServerChannel.send_aes_key_event",
     'data = {"peer_id": master_id, "peers": {}}',
 )
 _IPC_PORTS = CitedLine(
-    "salt/transport/base.py",
-    255,
-    "ipc_publish_server",
+    "salt/transport/base.py:255 ipc_publish_server",
     'pub_port=int(opts["tcp_pub_port"]),',
     release="3008.3",
 )
@@ -120,9 +96,7 @@ IPC_PORTS = (
     _IPC_PORTS,
     replace(_IPC_PORTS, release="3007.15"),
     CitedLine(
-        "salt/utils/event.py",
-        1133,
-        "AsyncEventPublisher.__init__",
+        "salt/utils/event.py:1133 AsyncEventPublisher.__init__",
         'epub_uri = int(self.opts["tcp_pub_port"])',
         release="3006.28",
     ),

@@ -77,10 +77,7 @@ def told(facts: HostFacts, entry: MasterEntry) -> int | None:
     why="The port of an entry is the request port (4506). At the publish port nobody answers "
     "requests: the minion never authenticates.",
     fix="leave the port out, or write that of the master's ret_port",
-    sources=(
-        PORT_OF_ENTRY,
-        CitedLine("salt/minion.py", 331, "resolve_dns", 'ret["master_uri"] = '),
-    ),
+    sources=(PORT_OF_ENTRY, CitedLine("salt/minion.py:331 resolve_dns", 'ret["master_uri"] = ')),
 )
 def publish_port_as_request_port(facts: HostFacts) -> Hits:
     known = list(entries(facts))
@@ -122,9 +119,7 @@ def _mapped_beside(
     "master_port",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            2166,
-            "Minion._post_master_init",
+            "salt/minion.py:2166 Minion._post_master_init",
             'and self.opts["master"] != self.opts["master_list"][0]',
         ),
         PORT_OF_ENTRY,
@@ -147,9 +142,7 @@ def ports_with_failback(facts: HostFacts) -> Hits:
     "master_port",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            959,
-            "MinionBase.eval_master",
+            "salt/minion.py:959 MinionBase.eval_master",
             'if opts["master"] in opts["local_masters"]:',
         ),
     ),
@@ -202,10 +195,7 @@ def _answers_both(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> boo
     fix="give each master an address of its own, and all the same ports",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            4544,
-            "Minion.handle_event",
-            'if job_master == self.opts["master"]:',
+            "salt/minion.py:4544 Minion.handle_event", 'if job_master == self.opts["master"]:'
         ),
         "tests/integration/test_lint_traps.py",
     ),
@@ -225,7 +215,7 @@ def returns_to_both(facts: HostFacts) -> Hits:
     "moves from a lost master to the same one.",
     fix="name each master once",
     sources=(
-        CitedLine("salt/minion.py", 1631, "MinionManager._spawn_minions", "for master in masters:"),
+        CitedLine("salt/minion.py:1631 MinionManager._spawn_minions", "for master in masters:"),
         "tests/integration/test_lint_traps.py",
     ),
 )
@@ -241,7 +231,7 @@ def one_master_twice(facts: HostFacts) -> Hits:
     "an entry of master: that Salt cannot read",
     why="Salt takes a host, or a host and a port; several masters are a list of them.",
     fix="write a YAML list of hosts:  master: [10.0.0.1, 10.0.0.2]",
-    sources=(CitedLine("salt/utils/network.py", 2295, "parse_host_port", "raise ValueError("),),
+    sources=(CitedLine("salt/utils/network.py:2295 parse_host_port", "raise ValueError("),),
 )
 def no_host(facts: HostFacts) -> Hits:
     if facts.get("master_type") in ("func", "disable"):
@@ -288,7 +278,7 @@ def _deaf(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> bool:
     "deaf to that master, or connected to one that happens to run on its own host.",
     fix="write IP addresses in master:",
     sources=(
-        CitedLine("salt/minion.py", 261, "resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
+        CitedLine("salt/minion.py:261 resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
         "tests/integration/test_lint_traps.py",
     ),
 )
@@ -307,7 +297,7 @@ def no_retry_hot(facts: HostFacts) -> Hits:
     "nothing else meanwhile: it is deaf to all its masters, the healthy ones too.",
     fix="write IP addresses in master:, or have the names in /etc/hosts",
     sources=(
-        CitedLine("salt/minion.py", 243, "resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
+        CitedLine("salt/minion.py:243 resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
         "tests/integration/test_lint.py",
     ),
 )
@@ -342,10 +332,7 @@ def other_publish_port(facts: HostFacts) -> Hits:
     why="Salt's alive check looks for a connection to publish_port, 4505 where it is not set, "
     "finds none and takes a healthy master for lost: about one reconnect a second.",
     fix="set publish_port on the minion to the masters' publish_port",
-    sources=(
-        ALIVE_CHECK,
-        "tests/integration/test_lint_traps.py",
-    ),
+    sources=(ALIVE_CHECK, "tests/integration/test_lint_traps.py"),
 )
 def alive_at_wrong_port(facts: HostFacts) -> Hits:
     if own_publish_port(facts) or facts.number("master_alive_interval") <= 0:
@@ -377,9 +364,7 @@ def publish_port_4506(facts: HostFacts) -> Hits:
     why="The minion does not get there; and whether two names are one master is not known.",
     fix="mend the name, or the name service",
     sources=(
-        CitedLine(
-            "salt/utils/network.py", 2234, "dns_check", "raise SaltSystemExit(code=42, msg=err)"
-        ),
+        CitedLine("salt/utils/network.py:2234 dns_check", "raise SaltSystemExit(code=42, msg=err)"),
     ),
 )
 def no_address(facts: HostFacts) -> Hits:

@@ -22,10 +22,8 @@ TYPES = ("str", "failover", "distributed", "func", "disable")
 KERNEL_INTERVAL = 75.0
 KERNEL_COUNT = 9.0
 HARMLESS = 60.0  # seconds that do no harm
-WAY_BACK = CitedLine(
-    "salt/minion.py", 2164, "Minion._post_master_init", 'self.opts["master_failback"]'
-)
-LAST_PASS = CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if attempts == tries:")
+WAY_BACK = CitedLine("salt/minion.py:2164 Minion._post_master_init", 'self.opts["master_failback"]')
+LAST_PASS = CitedLine("salt/minion.py:1109 MinionBase.eval_master", "if attempts == tries:")
 
 
 @BOOK.rule(
@@ -38,9 +36,7 @@ LAST_PASS = CitedLine("salt/minion.py", 1109, "MinionBase.eval_master", "if atte
     sources=(
         ALIVE_JOB,
         CitedLine(
-            "salt/transport/zeromq.py",
-            1730,
-            "ZeroMQSocketMonitor.monitor_callback",
+            "salt/transport/zeromq.py:1730 ZeroMQSocketMonitor.monitor_callback",
             "self.disconnect_callback()",
             release="3008.3",
         ),
@@ -59,10 +55,7 @@ def never_looks(facts: HostFacts) -> Hits:
     why="Without the check for a lost master neither this check nor the way back is scheduled: "
     "the minion stays where it is.",
     fix="set master_alive_interval: 30 (seconds); it holds for the way back, too",
-    sources=(
-        ALIVE_JOB,
-        WAY_BACK,
-    ),
+    sources=(ALIVE_JOB, WAY_BACK),
 )
 def never_returns(facts: HostFacts) -> Hits:
     if facts.moving and not _looks(facts) and facts.get("master_failback"):
@@ -84,7 +77,7 @@ def _looks(facts: HostFacts) -> bool:
     fix="use transport: zeromq (on masters and minions)",
     sources=(
         CitedLine(
-            "salt/minion.py", 2146, "Minion._post_master_init", 'self.opts["transport"] != "tcp"'
+            "salt/minion.py:2146 Minion._post_master_init", 'self.opts["transport"] != "tcp"'
         ),
     ),
 )
@@ -99,7 +92,7 @@ def tcp(facts: HostFacts) -> Hits:
     "retry_dns with failover",
     why="Salt sets it to 0, whatever it is, and logs that as CRITICAL when it starts.",
     fix="set retry_dns: 0",
-    sources=(CitedLine("salt/minion.py", 984, "MinionBase.eval_master", 'opts["retry_dns"] = 0'),),
+    sources=(CitedLine("salt/minion.py:984 MinionBase.eval_master", 'opts["retry_dns"] = 0'),),
 )
 def retry_dns(facts: HostFacts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and facts.number("retry_dns"):
@@ -114,9 +107,7 @@ def retry_dns(facts: HostFacts) -> Hits:
     "and its alive check knows it only by that name.",
     fix="list all masters:  master: [10.0.0.1, 10.0.0.2]",
     sources=(
-        CitedLine(
-            "salt/minion.py", 941, "MinionBase.eval_master", 'opts["master"] = [opts["master"]]'
-        ),
+        CitedLine("salt/minion.py:941 MinionBase.eval_master", 'opts["master"] = [opts["master"]]'),
     ),
 )
 def alone(facts: HostFacts) -> Hits:
@@ -133,10 +124,7 @@ def alone(facts: HostFacts) -> Hits:
     fix="take rejected_retry out; with it False the minion ends, and its service restarts it",
     sources=(
         CitedLine(
-            "salt/crypt.py",
-            1483,
-            "AsyncAuth.handle_signin_response",
-            'if self.opts["rejected_retry"]:',
+            "salt/crypt.py:1483 AsyncAuth.handle_signin_response", 'if self.opts["rejected_retry"]:'
         ),
         "tests/integration/test_lint_traps.py",
     ),
@@ -155,12 +143,10 @@ def rejected_retry(facts: HostFacts) -> Hits:
     fix=f"set acceptance_wait_time and acceptance_wait_time_max to {HARMLESS:g} at most",
     sources=(
         CitedLine(
-            "salt/minion.py", 1047, "MinionBase.eval_master", 'sleep(opts["acceptance_wait_time"])'
+            "salt/minion.py:1047 MinionBase.eval_master", 'sleep(opts["acceptance_wait_time"])'
         ),
         CitedLine(
-            "salt/minion.py",
-            1658,
-            "MinionManager._connect_minion",
+            "salt/minion.py:1658 MinionManager._connect_minion",
             'auth_wait = minion.opts["acceptance_wait_time"]',
         ),
     ),
@@ -202,10 +188,7 @@ def endless(facts: HostFacts) -> Hits:
     "(docs/installing-minions.md)",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            1018,
-            "MinionBase.eval_master",
-            'random.shuffle(opts["local_masters"])',
+            "salt/minion.py:1018 MinionBase.eval_master", 'random.shuffle(opts["local_masters"])'
         ),
     ),
 )
@@ -224,9 +207,7 @@ def shuffled(facts: HostFacts) -> Hits:
     fix="write random_master instead, or take it out",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            929,
-            "MinionBase.eval_master",
+            "salt/minion.py:929 MinionBase.eval_master",
             'opts["random_master"] = opts["master_shuffle"]',
         ),
     ),
@@ -245,9 +226,7 @@ def master_shuffle(facts: HostFacts) -> Hits:
     fix="take random_master out",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            1136,
-            "MinionBase.eval_master",
+            "salt/minion.py:1136 MinionBase.eval_master",
             "random_master is True but there is only one master specified.",
         ),
     ),
@@ -263,7 +242,7 @@ def pointless_random(facts: HostFacts) -> Hits:
     "auth_tries with failover",
     why="It has no effect: Salt sets it to 0 when there is a list of masters to go through.",
     fix="take auth_tries out",
-    sources=(CitedLine("salt/minion.py", 931, "MinionBase.eval_master", 'opts["auth_tries"] = 0'),),
+    sources=(CitedLine("salt/minion.py:931 MinionBase.eval_master", 'opts["auth_tries"] = 0'),),
 )
 def auth_tries(facts: HostFacts) -> Hits:
     if facts.moving and facts.written("auth_tries") and facts.number("auth_tries"):
@@ -280,9 +259,7 @@ def auth_tries(facts: HostFacts) -> Hits:
     fix="set tcp_keepalive_idle: 20, tcp_keepalive_intvl: 5, tcp_keepalive_cnt: 3",
     sources=(
         ALIVE_LOOK,
-        CitedLine(
-            "salt/transport/zeromq.py", 1094, "_set_tcp_keepalive", 'opts["tcp_keepalive_idle"]'
-        ),
+        CitedLine("salt/transport/zeromq.py:1094 _set_tcp_keepalive", 'opts["tcp_keepalive_idle"]'),
     ),
 )
 def late_keepalive(facts: HostFacts) -> Hits:
@@ -310,9 +287,7 @@ def late_keepalive(facts: HostFacts) -> Hits:
     fix="take master_failback out, or set master_type: failover",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            1013,
-            "MinionBase.eval_master",
+            "salt/minion.py:1013 MinionBase.eval_master",
             'if opts["master_type"] == "failover" and opts["master_failback"]:',
         ),
     ),
@@ -330,7 +305,7 @@ def pointless_failback(facts: HostFacts) -> Hits:
     "minion never comes up.",
     fix="use master_type: failover, with the list in another order on half of the minions",
     sources=(
-        CitedLine("salt/minion.py", 900, "MinionBase.eval_master", 'binascii.crc32(opts["id"])'),
+        CitedLine("salt/minion.py:900 MinionBase.eval_master", 'binascii.crc32(opts["id"])'),
         "tests/integration/test_lint.py",
     ),
 )
@@ -347,9 +322,7 @@ def distributed(facts: HostFacts) -> Hits:
     fix=f"write one of {', '.join(TYPES)}; several masters at once are a list with type str",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            987,
-            "MinionBase.eval_master",
+            "salt/minion.py:987 MinionBase.eval_master",
             "Invalid keyword '%s' for variable 'master_type'",
         ),
         "tests/integration/test_lint_traps.py",
@@ -368,7 +341,7 @@ def unknown_type(facts: HostFacts) -> Hits:
     "never tried.",
     fix="take auth_safemode out",
     sources=(
-        CitedLine("salt/crypt.py", 1382, "AsyncAuth.sign_in", "safe = auth_safemode"),
+        CitedLine("salt/crypt.py:1382 AsyncAuth.sign_in", "safe = auth_safemode"),
         "tests/integration/test_lint.py",
     ),
 )
@@ -384,10 +357,7 @@ def safemode(facts: HostFacts) -> Hits:
     why="A master that hangs (stopped, out of workers, behind a firewall that drops) keeps its "
     "connections, and these are all that Salt's alive check looks at: no minion ever leaves it.",
     fix="add  engines: [ha_watchdog: {}]  and master_tries: -1 (docs/minions.md)",
-    sources=(
-        ALIVE_LOOK,
-        "tests/integration/test_lint_traps.py",
-    ),
+    sources=(ALIVE_LOOK, "tests/integration/test_lint_traps.py"),
 )
 def unwatched(facts: HostFacts) -> Hits:
     if facts.failover and len(facts.masters) > 1 and not facts.watched:
@@ -404,9 +374,7 @@ def unwatched(facts: HostFacts) -> Hits:
     fix="set zmq_monitor: False; zeromq connects again by itself",
     sources=(
         CitedLine(
-            "salt/minion.py",
-            4147,
-            "Minion.handle_event",
+            "salt/minion.py:4147 Minion.handle_event",
             '"seconds": self.opts["master_alive_interval"],',
             release="3007.16",
         ),

@@ -42,12 +42,10 @@ RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_
     "readable for the user that salt-master or the minion runs as",
     sources=(
         CitedLine(
-            "salt/config/__init__.py",
-            2540,
-            "load_config",
+            "salt/config/__init__.py:2540 load_config",
             "sys.exit(salt.defaults.exitcodes.EX_GENERIC)",
         ),
-        CitedLine("salt/config/__init__.py", 2585, "include_config", "opts = _read_conf_file(fn_)"),
+        CitedLine("salt/config/__init__.py:2585 include_config", "opts = _read_conf_file(fn_)"),
     ),
 )
 def unreadable(facts: HostFacts) -> Hits:
@@ -66,7 +64,7 @@ def unreadable(facts: HostFacts) -> Hits:
     "writes it (99-master-address.conf), takes the place of a list of masters, too.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
     sources=(
-        CitedLine("salt/config/__init__.py", 2727, "minion_config", "overrides.update("),
+        CitedLine("salt/config/__init__.py:2727 minion_config", "overrides.update("),
         MASTER_INCLUDES,
     ),
 )
@@ -149,9 +147,7 @@ def _shown(item: object) -> str:
     "an option that Salt does not know, and that is spelt nearly like one that it knows",
     why="Salt ignores options that it does not know, without a word: the default holds.",
     fix="write the name that is meant",
-    sources=(
-        CitedLine("salt/config/__init__.py", 2268, "_validate_opts", "if key in VALID_OPTS:"),
-    ),
+    sources=(CitedLine("salt/config/__init__.py:2268 _validate_opts", "if key in VALID_OPTS:"),),
 )
 def misspelt(facts: HostFacts) -> Hits:
     for option in facts.places:
@@ -171,9 +167,7 @@ def misspelt(facts: HostFacts) -> Hits:
     fix="write master: in one file only",
     sources=(
         CitedLine(
-            "salt/config/__init__.py",
-            2600,
-            "include_config",
+            "salt/config/__init__.py:2600 include_config",
             "salt.utils.dictupdate.update(configuration, opts, True, True)",
         ),
     ),
@@ -209,8 +203,8 @@ def refused(facts: HostFacts) -> Hits:
     "None of the options in this file holds.",
     fix="give it a name that ends in .conf, name it in include:, or move it elsewhere",
     sources=(
-        CitedLine("salt/config/__init__.py", 1845, "", '"default_include": "master.d/*.conf"'),
-        CitedLine("salt/config/__init__.py", 1394, "", '"default_include": "minion.d/*.conf"'),
+        CitedLine("salt/config/__init__.py:1845", '"default_include": "master.d/*.conf"'),
+        CitedLine("salt/config/__init__.py:1394", '"default_include": "minion.d/*.conf"'),
     ),
 )
 def left_out(facts: HostFacts) -> Hits:
@@ -229,9 +223,7 @@ def left_out(facts: HostFacts) -> Hits:
     "than its name",
     sources=(
         CitedLine(
-            "salt/engines/__init__.py",
-            42,
-            "start_engines",
+            "salt/engines/__init__.py:42 start_engines",
             "engine, engine_opts = next(iter(engine.items()))",
         ),
     ),

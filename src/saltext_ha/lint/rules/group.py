@@ -58,10 +58,7 @@ def _differing(members: Members, option: str) -> Hits:
     why="A minion's publish_port and Salt's alive check know one for all masters: a minion that "
     "sets it is deaf to the others, a failover minion takes healthy masters for lost.",
     fix="the same publish_port on all masters, each with an address of its own",
-    sources=(
-        PORT_TOLD,
-        ALIVE_CHECK,
-    ),
+    sources=(PORT_TOLD, ALIVE_CHECK),
 )
 def publish_ports(members: Members) -> Hits:
     yield from _differing(members, "publish_port")
@@ -91,10 +88,7 @@ def request_ports(members: Members) -> Hits:
     "minions verify, together (docs/different-keys.md)",
     sources=(
         CitedLine(
-            "salt/crypt.py",
-            1840,
-            "AsyncAuth.verify_master",
-            "if payload_pub_key != local_master_pub:",
+            "salt/crypt.py:1840 AsyncAuth.verify_master", "if payload_pub_key != local_master_pub:"
         ),
         "saltstack/salt issue 62318",
     ),
@@ -185,7 +179,7 @@ def one_key_folder(members: Members) -> Hits:
     "times",
     sources=(
         CitedLine(
-            "salt/utils/schedule.py", 1535, "Schedule.eval", "for job, data in schedule.items():"
+            "salt/utils/schedule.py:1535 Schedule.eval", "for job, data in schedule.items():"
         ),
         "saltstack/salt issue 17033",
     ),
@@ -204,10 +198,7 @@ def schedules(members: Members) -> Hits:
     "master, or make it harmless when it runs several times",
     sources=(
         CitedLine(
-            "salt/utils/reactor.py",
-            283,
-            "Reactor.run",
-            'reactors = self.list_reactors(data["tag"])',
+            "salt/utils/reactor.py:283 Reactor.run", 'reactors = self.list_reactors(data["tag"])'
         ),
         "saltstack/salt issue 66278",
     ),
@@ -252,9 +243,7 @@ def unlocked(members: Members) -> Hits:
     sources=(
         FINGER,
         CitedLine(
-            "salt/fileserver/roots.py",
-            326,
-            "file_hash",
+            "salt/fileserver/roots.py:326 file_hash",
             'salt.utils.hashutils.get_hash(path, __opts__["hash_type"])',
         ),
     ),

@@ -28,10 +28,7 @@ def in_group(facts: HostFacts) -> bool:
     fix="accept keys by hand, by autosign_file, or by autosign_grains",
     sources=(
         CitedLine(
-            "salt/daemons/masterapi.py",
-            469,
-            "AutoKey.check_autosign",
-            'if self.opts["auto_accept"]:',
+            "salt/daemons/masterapi.py:469 AutoKey.check_autosign", 'if self.opts["auto_accept"]:'
         ),
     ),
 )
@@ -48,23 +45,17 @@ def auto_accept(facts: HostFacts) -> Hits:
     fix="take open_mode out",
     sources=(
         CitedLine(
-            "salt/master.py",
-            4141,
-            "AuthFuncs._auth_impl",
+            "salt/master.py:4141 AuthFuncs._auth_impl",
             'if self.opts["open_mode"]:',
             release="3008.3",
         ),
         CitedLine(
-            "salt/channel/server.py",
-            548,
-            "ReqServerChannel._auth",
+            "salt/channel/server.py:548 ReqServerChannel._auth",
             'if self.opts["open_mode"]:',
             release="3007.15",
         ),
         CitedLine(
-            "salt/channel/server.py",
-            506,
-            "ReqServerChannel._auth",
+            "salt/channel/server.py:506 ReqServerChannel._auth",
             'if self.opts["open_mode"]:',
             release="3006.28",
         ),
@@ -82,9 +73,7 @@ def open_mode(facts: HostFacts) -> Hits:
     why="After a key was deleted or rejected its minion still has the AES key of all minions: it "
     "goes on running jobs, and reads those for others, until the master is restarted.",
     fix="take rotate_aes_key out",
-    sources=(
-        CitedLine("salt/key.py", 874, "Key.delete_key", 'if self.opts.get("rotate_aes_key"):'),
-    ),
+    sources=(CitedLine("salt/key.py:874 Key.delete_key", 'if self.opts.get("rotate_aes_key"):'),),
 )
 def keeps_aes(facts: HostFacts) -> Hits:
     if facts.get("rotate_aes_key", True) is False:
@@ -100,8 +89,8 @@ def keeps_aes(facts: HostFacts) -> Hits:
     fix="salt-key --gen-signature with this master's master.pub, or take the option out: with "
     "master_sign.pem the master signs by itself",
     sources=(
-        CitedLine("salt/crypt.py", 776, "MasterKeys", 'opts["master_use_pubkey_signature"]:'),
-        CitedLine("salt/crypt.py", 704, "MasterKeys", "_pubkey_signature", "3008.4"),
+        CitedLine("salt/crypt.py:776 MasterKeys", 'opts["master_use_pubkey_signature"]:'),
+        CitedLine("salt/crypt.py:704 MasterKeys", "_pubkey_signature", "3008.4"),
     ),
 )
 def no_signature(facts: HostFacts) -> Hits:
@@ -136,9 +125,7 @@ def pointless_signature(facts: HostFacts) -> Hits:
     sources=(
         SIGNS,
         CitedLine(
-            "salt/crypt.py",
-            1773,
-            "AsyncAuth.check_auth_deps",
+            "salt/crypt.py:1773 AsyncAuth.check_auth_deps",
             'elif "pub_sig" not in payload and self.opts["verify_master_pubkey_sign"]:',
         ),
     ),
@@ -158,9 +145,7 @@ def idle_pair(facts: HostFacts) -> Hits:
     fix="list  - reactor: {}  in engines:, too",
     sources=(
         CitedLine(
-            "salt/runners/reactor.py",
-            38,
-            "_reactor_system_available",
+            "salt/runners/reactor.py:38 _reactor_system_available",
             'any([True for engine in __opts__["engines"] if "reactor" in engine])',
         ),
     ),
@@ -177,9 +162,7 @@ def reactor_hidden(facts: HostFacts) -> Hits:
     why="It takes a list of one event each. Of an entry with several events, and of a mapping "
     "without a list, it reads nothing, and says nothing.",
     fix="begin each event with a dash:  - salt/minion/*/start: [/srv/reactor/start.sls]",
-    sources=(
-        CitedLine("salt/utils/reactor.py", 104, "Reactor.list_reactors", "if len(ropt) != 1:"),
-    ),
+    sources=(CitedLine("salt/utils/reactor.py:104 Reactor.list_reactors", "if len(ropt) != 1:"),),
 )
 def unread_reactor(facts: HostFacts) -> Hits:
     listed = facts.get("reactor", [])
@@ -203,15 +186,11 @@ def unread_reactor(facts: HostFacts) -> Hits:
     fix="write the environment above a list of folders:  file_roots: {base: [/srv/salt]}",
     sources=(
         CitedLine(
-            "salt/config/__init__.py",
-            2202,
-            "_validate_file_roots",
+            "salt/config/__init__.py:2202 _validate_file_roots",
             '"The file_roots parameter is not properly formatted, using defaults"',
         ),
         CitedLine(
-            "salt/config/__init__.py",
-            2174,
-            "_normalize_roots",
+            "salt/config/__init__.py:2174 _normalize_roots",
             "if not isinstance(dirs, (list, tuple)):",
         ),
         "saltstack/salt issue 66799",
@@ -245,9 +224,7 @@ def _misread(roots: object) -> Iterator[str]:
     fix="take minion_data_cache out: it is on by default",
     sources=(
         CitedLine(
-            "salt/utils/minions.py",
-            1000,
-            "CkMinions._check_compound_minions",
+            "salt/utils/minions.py:1000 CkMinions._check_compound_minions",
             'return {"minions": list(minions), "missing": []}',
         ),
         "docs/api-pool.md",
@@ -267,9 +244,7 @@ def no_data_cache(facts: HostFacts) -> Hits:
     fix="cron: in the place of hours: or days:, or cron(8)",
     sources=(
         CitedLine(
-            "salt/master.py",
-            488,
-            "Maintenance.run",
+            "salt/master.py:488 Maintenance.run",
             "while time.time() - start < self.restart_interval:",
         ),
         "saltstack/salt issue 65784",
@@ -299,15 +274,10 @@ def counts_anew(facts: HostFacts) -> Hits:
     "restart salt-master",
     sources=(
         CitedLine(
-            "salt/pillar/__init__.py",
-            1178,
-            "Pillar.ext_pillar",
-            "if key not in self.ext_pillars:",
+            "salt/pillar/__init__.py:1178 Pillar.ext_pillar", "if key not in self.ext_pillars:"
         ),
         CitedLine(
-            "salt/fileserver/__init__.py",
-            376,
-            "Fileserver.backends",
+            "salt/fileserver/__init__.py:376 Fileserver.backends",
             'if f"{sub}.envs" in server_funcs:',
         ),
     ),
@@ -323,10 +293,7 @@ def cannot_load(facts: HostFacts) -> Hits:
     "ha: without the ha engine",
     why="Nothing reads it: the engine that replicates keys is not started.",
     fix="add  engines: [ha: {}]  beside it, and look whether another file replaces engines:",
-    sources=(
-        "saltext_ha/engines/ha.py",
-        MASTER_INCLUDES,
-    ),
+    sources=("saltext_ha/engines/ha.py", MASTER_INCLUDES),
 )
 def no_engine(facts: HostFacts) -> Hits:
     if facts.ha.keys() - {"lint"} and not in_group(facts):
@@ -357,15 +324,11 @@ def edited_since(facts: HostFacts) -> Hits:
     fix="set worker_pools_enabled: False, or use transport: zeromq (on masters and minions)",
     sources=(
         CitedLine(
-            "salt/transport/tcp.py",
-            2984,
-            "RequestClient.connect",
+            "salt/transport/tcp.py:2984 RequestClient.connect",
             "self._stream = await self.getstream()",
         ),
         CitedLine(
-            "salt/channel/server.py",
-            970,
-            "PoolRoutingChannel.pre_fork",
+            "salt/channel/server.py:970 PoolRoutingChannel.pre_fork",
             "if not _transport_has_builtin_router(self.transport):",
         ),
     ),

@@ -41,15 +41,11 @@ def _wildcard(facts: HostFacts) -> bool:
     fix="set interface to the address that the others have in cluster_peers",
     sources=(
         CitedLine(
-            "salt/channel/server.py",
-            3108,
-            "MasterPubServerChannel._publish_daemon",
+            "salt/channel/server.py:3108 MasterPubServerChannel._publish_daemon",
             'if bootstrap_pool and bootstrap_pool[0] == self.opts["interface"]:',
         ),
         CitedLine(
-            "salt/cluster/consensus/service.py",
-            83,
-            "RaftService.__init__",
+            "salt/cluster/consensus/service.py:83 RaftService.__init__",
             'node_id = opts["interface"]',
         ),
     ),
@@ -89,9 +85,7 @@ def other_id(facts: HostFacts) -> Hits:
     fix="set cluster_secret, the same on all members (openssl rand -hex 32)",
     sources=(
         CitedLine(
-            "salt/channel/server.py",
-            3621,
-            "MasterPubServerChannel.handle_pool_publish",
+            "salt/channel/server.py:3621 MasterPubServerChannel.handle_pool_publish",
             'if secret != (self.opts.get("cluster_secret") or ""):',
         ),
     ),
@@ -111,9 +105,7 @@ def no_secret(facts: HostFacts) -> Hits:
     fix="run the ha engine on all members, with  ha: repair: true",
     sources=(
         CitedLine(
-            "salt/master.py",
-            1427,
-            "EventMonitor.handle_event",
+            "salt/master.py:1427 EventMonitor.handle_event",
             "self._apply_peer_key_change(act, minion_id, pub)",
         ),
         "docs/native-cluster.md",
@@ -133,11 +125,7 @@ def no_repair(facts: HostFacts) -> Hits:
     fix="upgrade to 3008, or take it out and let ha replicate the keys",
     sources=(
         CitedLine(
-            "salt/config/__init__.py",
-            114,
-            "",
-            "VALID_OPTS = immutabletypes.freeze(",
-            release="3006.28",
+            "salt/config/__init__.py:114", "VALID_OPTS = immutabletypes.freeze(", release="3006.28"
         ),
     ),
     before=3007,
@@ -156,11 +144,7 @@ def too_old(facts: HostFacts) -> Hits:
     fix="upgrade to 3008, or put cluster_pki_dir on storage that all members share",
     sources=(
         CitedLine(
-            "salt/config/__init__.py",
-            114,
-            "",
-            "VALID_OPTS = immutabletypes.freeze(",
-            release="3007.15",
+            "salt/config/__init__.py:114", "VALID_OPTS = immutabletypes.freeze(", release="3007.15"
         ),
     ),
     since=3007,
@@ -179,16 +163,12 @@ def not_isolated(facts: HostFacts) -> Hits:
     fix="list the addresses of the other members",
     sources=(
         CitedLine(
-            "salt/master.py",
-            1017,
-            "Master._pre_flight",
+            "salt/master.py:1017 Master._pre_flight",
             'if self.opts.get("cluster_id") and not self.opts.get("cluster_peers"):',
             release="3008.3",
         ),
         CitedLine(
-            "salt/config/__init__.py",
-            4164,
-            "apply_master_config",
+            "salt/config/__init__.py:4164 apply_master_config",
             'opts["cluster_peers"] = []',
             release="3007.15",
         ),
@@ -211,9 +191,7 @@ def no_peers(facts: HostFacts) -> Hits:
     "next upgrade; take it out when all run 3008.3 or newer",
     sources=(
         CitedLine(
-            "salt/config/__init__.py",
-            4434,
-            "apply_master_config",
+            "salt/config/__init__.py:4434 apply_master_config",
             'if "cluster_port" in overrides and "cluster_pool_port" not in overrides:',
         ),
         "saltstack/salt issue 69877",

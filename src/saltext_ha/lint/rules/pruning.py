@@ -21,20 +21,12 @@ BOOK = RuleBook(MASTER)
     fix="take removekeys, or the engine stalekey, out; ask all masters "
     "(salt-run ha.minions live=True) before deleting keys",
     sources=(
-        CitedLine("salt/runners/manage.py", 192, "down", "if removekeys:"),
+        CitedLine("salt/runners/manage.py:192 down", "if removekeys:"),
         CitedLine(
-            "salt/engines/stalekey.py",
-            119,
-            "start",
-            "present = ck.connected_ids()",
-            release="3007.15",
+            "salt/engines/stalekey.py:119 start", "present = ck.connected_ids()", release="3007.15"
         ),
         CitedLine(
-            "salt/engines/stalekey.py",
-            119,
-            "start",
-            "present = ck.connected_ids()",
-            release="3006.28",
+            "salt/engines/stalekey.py:119 start", "present = ck.connected_ids()", release="3006.28"
         ),
     ),
 )
@@ -64,9 +56,7 @@ def _removes_keys(job: Mapping[str, Any]) -> bool:
     why="A failover minion that moves is lost on one master and new on the other. A reactor that "
     "deletes the keys of those that are lost deletes healthy ones, on all masters of the group.",
     fix="do not delete keys there; ask all masters (salt-run ha.minions live=True) before",
-    sources=(
-        CitedLine("salt/master.py", 657, "Maintenance.handle_presence", '"lost": list(lost)'),
-    ),
+    sources=(CitedLine("salt/master.py:657 Maintenance.handle_presence", '"lost": list(lost)'),),
 )
 def presence(facts: HostFacts) -> Hits:
     reactors = facts.get("reactor", [])
@@ -87,9 +77,7 @@ def presence(facts: HostFacts) -> Hits:
     "(salt-run ha.minions live=True) before deleting keys",
     sources=(
         CitedLine(
-            "salt/thorium/key.py",
-            70,
-            "timeout",
+            "salt/thorium/key.py:70 timeout",
             "# No report from minion recorded, mark for change if thorium has",
         ),
     ),

@@ -23,13 +23,11 @@ REST = ("rest_cherrypy", "rest_tornado")
     "share (such as rediscluster) is enough",
     sources=(
         CitedLine(
-            "salt/netapi/rest_cherrypy/app.py",
-            822,
-            "salt_auth_tool",
+            "salt/netapi/rest_cherrypy/app.py:822 salt_auth_tool",
             'if "token" not in cherrypy.session:',
         ),
-        CitedLine("salt/tokens/localfs.py", 57, "get_token", "token_dir"),
-        CitedLine("salt/config/__init__.py", 1745, "", '"eauth_tokens": "localfs",'),
+        CitedLine("salt/tokens/localfs.py:57 get_token", "token_dir"),
+        CitedLine("salt/config/__init__.py:1745", '"eauth_tokens": "localfs",'),
     ),
 )
 def local_tokens(facts: HostFacts) -> Hits:
@@ -49,13 +47,10 @@ def local_tokens(facts: HostFacts) -> Hits:
     "SaltApiPool (docs/api-pool.md)",
     sources=(
         CitedLine(
-            "salt/netapi/rest_cherrypy/app.py", 1304, "LowDataAdapter.GET", '"return": "Welcome"'
+            "salt/netapi/rest_cherrypy/app.py:1304 LowDataAdapter.GET", '"return": "Welcome"'
         ),
         CitedLine(
-            "salt/netapi/rest_tornado/saltnado.py",
-            871,
-            "SaltAPIHandler.get",
-            '"return": "Welcome"}',
+            "salt/netapi/rest_tornado/saltnado.py:871 SaltAPIHandler.get", '"return": "Welcome"}'
         ),
     ),
 )

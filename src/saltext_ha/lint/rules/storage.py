@@ -75,9 +75,7 @@ def unlocked_remote(facts: HostFacts) -> Hits:
     fix="set preserve_minion_cache: True",
     sources=(
         CitedLine(
-            "salt/key.py",
-            503,
-            "Key.check_minion_cache",
+            "salt/key.py:503 Key.check_minion_cache",
             'self.opts.get("preserve_minion_cache", False):',
         ),
     ),
@@ -96,10 +94,7 @@ def drops_cache(facts: HostFacts) -> Hits:
     "away, its engine does not start, and no key is replicated to or from it.",
     fix="give each master a pki_dir of its own; or, where they share it, each a folder of its own "
     "as ha: state_dir, outside of it. Then start salt-master",
-    sources=(
-        "saltext_ha/replica/state_owner.py",
-        "tests/integration/test_shared_store.py",
-    ),
+    sources=("saltext_ha/replica/state_owner.py", "tests/integration/test_shared_store.py"),
 )
 def one_state_folder(facts: HostFacts) -> Hits:
     if facts.state_owner and in_group(facts):

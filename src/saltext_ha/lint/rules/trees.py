@@ -53,7 +53,7 @@ def unread(facts: HostFacts) -> Hits:
     fix="take git out (fileserver_backend, ext_pillar), and deploy from a checkout of it; or leave "
     "it, where it holds other files than the tree",
     sources=(
-        CitedLine("salt/fileserver/__init__.py", 595, "Fileserver.find_file", "for fsb in back:"),
+        CitedLine("salt/fileserver/__init__.py:595 Fileserver.find_file", "for fsb in back:"),
         "docs/trees.md",
     ),
 )
@@ -145,7 +145,7 @@ def secret_inside(facts: HostFacts) -> Hits:
     "tree, which leaves .git out; restart salt-master",
     sources=(
         CitedLine(
-            "salt/fileserver/__init__.py", 279, "is_file_ignored", 'if opts["file_ignore_regex"]:'
+            "salt/fileserver/__init__.py:279 is_file_ignored", 'if opts["file_ignore_regex"]:'
         ),
         "docs/trees.md",
     ),

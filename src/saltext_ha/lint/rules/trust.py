@@ -26,9 +26,7 @@ def sign_key(facts: HostFacts) -> str:
     fix="copy master_sign.pub from a master's pki_dir into the minion's pki_dir",
     sources=(
         CitedLine(
-            "salt/crypt.py",
-            1696,
-            "AsyncAuth.verify_pubkey_sig",
+            "salt/crypt.py:1696 AsyncAuth.verify_pubkey_sig",
             '"Verification public key %s does not exist. You need to "',
         ),
         "tests/integration/test_lint_traps.py",
@@ -50,10 +48,7 @@ def no_sign_key(facts: HostFacts) -> Hits:
     "always_verify_signature out",
     sources=(
         CitedLine(
-            "salt/crypt.py",
-            1863,
-            "AsyncAuth.verify_master",
-            'if self.opts["always_verify_signature"]:',
+            "salt/crypt.py:1863 AsyncAuth.verify_master", 'if self.opts["always_verify_signature"]:'
         ),
         SIGNED_UNVERIFIED,
     ),
@@ -96,10 +91,7 @@ def _wrong_length(facts: HostFacts) -> bool:
     "authentication it ends. It pins one key, so all masters must have the same. (salt-key -f of "
     "3008 prints another fingerprint of the same key.)",
     fix="write what  salt-call --local key.finger_master  prints on a minion that is connected",
-    sources=(
-        FINGER,
-        "tests/integration/test_lint_traps.py",
-    ),
+    sources=(FINGER, "tests/integration/test_lint_traps.py"),
 )
 def other_finger(facts: HostFacts) -> Hits:
     finger = facts.get("master_finger")
@@ -135,9 +127,7 @@ def finger_and_signature(facts: HostFacts) -> Hits:
     "master_type: failover",
     sources=(
         CitedLine(
-            "salt/crypt.py",
-            1726,
-            "AsyncAuth.verify_signing_master",
+            "salt/crypt.py:1726 AsyncAuth.verify_signing_master",
             'm_pub_fn = os.path.join(self.opts["pki_dir"], self.mpub)',
         ),
         "saltstack/salt issue 62318",
@@ -156,7 +146,7 @@ def signature_hot(facts: HostFacts) -> Hits:
     "address commands it.",
     fix="take open_mode out; after a change of the master key remove minion_master.pub instead",
     sources=(
-        CitedLine("salt/crypt.py", 1836, "AsyncAuth.verify_master", 'not self.opts["open_mode"]'),
+        CitedLine("salt/crypt.py:1836 AsyncAuth.verify_master", 'not self.opts["open_mode"]'),
     ),
 )
 def open_minion(facts: HostFacts) -> Hits:
@@ -187,10 +177,7 @@ def half_way(facts: HostFacts) -> Hits:
     why="Salt's tutorial on several masters recommends them; Salt itself takes one number, and the "
     "minion fails with a TypeError. All its masters share one event bus.",
     fix="write one number, or leave the option out",
-    sources=(
-        *IPC_PORTS,
-        "tests/integration/test_lint.py",
-    ),
+    sources=(*IPC_PORTS, "tests/integration/test_lint.py"),
 )
 def port_lists(facts: HostFacts) -> Hits:
     if facts.get("ipc_mode") == "tcp":
