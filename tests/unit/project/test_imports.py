@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,14 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {name_of(path): ast.parse(path.read_text("utf-8")) for path in PACKAGE.rglob("*.py")}
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
 del MODULES["__init__"]
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    """The code of a module. Each worker collects these tests, and one runs them."""
+    return ast.parse(MODULES[name].read_text("utf-8"))
 
 
 def imported(node: ast.AST, everywhere: bool = True) -> Iterator[str]:
@@ -83,7 +90,7 @@ def test_what_is_called_pure_is_there() -> None:
 
 @pytest.mark.parametrize("name", [name for name in MODULES if belongs(name, PURE)])
 def test_what_is_pure_imports_nothing_that_acts(name: str) -> None:
-    others = {each for each in imported(MODULES[name]) if each not in HARMLESS}
+    others = {each for each in imported(tree(name)) if each not in HARMLESS}
     assert not {each for each in others if each not in MODULES}
 
 
@@ -91,7 +98,7 @@ def test_what_is_pure_imports_nothing_that_acts(name: str) -> None:
 def test_salts_loader_is_not_held_up(name: str) -> None:
     seen, waiting = {name}, [name]
     while waiting:
-        for each in imported(MODULES[waiting.pop()], everywhere=False):
+        for each in imported(tree(waiting.pop()), everywhere=False):
             assert each.partition(".")[0] not in HEAVY, f"{name} loads {each}"
             if each in MODULES and each not in seen:
                 seen.add(each)
