@@ -3,7 +3,7 @@ Starts Salt's programs and daemons in a fraction of the time: forks a process th
 
 A program spends most of its time on imports, and the tests run more than a thousand programs. The
 forked process executes the program's own file to its end, like an interpreter that was started for
-it; only the modules are there already. Demo, tutorials and tests of the package do not use this.
+it; only the modules are there already. The demo and tests of the package do not use this.
 """
 
 from __future__ import annotations

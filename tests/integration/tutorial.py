@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 from lab import Lab, Master, Minion, wait_for
+from lab.cli import run
 from lab.node import LIMIT
 
 DOCS = Path(__file__).parents[2] / "docs" / "tutorials"
@@ -101,14 +101,14 @@ class Tutorial:
         return self._spawn(["sh", "-c", command], node)
 
     def _spawn(self, words: list[str], node: Master | Minion) -> tuple[int, str]:
-        done = subprocess.run(
+        done = run(
             words,
             env=node.env,
             cwd=node.root,
-            input=self._token if "join" in words else "",
-            capture_output=True,
-            text=True,
+            stdin=self._token if "join" in words else "",
             timeout=LIMIT,
+            parse=False,
+            server=node.server,
         )
         if found := TOKEN.search(done.stdout):
             self._token = found[0]
