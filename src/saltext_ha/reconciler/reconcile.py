@@ -160,22 +160,22 @@ class Reconciler:
         :return: as :meth:`reconcile`.
         :raises StoreError: the store cannot be written; the rest is done later.
         """
+        changed: list[Record] = []
         if self.mode.never:
             self.revocations.leave_to_others()
-        if not self.mode.able:
-            return []
-        ids = self.replica.dirty() if ids is None else ids
-        changed = self.reconcile(Task.look(ids), strict=True)
+        if self.mode.able:
+            ids = self.replica.dirty() if ids is None else ids
+            changed = self.reconcile(Task.look(ids), strict=True)
+        self.revocations.follow_up(clean=self.mode.writes)
         if self.mode.writes:
-            self.revocations.follow_up()
             if self.holds.provenance.signing_due():
                 self.holds.provenance.sign()
             self.store.check_writable()
         return changed
 
     def unfinished(self) -> bool:
-        """Whether moves or revocations are still due, for instance for an unwritable entry."""
-        return self.mode.able and bool(self.replica.dirty() or self.replica.meta.revocation_due)
+        """Whether moves are still due after :meth:`apply`, for instance of an unwritable entry."""
+        return self.mode.able and bool(self.replica.dirty())
 
     def _ask_whose_it_is(self) -> list[Record]:
         """Check whether the store can be believed; adopt it if it is an older copy, all of it."""

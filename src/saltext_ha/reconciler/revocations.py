@@ -43,25 +43,27 @@ class Revocations:
         if self._gone and not self._replica.meta.revocation_due:
             self._gone.clear()
 
-    def follow_up(self) -> None:
+    def follow_up(self, *, clean: bool = True) -> None:
         """
         Rotate and clean what is due.
 
+        :param clean: if not, the caches wait: a store that is not written may not be the right one.
         :raises StoreError: that failed, and stays due. A rotation that was made does not: all
             minions would authenticate anew, each time.
         """
-        due = self._replica.meta.revocation_due
-        if not due and self._gone == set():
+        due, gone = self._replica.meta.revocation_due, self._gone if clean else set()
+        if not due and gone == set():
             return
         point("revoke.begin")
         try:
-            self._revoke(None if self._gone is None else filter(self._has_no_key, self._gone), due)
+            self._revoke(None if gone is None else filter(self._has_no_key, gone), due)
         except UncleanCaches:
             self._is_rotated(due)
             raise
         point("revoke.done")
         self._is_rotated(due)
-        self._gone = set()
+        if clean:
+            self._gone = set()
         point("revoke.marked")
 
     def _is_rotated(self, was_due: bool) -> None:

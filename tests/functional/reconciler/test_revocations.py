@@ -15,6 +15,7 @@ from tests.functional.keepers import (
     decided,
     exchange,
     shared,
+    wipe,
 )
 
 pytestmark = pytest.mark.core
@@ -109,6 +110,31 @@ def test_revoking_is_done_after_a_crash_before_it(m1: Master, m2: Master, follow
     m2.settle()
     # Of whom, was not written down.
     assert m2.gone == [None]
+
+
+@pytest.mark.parametrize("why", ["paused", "shared", "doubt"])
+def test_a_rotation_that_failed_does_not_wait_until_the_store_is_written_again(
+    m1: Master, m2: Master, follow: Follow, why: str
+) -> None:
+    """The key is gone here, and its minion still hears jobs."""
+
+    def fail() -> None:
+        raise StoreError("the rotate file cannot be written")
+
+    shared(m1, m2, "web2")
+    decided(m1, m2, ACCEPTED, DELETED)
+    m2.revoking = fail
+    with pytest.raises(StoreError):
+        follow(m2, m1.records())
+    assert not m2.file(ACCEPTED, "web1").exists()
+    if why == "doubt":
+        wipe(m2)
+    else:
+        setattr(m2.keeper.mode, why, "tried")
+    m2.revoking = lambda: None
+    m2.keeper.reconciler.apply()
+    assert m2.revoked == 1
+    assert m2.gone == [set()], "a store that is not written does not say who has no key"
 
 
 def test_junk_among_the_denied_does_not_stop_a_revocation(m1: Master, m2: Master) -> None:
