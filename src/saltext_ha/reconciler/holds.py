@@ -25,7 +25,7 @@ from saltext_ha.replica.serializers import Applied
 from saltext_ha.replication.guard import RevocationGuard
 from saltext_ha.replication.interpretation import is_gone, still_accepted
 from saltext_ha.replication.placement import Stored, place
-from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED
+from saltext_ha.replication.record import ACCEPTED, DECISIONS, DELETED, REJECTED
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Holds:
         look like a decision of now.
         """
         found = self.provenance.look()
-        if found == MISSING and not (self._mode.lost or self._replica.any_accepted()):
+        if found == MISSING and not (self._mode.lost or self._replica.counts().keys() & DECISIONS):
             self.provenance.forget()  # there was nothing to lose
             found = OURS
         if found == OLDER and not self._older:

@@ -123,6 +123,31 @@ def test_without_its_signature_nothing_is_believed_however_few_keys_are_gone(
     assert accepted(m2) == set(names(count))
 
 
+@pytest.mark.parametrize("command", ["refill", "release"])
+def test_an_emptied_store_of_rejected_keys_only_is_not_believed(
+    m1: Master, m2: Master, command: str
+) -> None:
+    """Where keys are accepted automatically, their minions would get in again."""
+    m1.knock("web1", 0, REJECTED)
+    exchange(m1, m2)
+    m1.settle()
+    m1.file(REJECTED, "web1").unlink()
+    wipe(m1)
+    m1.look_again()
+    assert "signature is gone" in m1.keeper.mode.doubt
+    exchange(m1, m2)
+    assert m1.state("web1") == m2.state("web1") == REJECTED
+    if command == "refill":
+        m1.keeper.reconciler.adopt()
+        m1.settle()
+    else:
+        m1.keeper.release()
+        m1.look_again()
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+    assert bool(m1.files()) is (command == "refill")
+
+
 def test_what_is_gone_is_held_as_soon_as_that_can_be_written_down(
     m1: Master, m2: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
