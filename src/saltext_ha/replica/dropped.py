@@ -29,7 +29,7 @@ class Dropped:
     @property
     def epoch(self) -> int:
         """How often the group has dropped records."""
-        return int(self._meta.get("epoch") or 0)
+        return self._meta.read("epoch", lambda text: int(text or 0))
 
     def raise_horizon(self, horizon: Mapping[str, int], epoch: int) -> None:
         """All masters have had the writes in *horizon*; inside a transaction only."""

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from saltext_ha.replica import serializers
+
+T = TypeVar("T")
 
 
 class _Flag:
@@ -56,6 +61,17 @@ class Meta:
         """A value; empty if it was never set."""
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
         return str(row[0]) if row else ""
+
+    def read(self, name: str, convert: Callable[[str], T]) -> T:
+        """
+        What *convert* makes of a value.
+
+        :raises ReplicaDamaged: it makes no sense.
+        """
+        try:
+            return convert(self.get(name))
+        except ValueError as exc:
+            raise serializers.damage(exc) from exc
 
     def set(self, name: str, value: str) -> None:
         """Write a value."""

@@ -99,8 +99,10 @@ class Replica:
             self._rows = Rows(self._db)
             self.node = self.meta.get("node")
             self.counter = self.nodes.seen().get(self.node, 0)
-            owner, nonce = self.meta.get("owner"), self.meta.get("nonce")
-            self._named = bytes.fromhex(owner), bytes.fromhex(nonce)
+            self._named = (
+                self.meta.read("owner", bytes.fromhex),
+                self.meta.read("nonce", bytes.fromhex),
+            )
             self.vouched.wrote(self.node, self.counter)
             if self._db.execute("SELECT 1 FROM record LIMIT 1").fetchone():
                 self._db.executescript(schema.INDEXES)

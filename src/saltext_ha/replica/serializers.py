@@ -10,7 +10,7 @@ import msgpack
 
 from saltext_ha.common.errors import NO_SENSE, ReplicaDamaged
 from saltext_ha.replication.placement import ABSENT, Stored
-from saltext_ha.replication.record import Dot, Record, Value
+from saltext_ha.replication.record import SHOWN, STATES, Dot, Record, Value
 
 Known = Mapping[bytes, Mapping[str, int]]
 
@@ -61,13 +61,12 @@ def record(minion_id: str, key: bytes, pub: str, body: bytes) -> Record:
     :raises ReplicaDamaged: the row makes no sense; SQLite does not notice that, without checksums.
     """
     try:
-        values, context = msgpack.unpackb(body)
+        rows, context = msgpack.unpackb(body)
+        values = tuple(Value(Dot(*dot), *rest) for dot, *rest in rows)
+        if not STATES.issuperset([value.state for value in values]):
+            raise ValueError("there is no such state")
         return Record(
-            minion_id,
-            key,
-            pub,
-            tuple(Value(Dot(*dot), *rest) for dot, *rest in values),
-            tuple((node, counter) for node, counter in context),
+            minion_id, key, pub, values, tuple((node, counter) for node, counter in context)
         )
     except NO_SENSE as exc:
         raise damage(exc) from exc
@@ -82,6 +81,8 @@ def stored(body: bytes) -> Stored:
     """The inverse of :func:`of_stored`; raises as :func:`record`."""
     try:
         state, key, denied = msgpack.unpackb(body)
+        if state not in (None, *SHOWN):
+            raise ValueError("there is no such state")
         return Stored(state, key, frozenset(denied))
     except NO_SENSE as exc:
         raise damage(exc) from exc

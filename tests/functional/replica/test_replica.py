@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from saltext_ha.common.batches import BATCH
@@ -64,6 +65,11 @@ def write(replica: Replica, minion_id: str, state: str = ACCEPTED, key: bytes = 
 
 def roots(replica: Replica) -> tuple[bytes, bytes]:
     return replica.records.root, replica.placements.root
+
+
+def packed(row: object) -> str:
+    """As SQL."""
+    return f"x'{msgpack.packb(row).hex()}'"
 
 
 def test_all_that_was_committed_is_there_after_reopening(path: Path) -> None:
@@ -414,6 +420,15 @@ def test_a_file_of_another_user_is_named(path: Path, monkeypatch: pytest.MonkeyP
         ("UPDATE record SET body = x'01'", lambda replica: list(replica.in_bucket(BUCKET))),
         ("UPDATE stored SET body = x'93a1ff01'", lambda replica: list(replica.placed())),
         ("UPDATE stored SET doing = x'91'", lambda replica: replica.applied("web1")),
+        (
+            f"UPDATE record SET body = {packed([[[['ab', 1], 'acceptee', 0, '', '']], []])}",
+            lambda replica: replica.get("web1"),
+        ),
+        (
+            f"UPDATE stored SET body = {packed(['acceptee', b'1', []])}",
+            lambda replica: replica.applied("web1"),
+        ),
+        ("REPLACE INTO meta VALUES ('epoch', '1;')", lambda replica: replica.dropped.epoch),
         ("UPDATE account SET body = x'90'", lambda replica: replica.history.lines()),
         ("UPDATE record SET body = x'90'", lambda replica: replica.history.prune(1e9, BEGINNING)),
         ("INSERT INTO run VALUES ('backup', x'c1')", lambda replica: replica.runs.all(list)),
@@ -438,6 +453,19 @@ def test_a_row_that_makes_no_sense_is_damage(
     with pytest.raises(ReplicaDamaged, match="a row makes no sense"):
         read(replica)
     replica.close()
+
+
+@pytest.mark.parametrize("name", ["owner", "nonce"])
+def test_a_name_that_makes_no_sense_is_damage_as_the_file_is_opened(path: Path, name: str) -> None:
+    """Else each start would fail, and nothing would make the file anew."""
+    replica = Replica(path)
+    replica.take_node(bytes(32))
+    replica.close()
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE meta SET value = 'g' || value WHERE name = ?", (name,))
+    for _ in range(2):  # the first leaves no lock behind
+        with pytest.raises(ReplicaDamaged, match="a row makes no sense"):
+            Replica(path)
 
 
 @pytest.mark.parametrize("column", ["id", "pub"])
