@@ -53,8 +53,8 @@ class HaConfig:
     :ivar port: of the listener for peers.
     :ivar listen_host: the address it listens on; ``::`` is all addresses, those of IPv4, too. By
         default Salt's ``interface``.
-    :ivar state_dir: identity, pinned peers, ``replica.db``; back it up with the keys. By default
-        ``<pki_dir>/ha``.
+    :ivar state_dir: a folder for identity, pinned peers and ``replica.db`` alone; it is closed to
+        other users. Back it up with the keys. By default ``<pki_dir>/ha``.
     :ivar control_socket: where the engine answers the runner.
     :ivar sync_interval: seconds between two comparisons of digests with a peer.
     :ivar scan_interval: seconds between two full passes over the key store; changes are normally

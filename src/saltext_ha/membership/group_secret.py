@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.common.errors import TokenError, TrustError
-from saltext_ha.common.files import private_dir, write_whole
+from saltext_ha.common.files import write_whole
 from saltext_ha.membership.invites import Invite
 from saltext_ha.membership.token import mac, mac_key
+from saltext_ha.transport.identity import state_folder
 from saltext_ha.transport.peer import Peer
 
 STANDING = "standing"
@@ -92,7 +93,7 @@ def request_mac(
 def mark_left(state_dir: Path) -> None:
     """Note that this master left its group: it does not join by itself any more."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    write_whole(private_dir(state_dir) / LEFT_FILE, now.encode())
+    write_whole(state_folder(state_dir) / LEFT_FILE, now.encode())
 
 
 def left_since(state_dir: Path) -> str:

@@ -17,7 +17,7 @@ from saltext_ha.common.files import create_whole, private_dir, read_plain, sync_
 from saltext_ha.common.master_key import ROLES, SIGN
 from saltext_ha.membership.token import INVITE_ID, JoinToken, mac_key
 from saltext_ha.transport import fingerprints, tls
-from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.identity import Identity, state_folder
 
 INVITES_DIR = "invites"
 SUFFIX = ".token"
@@ -97,7 +97,7 @@ class Invites:
     """The invitations below *state_dir*. Any process may add some at any time."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._folder = private_dir(private_dir(state_dir) / INVITES_DIR)
+        self._folder = private_dir(state_folder(state_dir) / INVITES_DIR)
 
     def create(
         self,

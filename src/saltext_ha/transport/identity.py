@@ -11,6 +11,7 @@ import datetime
 import logging
 import secrets
 import ssl
+import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,6 +66,26 @@ class Identity:
         return frozenset(map(fingerprints.of_pem, self.chain))
 
 
+def state_folder(path: Path) -> Path:
+    """
+    The state folder *path*, made when it is missing, and closed to everyone but its owner.
+
+    :raises TrustError: it is a link; or it is open to others, and holds something else: closing a
+        folder such as ``/var/lib``, which ``ha: state_dir`` may name, would break the machine.
+    """
+    refuse_link(path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        held = {entry.name for entry in path.iterdir()} - {"lost+found"}
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077 and held and not held & {KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE}:
+            raise TrustError(
+                f"{path}: holds other things and is open to others (mode {mode:04o}); closing it "
+                f"would lock them out. Name a folder for this alone: ha: state_dir: "
+                f"{path / 'salt-ha'}; or, if others need nothing in it: chmod 700 {path}"
+            )
+    return private_dir(path)
+
+
 def load_or_create(state_dir: Path, name: str) -> Identity:
     """
     This master's identity, made on first use.
@@ -74,9 +95,10 @@ def load_or_create(state_dir: Path, name: str) -> Identity:
 
     :param state_dir: created with mode 0700 if it is missing.
     :param name: written into a new certificate for people to read; nothing checks it.
-    :raises TrustError: a file is damaged, or key and certificate do not belong together.
+    :raises TrustError: a file is damaged, or key and certificate do not belong together; or as
+        :func:`state_folder`.
     """
-    private_dir(state_dir)
+    state_folder(state_dir)
     key_file, certificate_file = state_dir / KEY_FILE, state_dir / CERTIFICATE_FILE
     for file in (KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE, FORMER_FILE):
         refuse_link(state_dir / file)

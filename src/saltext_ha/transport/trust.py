@@ -19,8 +19,9 @@ from saltext_ha.common.disk_work import DiskWork
 from saltext_ha.common.errors import TrustError
 from saltext_ha.common.fail_points import point
 from saltext_ha.common.file_looks import Looks
-from saltext_ha.common.files import create_whole, private_dir, sync_dir, write_whole
+from saltext_ha.common.files import create_whole, sync_dir, write_whole
 from saltext_ha.transport import peer_files, pinning
+from saltext_ha.transport.identity import state_folder
 from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.pins import Pins
 from saltext_ha.transport.removals import Removals, Removed
@@ -50,6 +51,7 @@ class Trust(Pins):
     :ivar disk: the thread for operators and masters that join; also for other work below
         *state_dir*.
     :raises OSError: they cannot be made or read.
+    :raises TrustError: as :func:`.identity.state_folder`.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Trust(Pins):
         looks: Looks | None = None,
     ) -> None:
         looks = looks or Looks()
-        self.removals = Removals(private_dir(state_dir), looks)
+        self.removals = Removals(state_folder(state_dir), looks)
         self._most = most
         self._state_dir = state_dir
         self._undeletable: set[str] = set()

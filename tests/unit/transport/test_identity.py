@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from saltext_ha.common.errors import TrustError
+from saltext_ha.membership.invites import Invites
 from saltext_ha.transport import fingerprints, identity, tls
 from saltext_ha.transport.identity import Identity
+from saltext_ha.transport.trust import Trust
 from tests.threads import race
 
 
@@ -55,6 +58,39 @@ def test_open_modes_are_closed(state: Path, renewals: int) -> None:
     state.chmod(0o755)
     identity.load_or_create(state, "m1")
     assert made.key_file.stat().st_mode & 0o777 == 0o600
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda folder: identity.load_or_create(folder, "m1"),
+        Trust,
+        Invites,
+    ],
+    ids=["identity", "trust", "invites"],
+)
+def test_a_folder_that_others_use_stays_open(state: Path, use: Callable[[Path], object]) -> None:
+    """``ha: state_dir: /var/lib``: whoever closes that to others breaks the machine."""
+    (state / "dpkg").mkdir(parents=True)
+    state.chmod(0o755)
+    with pytest.raises(TrustError, match=r"mode 0755.*state_dir: .*ha/salt-ha"):
+        use(state)
+    assert state.stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in state.iterdir()] == ["dpkg"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "content"), [(0o755, ()), (0o755, ("lost+found",)), (0o700, ("notes",))]
+)
+def test_a_folder_that_nobody_else_uses_is_taken(
+    state: Path, mode: int, content: tuple[str, ...]
+) -> None:
+    state.mkdir()
+    for name in content:
+        (state / name).mkdir()
+    state.chmod(mode)
+    identity.load_or_create(state, "m1")
     assert state.stat().st_mode & 0o777 == 0o700
 
 
