@@ -269,7 +269,7 @@ class Parts:
             behind=self.trees.behind,
         )
         self.leader: Leader = leader.make(
-            Candidate(config.name, self.health.unfit_to_lead, self.announce),
+            Candidate(config.name, self._unfit_to_lead, self.announce),
             config.group,
             config.leader,
             lines,
@@ -285,6 +285,15 @@ class Parts:
             self.leader,
             self.vouching,
             config.sync_interval,
+        )
+
+    def _unfit_to_lead(self) -> str:
+        """Why this master should not act for the group; empty if it may."""
+        named = (line.greeting.caller for line in self.links.lines.values())
+        # Both it and the first of the others would lead: no view counts under another name.
+        renamed = next((name for name in named if name not in ("", self.config.name)), "")
+        return self.health.unfit_to_lead() or (
+            f"the group knows it as {renamed}, and ha: name: is another" if renamed else ""
         )
 
     def _reactions(self) -> Reactions:

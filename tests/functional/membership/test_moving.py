@@ -134,3 +134,16 @@ async def test_another_name_in_the_configuration_is_pointed_out(m1: Place, m2: P
         await two.meets(one)
         assert not wrong(await run(m1, "status"))
         assert not wrong(await run(m2, "status"))
+
+
+@in_a_loop
+async def test_under_another_name_it_does_not_lead_beside_the_others(m1: Place, m2: Place) -> None:
+    """What is to run once would run twice."""
+    await group_of(m1, m2)
+    renamed = Place(m2.root, "m2", {**HA, "name": "a2"}, port=m2.port)
+    async with running(m1, renamed) as (one, two):
+        await until(lambda: one.parts.leader.standing.leads, "m1 leads")
+        await until(lambda: "knows it as m2" in two.parts.leader.standing.why, "it says why")
+        assert not two.parts.leader.standing.leads
+        answer = await run(m1, "leader")
+        assert answer["leading"] == ["m1"], answer
