@@ -138,8 +138,8 @@ def meant(rule: EqualityRule, path: str, value: Any) -> Any:
     if value == ABSENT:
         value = rule.unset.get(path, ABSENT)
     # gitfs, and a roster, split such a text.
-    if rule.listed and isinstance(value, str) and value and "," not in value:
-        value = [value]
+    if rule.listed and isinstance(value, str) and "," not in value:
+        value = [value] if value else []
     # Another release may tell it in the order of the file.
     return as_set(value) if rule.how is How.SET and isinstance(value, list) else value
 

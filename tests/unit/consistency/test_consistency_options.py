@@ -155,13 +155,21 @@ def test_a_text_is_a_list_of_one_where_salt_takes_it_so(option: str, alike: bool
     assert options.compare({"m1": split, "m2": parts["m2"]})
 
 
+@pytest.mark.parametrize("option", ["event_return", "event_return_whitelist"])
+def test_an_empty_list_is_an_empty_text_where_salt_takes_both(option: str) -> None:
+    texts, lists = (taken(option, each) for each in ("", []))
+    assert options.compare({"m1": texts, "m2": lists}) == []
+    assert options.compare({"m1": texts, "m2": taken(option, ["a"])})
+
+
 def test_the_name_of_the_signature_file_is_each_masters_own() -> None:
     """By default 3008 calls it by the master's id, and 3007 by one name; minions never see it."""
-    assert options.compare({"m1": taken(None), "m2": taken("master_pubkey_signature")}) == []
+    names = (taken("master_pubkey_signature", each) for each in (None, "master_pubkey_signature"))
+    assert options.compare(dict(zip(("m1", "m2"), names, strict=True))) == []
 
 
-def taken(name: str | None) -> Facts:
-    opts = {**salt.config.DEFAULT_MASTER_OPTS, "id": "m", "master_pubkey_signature": name}
+def taken(option: str, value: object) -> Facts:
+    opts = {**salt.config.DEFAULT_MASTER_OPTS, "id": "m", option: value}
     return options.take(Mine(opts, mapping.parse(opts), b"n" * 32))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import salt.config
+import salt.fileserver
 
 from saltext_ha.common.errors import ConfigError
 from saltext_ha.lint import ask, check, collect, sources, wire
@@ -70,6 +71,19 @@ def test_a_value_that_salt_fails_on_is_a_finding(tmp_path: Path, role: str, opti
     (finding,) = hits(facts, "HA001")
     assert (finding["file"], finding["line"]) == (f"{tmp_path}/{role}.d/a.conf", 2)
     assert f'opts["{option}"]' in finding["detail"]
+
+
+@pytest.mark.parametrize(("backend", "served"), [("roots", False), ("[roots]", True)])
+def test_salt_serves_nothing_with_a_text_as_backend(
+    tmp_path: Path, backend: str, served: bool
+) -> None:
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv" / "top.sls").write_text("{}\n")
+    text = f"fileserver_backend: {backend}\nfile_roots: {{base: [{tmp_path / 'srv'}]}}\n"
+    running = configured(tmp_path, MASTER, text, cachedir=f"cachedir: {tmp_path / 'cache'}\n")
+    server = salt.fileserver.Fileserver(running)
+    assert server.file_list({"saltenv": "base"}) == (["top.sls"] if served else [])
+    assert bool(hits(collect.of_master(running), "HA008")) is not served
 
 
 def test_a_proxy_minion_has_files_of_its_own_besides_those_of_all(tmp_path: Path) -> None:

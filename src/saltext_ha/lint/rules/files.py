@@ -240,3 +240,19 @@ def not_started(facts: HostFacts) -> Hits:
         if (name, settings) in started:  # with other ones it is meant, as for a second queue
             yield Hit("engines", f"{name} is started twice")
         started.append((name, settings))
+
+
+@BOOK.rule(
+    "HA008",
+    ERROR,
+    "fileserver_backend is a text",
+    why="Salt takes its letters for the backends, of which there is none: no states and no files "
+    "are served, and a line of the log says only that the type is wrong.",
+    fix="write a list: [roots]",
+    sources=(
+        CitedLine("salt/fileserver/__init__.py", 352, "Fileserver.backends", "back = list(back)"),
+    ),
+)
+def serves_nothing(facts: HostFacts) -> Hits:
+    if isinstance(facts.get("fileserver_backend"), str):
+        yield Hit("fileserver_backend", "")
