@@ -81,7 +81,7 @@ def test_salt_serves_nothing_with_a_text_as_backend(
     (tmp_path / "srv" / "top.sls").write_text("{}\n")
     text = f"fileserver_backend: {backend}\nfile_roots: {{base: [{tmp_path / 'srv'}]}}\n"
     running = configured(tmp_path, MASTER, text, cachedir=f"cachedir: {tmp_path / 'cache'}\n")
-    server = salt.fileserver.Fileserver(running)
+    server = salt.fileserver.Fileserver(salt.config.master_config(running["conf_file"]))
     assert server.file_list({"saltenv": "base"}) == (["top.sls"] if served else [])
     assert bool(hits(collect.of_master(running), "HA008")) is not served
 
