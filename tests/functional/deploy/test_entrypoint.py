@@ -82,6 +82,11 @@ class Container:
         """From now on ``python`` is the one with Salt."""
         self._program("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
 
+    def without_rights(self) -> None:
+        """From now on it is as any user before files of others, also where root runs the tests."""
+        rights = "-dac_override,-dac_read_search"
+        self._shell = ["setpriv", f"--inh-caps={rights}", f"--bounding-set={rights}", *self._shell]
+
     def ends(self, program: str, code: int, *after: str) -> None:
         """From now on *program* ends as soon as the programs *after* have begun."""
         (self.root / f"{program}.after").write_text(" ".join(after))
@@ -96,6 +101,7 @@ class Container:
             "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
             "SALT_ETC": str(self.etc),
             "SALT_MEMORY": str(self.root / "memory"),
+            "SALT_SRV": str(self.root / "srv"),
             **given,
             **(settings or {}),
         }
@@ -456,6 +462,28 @@ def test_the_secret_is_only_named(container: Container) -> None:
     _, said = container.run()
     written = (container.etc / "master.d" / "00-entrypoint.conf").read_text()
     assert SECRET not in said + written + container.log.read_text()
+
+
+@pytest.mark.parametrize("shut", ["srv/salt", "srv/pillar/db", "srv/salt/top.sls", "etc/site.d"])
+def test_what_salt_may_not_read_is_said(container: Container, shut: str) -> None:
+    if os.getuid() == 0:  # root, without what lets it read everything
+        container.without_rights()
+    for folder in ("srv/salt", "srv/pillar/db"):
+        (container.root / folder).mkdir(parents=True)
+    (container.root / "srv/salt/top.sls").touch()
+    container.ends("salt-master", 0)
+    assert "WARNING" not in container.run()[1]
+    closed = container.root / shut
+    before = closed.stat().st_mode
+    closed.chmod(0)
+    try:
+        _, said = container.run()
+    finally:
+        closed.chmod(before)
+    assert f"WARNING: {closed}" in said
+    assert "not readable for salt" in said
+    assert said.count("WARNING") == 1
+    assert f"salt-master -c {container.etc}" in container.came()
 
 
 def test_a_master_joins_before_it_starts(container: Container) -> None:
