@@ -574,6 +574,17 @@ def test_a_token_is_good_from_every_address(site: Site) -> None:
         assert not any(master.hurried for master in site.masters)
 
 
+def test_a_call_for_very_many_minions_passes(site: Site) -> None:
+    """salt-api takes 100 MiB, and has no setting for that which has an effect."""
+    source, token = site.on("m1")
+    data = b'[{"tgt": "' + b"x" * 5_000_000 + b'"}]'
+    for address in (source, site.on("m2")[0]):
+        with site.client(address) as session:
+            headers = {"X-Auth-Token": token, "Content-Type": "application/json"}
+            answer = session.post(site.balancer.url, data=data, headers=headers, timeout=SOON)
+        assert (answer.status_code, site.m1.ran[-1] == data) == (200, True)
+
+
 def test_a_password_is_tried_once(site: Site) -> None:
     _, token = site.on("m1")
     sources = [site.on("m1")[0], site.on("m2")[0]]
