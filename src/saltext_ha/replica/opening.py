@@ -21,7 +21,7 @@ def database(path: Path | None) -> sqlite3.Connection:
     Open or create the file *path*; None keeps everything in memory.
 
     :raises ReplicaDamaged: the file is no sound database.
-    :raises ReplicaError: the file is from a newer release, locked, or cannot be created.
+    :raises ReplicaError: the file is too new or too old, locked, or cannot be created.
     """
     if path:
         # SQLite would create it with the umask; SQLite's journal gets the same mode. If the file
@@ -39,12 +39,18 @@ def database(path: Path | None) -> sqlite3.Connection:
         flaw = db.execute("PRAGMA quick_check(1)").fetchone()[0]
         if flaw != "ok":
             raise sqlite3.DatabaseError(flaw)
-        if version > len(schema.MIGRATIONS):
+        if version > schema.latest():
             raise ReplicaError(
                 f"{path}: written by a newer release (schema {version}, this one reads up to "
-                f"{len(schema.MIGRATIONS)}); install that release or move the file aside"
+                f"{schema.latest()}); install that release or move the file aside"
             )
-        if version < len(schema.MIGRATIONS):
+        if 0 < version < schema.FIRST:
+            raise ReplicaError(
+                f"{path}: written before 28 November 2026 (schema {version}, this release reads "
+                f"from {schema.FIRST} on); start this master once with commit c4f90a34, which "
+                "upgrades the file"
+            )
+        if version < schema.latest():
             schema.migrate(db, version, secrets.token_hex(8))
     return db
 

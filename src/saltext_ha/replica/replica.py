@@ -81,7 +81,7 @@ class Replica:
         Open or create the file *path*; None keeps everything in memory.
 
         :raises ReplicaDamaged: the file is no sound database.
-        :raises ReplicaError: the file is from a newer release, locked, or cannot be created.
+        :raises ReplicaError: the file is too new or too old, locked, or cannot be created.
         """
         self._path = path
         self.version = 0

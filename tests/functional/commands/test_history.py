@@ -1,11 +1,12 @@
-"""What replica.db tells of the past: kept, explained once, pruned, and brought up to date."""
+"""What replica.db tells of the past: kept, explained once, and pruned."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from saltext_ha.commands.keys.history import prune_regularly
 from saltext_ha.common.errors import HaError, ReplicaError
 from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.reconciler.observer import MINION
-from saltext_ha.replica import history_text, schema
+from saltext_ha.replica import history_text
 from saltext_ha.replica.history import (
     BATCH,
     BEGINNING,
@@ -439,68 +440,6 @@ async def test_the_engine_prunes_and_answers(tmp_path: Path) -> None:
                 await ask(payload)
 
 
-# -- files of older releases
-
-
-def version_1(path: Path, change: Callable[[sqlite3.Connection], None] = lambda db: None) -> None:
-    """A replica.db as the first release wrote it."""
-    db = sqlite3.connect(path)
-    db.executescript(
-        f"BEGIN; {schema.FIRST} INSERT INTO meta VALUES ('node', '0123456789abcdef');"
-        " PRAGMA user_version = 1; COMMIT;"
-    )
-    change(db)
-    db.commit()
-    db.close()
-
-
-def version_of(path: Path) -> int:
-    db = sqlite3.connect(path)
-    try:
-        return int(db.execute("PRAGMA user_version").fetchone()[0])
-    finally:
-        db.close()
-
-
-def test_a_file_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "replica.db"
-    value = ("0" * 16, 3, "web1", A, ACCEPTED, 5.0, "operator", "m1")
-    version_1(
-        path, lambda db: db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)", value)
-    )
-    for _ in range(2):
-        replica = Replica(path)
-        assert replica.node == "0123456789abcdef"
-        assert [line[:3] for line in replica.history.lines()] == [("web1", A, 5.0)]
-        replica.close()
-        assert version_of(path) == len(schema.MIGRATIONS)
-    replica = Replica(path)
-    record = Record("web1", A, public_key(0))
-    with replica.transaction():
-        replica.put(decide(record, {}, Value(Dot("a" * 16, 1), REJECTED, 9.0, "bob", "m2")))
-    assert len(replica.history.lines()) == 2
-    replica.close()
-
-
-def test_a_step_that_fails_leaves_the_old_file_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "replica.db"
-    version_1(path)
-    steps = [*schema.MIGRATIONS, "CREATE TABLE more (id TEXT); CREATE TABLE meta (id TEXT);"]
-    monkeypatch.setattr(schema, "MIGRATIONS", steps)
-    with pytest.raises(ReplicaError, match=r"replica\.db: cannot be opened"):
-        Replica(path)
-    assert version_of(path) == 1
-    db = sqlite3.connect(path)
-    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    db.close()
-    assert not {"more", "account"} & tables
-    monkeypatch.undo()
-    Replica(path).close()
-    assert version_of(path) == len(schema.MIGRATIONS)
-
-
 # -- what came from others, and what they say of it
 
 
@@ -564,15 +503,16 @@ def test_the_last_page_of_what_came_from_a_master_costs_no_more_than_the_first(m
     assert max(steps) < 1.5 * steps[0], steps
 
 
-def test_of_lines_before_the_step_it_is_unknown(tmp_path: Path) -> None:
+def test_of_lines_without_a_sender_it_is_unknown(tmp_path: Path) -> None:
+    """Files that were upgraded have them."""
     path = tmp_path / "replica.db"
-    value = ("0" * 16, 3, "web1", A, ACCEPTED, 5.0, "operator", "m1")
-    version_1(
-        path, lambda db: db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)", value)
-    )
+    Replica(path).close()
+    line = ("0" * 16, 3, "web1", A, ACCEPTED, 5.0, "operator", "m1", 5.0, None)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", line)
     replica = Replica(path)
-    (line,) = replica.history.lines()
-    assert (line.at, line.received, line.sender) == (5.0, 5.0, None)
-    row = history_text.row(line, "m1")
+    (found,) = replica.history.lines()
+    assert (found.at, found.received, found.sender) == (5.0, 5.0, None)
+    row = history_text.row(found, "m1")
     assert (row["received"], row["received_time"], row["from"]) == (None, None, None)
     replica.close()

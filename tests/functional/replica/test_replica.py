@@ -6,11 +6,13 @@ import contextlib
 import functools
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 
 from saltext_ha.common.batches import BATCH
 from saltext_ha.common.errors import ReplicaDamaged, ReplicaError
-from saltext_ha.replica import row_cache
+from saltext_ha.replica import row_cache, schema
 from saltext_ha.replica.history import BEGINNING
 from saltext_ha.replica.key_counts import Tally
 from saltext_ha.replica.opening import is_damage
@@ -349,17 +351,48 @@ def test_what_a_filling_that_was_ended_left_out_is_made_at_the_next_opening(path
     assert indexes(path) == INDEXES
 
 
-def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
-    Replica(path).close()
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 99")
-    db.close()
+def version_of(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (99, "written by a newer release (schema 99,"),
+        (9, "written before 28 November 2026 (schema 9, this release reads from 10 on); start"),
+        (1, "start this master once with commit c4f90a34, which upgrades the file"),
+    ],
+)
+def test_a_schema_that_is_too_new_or_too_old_is_refused_and_left_alone(
+    path: Path, version: int, said: str
+) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE meta (name TEXT)")
+        db.execute(f"PRAGMA user_version = {version}")
     for _ in range(2):
-        with pytest.raises(ReplicaError, match="schema 99"):
+        with pytest.raises(ReplicaError, match=re.escape(said)):
             Replica(path)
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (99,)
-    db.close()
+    assert version_of(path) == version
+
+
+def test_a_step_that_fails_leaves_the_file_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Replica(path)) as replica, replica.transaction():
+        write(replica, "web1")
+        node = replica.node
+    monkeypatch.setattr(schema, "MIGRATIONS", ["CREATE TABLE more (id TEXT);", "CREATE TABLE meta"])
+    with pytest.raises(ReplicaError, match=r"replica\.db: cannot be opened"):
+        Replica(path)
+    assert version_of(path) == schema.FIRST
+    with closing(sqlite3.connect(path)) as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'more'").fetchone()
+    monkeypatch.setattr(schema, "MIGRATIONS", ["CREATE TABLE more (id TEXT);"])
+    for _ in range(2):
+        with closing(Replica(path)) as replica:
+            assert (replica.node, [*replica.ids()]) == (node, ["web1"])
+        assert version_of(path) == schema.FIRST + 1
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
