@@ -332,7 +332,7 @@ def _bombs(connect: Connect, number: int) -> Tally:
         b"\x81\xa7records\x98" + (b"\xdd" + (990_000).to_bytes(4, "big") + b"\x90" * 990_000) * 8
     )
     branches = wire.pack({"tree": "records", "branches": [7] * 999_000})
-    buckets = wire.pack({"buckets": [7] * 999_000})
+    buckets = wire.pack({"buckets": [7] * 999_000, "after": [-1, ""]})
     texts = wire.pack({"ids": ["a" * 100] * (size // 110)})
     bodies = [
         ("push", lists),

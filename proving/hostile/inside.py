@@ -127,7 +127,12 @@ class Inside:
             "is ready",
         )
         # The engine records nothing before it has asked the peer what it knows.
-        self.told = {"hello": {}, "horizon": {}, "signature": {}, "digest": {"same": True}}
+        self.told = {
+            "hello": {"one_denied": True, "caller": ""},
+            "horizon": {"lost": False},
+            "signature": {},
+            "digest": {"same": True},
+        }
         await service.parts.links[self.peer.name].exchange()
         await self._engine._until(lambda: not service.parts.core.mode.lost, "knows its keys")
         self.told = {}
@@ -424,7 +429,7 @@ def _honest(engine: Inside) -> dict[str, Any]:
         "branches": {"children": [shown]},
         "compare": {"records": [record], "want": [["hostile0", bytes(32)]]},
         "placed": {"placed": [["hostile0", "accepted", bytes(32)]]},
-        "horizon": {"horizon": [["0" * 16, 1]], "epoch": 1},
+        "horizon": {"horizon": [["0" * 16, 1]], "epoch": 1, "lost": False},
         "keys": {"keys": [["hostile0", "accepted", bytes(32), [bytes(32)]]]},
         "endpoint": told["endpoint"] | {"address": "127.0.0.2"},
     }

@@ -95,7 +95,10 @@ def methods(known: Known) -> dict[str, Sample]:
             "salt": rng.randbytes(16),
             "parts": 1 << rng.randrange(14),
         },
-        "placed": lambda rng: {"buckets": [rng.randrange(BUCKETS) for _ in range(3)]},
+        "placed": lambda rng: {
+            "buckets": [rng.randrange(BUCKETS) for _ in range(3)],
+            "after": [-1, ""],
+        },
         "push": lambda rng: {"records": [record(rng, known)], "vouched": vouched(rng)},
         "dropped": lambda rng: {"dropped": [[ids(rng)[0], rng.randbytes(32), rng.randbytes(16)]]},
         "level": lambda rng: {"root": rng.randbytes(16)},

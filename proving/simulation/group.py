@@ -224,7 +224,7 @@ class Master:
                 )
             )
         elif method == "hello":
-            reply(self._describe())
+            reply({**self._describe(), "caller": f"m{caller + 1}"})
         elif method == "signature":
             reply({"signature": "0" * 32, "shared": False})
         elif method == "members":
@@ -262,6 +262,7 @@ class Master:
             "name": self.name,
             "group": "prod",
             "mode": "enforce",
+            "one_denied": True,
             "salt": "3008.3",
             "version": "0.1.0",
         }

@@ -61,8 +61,7 @@ class Last:
             {str(name): str(why) for name, why in raw["unknown"].items()},
             frozenset(map(str, raw["drift"])),
             bool(raw["known"]),
-            # An older release did not write them: compare again.
-            frozenset(map(str, raw.get("masters", ()))),
+            frozenset(map(str, raw["masters"])),
         )
 
 

@@ -20,8 +20,7 @@ def unfit(row: Mapping[str, Any]) -> str:
     """
     Why the master of a *row* of ``ha.status`` could not take over; empty when it could.
 
-    :param row: ``state``, ``behind`` and ``health`` are used, and ``busy``, ``held`` and ``doubt``,
-        which a master of an older release may lack.
+    :param row: ``state``, ``behind``, ``health``, ``busy``, ``held`` and ``doubt`` are used.
     """
     if row.get("state") != "running":
         return "it does not answer"

@@ -191,8 +191,7 @@ class Admission:
 
     async def _try(self, joiner: Peer, payload: Mapping[str, Any]) -> str:
         """
-        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried (older
-        releases do not).
+        Why *joiner* is not reached at its URL; empty if it is, or did not ask to be tried.
 
         :raises TrustError: *joiner* is not reached, and wants to join only if it is.
         """

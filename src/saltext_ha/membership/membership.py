@@ -292,7 +292,6 @@ class Membership:
                         await self.moved(peer, answer.get("self"))
                         self._problems.pop(peer.name, None)
                         return None
-                # A master of an older release answers a digest with its offer: it gets ours, too.
                 answer = await call_once(self.identity, peer, "members", offer, seconds)
                 await self._take_in(peer, answer)
             except HaError as exc:

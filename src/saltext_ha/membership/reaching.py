@@ -34,7 +34,7 @@ class Reach:
 
 
 def wish(reach: Reach | None) -> dict[str, str]:
-    """The fields of *reach* in a join request; a member of an older release ignores them."""
+    """The fields of *reach* in a join request."""
     return {} if reach is None else {"reach": REQUIRED if reach.required else TOLD}
 
 

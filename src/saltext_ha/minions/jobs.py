@@ -10,7 +10,6 @@ from typing import Any
 from saltext_ha.common.errors import (
     HaError,
     PeerMistrust,
-    PeerRefused,
     PeerUnreachable,
     UnknownMethod,
 )
@@ -23,12 +22,10 @@ from saltext_ha.minions.job_answers import (
     read_count,
     read_strays,
 )
-from saltext_ha.minions.job_specs import CMD, Spec
+from saltext_ha.minions.job_specs import Spec
 from saltext_ha.minions.own_jobs import LATE, LOOKING, OwnJobs, afterwards
 from saltext_ha.minions.publishing import PUBLISHING, new_jids
 from saltext_ha.sync.group import Group
-
-OLDER = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ({})"
 
 
 class Jobs:
@@ -131,7 +128,6 @@ class Jobs:
             if line is not None and line.up is False:
                 # Each failed call would lengthen the pause before the next try.
                 raise HaError(line.error)
-            # An older release ignores "counts", and answers with ids.
             payload = {"jids": [jids[name]], "counts": True}
             told = await self._call(name, "job_strays", payload, self._group.timeout)
             return read_count(told, jids[name])
@@ -169,10 +165,5 @@ class Jobs:
             return read_answers(await self._call(name, "job_run", payload, wait))
         except PeerUnreachable as exc:
             return Answers(error=str(exc), unsure=not isinstance(exc, PeerMistrust) or exc.taken)
-        except PeerRefused as exc:
-            # Only when it refuses: it may have been upgraded since its hello.
-            line = self._group.lines.get(name)
-            older = spec.what == CMD and line and not line.greeting.commands
-            return Answers(error=OLDER.format(exc) if older else str(exc))
         except HaError as exc:
             return Answers(error=str(exc))

@@ -93,7 +93,7 @@ class Mines:
         """Minions whose mine may be older here than elsewhere."""
         self._older: dict[str, _Older] = {}
         self._refused: dict[str, float] = {}
-        """Peers that refuse this question, as an older release does → since when."""
+        """Peers that refuse this question → since when."""
 
     def __call__(self, tag: str, data: Any) -> None:
         """Take in an event."""
@@ -203,7 +203,7 @@ class Mines:
             del self._came[minion_id]
 
     def _asked(self) -> list[tuple[str, Line]]:
-        """The peers that are asked now: those that are up, and know the question."""
+        """The peers that are asked now: those that are up, and do not refuse."""
         now = self._clock()
         up = {name: line for name, line in self._lines.items() if line.up}
         # One that was down may have been upgraded.

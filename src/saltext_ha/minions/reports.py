@@ -133,9 +133,9 @@ def _report(one: Mapping[str, Any], lookup: Lookup) -> MinionReport:
     if one.get("problem"):
         return MinionReport(problem=str(one["problem"])[: 2 * MAX_TEXT])
     masters = []
-    # Older peers and minions say less: the rest is unknown.
-    for host, port, *rest in one["masters"][:MAX_MASTERS]:
-        connected, publishes, answers = ([_known(each) for each in rest] + [None] * 3)[:3]
+    for row in one["masters"][:MAX_MASTERS]:
+        host, port, *rest = row[:5]
+        connected, publishes, answers = map(_known, rest)
         host, port = str(host)[:MAX_TEXT], int(port or 0)
         members = tuple(sorted(lookup(host, port)))
         written = f"{host}:{port}"

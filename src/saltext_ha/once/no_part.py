@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from saltext_ha.common.errors import HaError, PeerRefused, UnknownMethod
+from saltext_ha.common.errors import HaError, PeerRefused
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 BEGINNING = "takes no part: "
 """So its refusal begins; masters of other releases know it by that, too."""
-OLDER = "it runs an older saltext-ha"
 
 
 def refusing(why: str) -> dict[str, Handler]:
@@ -24,7 +23,5 @@ def refusing(why: str) -> dict[str, Handler]:
 
 def why_not(refusal: PeerRefused) -> str:
     """Why the peer that refused takes no part; empty: it refused for another reason."""
-    if isinstance(refusal, UnknownMethod):
-        return f"{OLDER} ({refusal})"
     reason = refusal.reason.removeprefix(BEGINNING)
     return reason if reason != refusal.reason else ""

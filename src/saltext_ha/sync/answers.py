@@ -126,24 +126,23 @@ def answer_parts(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
 
 def answer_placed(replica: Replica, payload: dict[str, Any]) -> dict[str, Any]:
     """
-    ``{buckets}`` → ``{placed: [[id, state, key], …]}``: what the key store shows.
+    ``{buckets, after}`` → ``{placed: [[id, state, key], …]}``: what the key store shows.
 
-    With ``after`` (bucket, id; at first -1 and an empty id) the answer ends when a message is full,
-    and ``next`` is the ``after`` of the following question.
+    It begins behind ``after`` (bucket, id; at first -1 and an empty id), and ends when a message is
+    full: then ``next`` is the ``after`` of the following question.
     """
-    after = payload.get("after")
-    start = tuple(wire.row(after, "position", int, str)) if isinstance(after, list) else None
+    start = tuple(wire.row(payload.get("after"), "position", int, str))
     placed: list[list[Any]] = []
     size = 0
     for bucket in sorted(_numbers(payload.get("buckets"), BUCKETS)):
-        if start and bucket < start[0]:
+        if bucket < start[0]:
             continue
         for minion_id, stored in sorted(replica.placed_in(bucket).items()):
-            if not stored.slot or (start and (bucket, minion_id) <= start[:2]):
+            if not stored.slot or (bucket, minion_id) <= start[:2]:
                 continue
             placed.append([minion_id, stored.state, stored.key])
             size += 4 * len(minion_id) + 64
-            if start and size > BYTES_PER_MESSAGE:
+            if size > BYTES_PER_MESSAGE:
                 return {"placed": placed, "next": [bucket, minion_id]}
     return {"placed": placed}
 

@@ -128,20 +128,16 @@ class Asked(NamedTuple):
     """(bucket, its ids here): ask about it in parts instead."""
 
 
-def question(
-    replica: Replica, buckets: Sequence[int], most: int = BYTES_PER_MESSAGE, in_parts: bool = False
-) -> Asked:
+def question(replica: Replica, buckets: Sequence[int], most: int = BYTES_PER_MESSAGE) -> Asked:
     """
-    The question to :func:`.answer_compare` about *buckets*, up to *most* bytes.
-
-    :param in_parts: leave out large buckets.
+    The question to :func:`.answer_compare` about *buckets*, up to *most* bytes; without large ones.
     """
     entries: list[Any] = []
     large: list[tuple[int, int]] = []
     size = count = taken = 0
     for bucket in buckets:
         known = replica.digests_in(bucket)
-        if in_parts and len(known) > LARGE_BUCKET:
+        if len(known) > LARGE_BUCKET:
             large.append((bucket, len(known)))
             taken += 1
             continue
@@ -179,8 +175,6 @@ class Comparison:
     Compares buckets with the peer's buckets.
 
     :param run: runs a function in the replica's thread.
-    :param in_parts: whether the peer can compare in parts; if not, it is asked for a whole large
-        bucket at once, which it may refuse.
     :param more: further fields of each question.
     """
 
@@ -190,14 +184,12 @@ class Comparison:
         run: Run,
         peer: Asking,
         *,
-        in_parts: bool,
         more: dict[str, Any] | None = None,
     ) -> None:
         self._replica = replica
         self._run = run
         self._peer = peer
         self._limit = peer.limit
-        self._in_parts = in_parts
         self._more = more or {}
 
     async def answers(self, buckets: Sequence[int]) -> AsyncIterator[dict[str, Any]]:
@@ -210,7 +202,7 @@ class Comparison:
         left = sorted(buckets)
         refused: MessageTooLarge | None = None
         while left:
-            asked = await self._run(question, self._replica, left, self._limit.most, self._in_parts)
+            asked = await self._run(question, self._replica, left, self._limit.most)
             try:
                 if asked.entries:
                     async for answer in self._pages({"buckets": asked.entries}):

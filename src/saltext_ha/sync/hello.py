@@ -7,37 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common import version
+from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.reconciler.keeper import Keeper
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import wire
 
+TOO_OLD = (
+    "it runs a checkout of before 28 November 2026: upgrade it in two steps (docs/upgrading.md)"
+)
+
 
 @dataclass(frozen=True)
 class Greeting:
     """
-    What this master uses of a peer's answer; an older release may not tell all of it.
+    What this master uses of a peer's answer; the defaults hold until it was met.
 
-    :ivar parts: whether the peer compares large buckets in parts.
-    :ivar commands: whether it takes ``ha.cmd``.
     :ivar one_denied: whether its store keeps one denied key per id, as files do.
-    :ivar caller: the name by which it knows this master; empty: it does not say.
+    :ivar caller: the name by which it knows this master.
     """
 
-    parts: bool = False
-    commands: bool = False
     one_denied: bool = True
     caller: str = ""
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Greeting:
-        """:raises InvalidRecord: *answer* makes no sense."""
-        return cls(
-            wire.field(answer, "parts", bool, False),
-            wire.field(answer, "commands", bool, False),
-            wire.field(answer, "one_denied", bool, True),
-            wire.field(answer, "caller", str, ""),
-        )
+        """
+        What a peer answered.
+
+        :raises InvalidRecord: it makes no sense. :raises HaError: the peer's release is too old.
+        """
+        if "caller" not in answer:
+            raise HaError(TOO_OLD)
+        return cls(wire.field(answer, "one_denied", bool), wire.field(answer, "caller", str))
 
 
 class Hello:
@@ -54,6 +56,7 @@ class Hello:
             "group": self._config.group,
             "mode": self._keeper.mode.name,
             "one_denied": self._keeper.store.one_denied,
+            # Two features that releases before December 2026 look for.
             "parts": True,
             "commands": True,
             "salt": version.salt(),

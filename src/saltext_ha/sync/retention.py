@@ -93,7 +93,7 @@ class Retention:
         """
         Pull all that a peer knows, its records and its horizon, after this replica was lost.
 
-        :return: whether the peer itself has all that the group knows; True for older releases.
+        :return: whether the peer itself has all that the group knows.
         :raises HaError: the peer cannot be asked; what was pulled so far is valid.
         """
         # The horizon first: records pulled later contain all that every master had then.
@@ -105,7 +105,7 @@ class Retention:
             pass
         # A refused record is missing here, but was not dropped.
         await self._core.run(self._raise, {} if done.refused else horizon, epoch)
-        return answer.get("lost") is not True
+        return not wire.field(answer, "lost", bool)
 
     async def _horizon(self, answer: Mapping[str, Any]) -> tuple[dict[str, int], int]:
         """The horizon and the epoch (how often the group has dropped) in a peer's answer."""

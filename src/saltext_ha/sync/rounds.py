@@ -114,13 +114,7 @@ class Rounds:
         )
         groups = await core.run(antientropy.portions, buckets, core.replica)
         random.shuffle(groups)
-        comparison = Comparison(
-            core.replica,
-            core.run,
-            line,
-            in_parts=line.greeting.parts,
-            more={SHARED: done.shared},
-        )
+        comparison = Comparison(core.replica, core.run, line, more={SHARED: done.shared})
         # While we record one answer, and write its key files, the peer makes the next one.
         coming = ahead(self._answers(comparison, groups, done))
         async with contextlib.aclosing(coming) as answers:

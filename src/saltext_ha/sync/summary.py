@@ -51,7 +51,7 @@ class Unused:
 @dataclass(frozen=True)
 class MasterSummary:
     """
-    What one master tells of itself. None: it does not know for now, or its release does not tell.
+    What one master tells of itself. None: it does not know for now.
 
     :ivar name: as it calls itself. :ivar group: as in its configuration.
     :ivar mode: whether it writes its key store.

@@ -128,7 +128,7 @@ async def fetch_manifest(peer: Asking, disk: TreeDisk, version: bytes, base: byt
             entries = dict(known or {})
             for path in wire.texts(answer, "removed"):
                 entries.pop(path, None)
-        elif first:  # an older release would send the next pages as differences from it
+        elif first:  # else the next pages might be differences from it
             ask["base"] = b""
         first = False
         entries.update(map(manifests.read_row, rows))

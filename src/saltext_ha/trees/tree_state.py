@@ -56,7 +56,7 @@ class TreeState:
             wire.field(told, "live", str),
             wire.field(told, "version", bytes),
             wire.field(told, "foreign", str),
-            wire.field(told, "obstacle", str, ""),
+            wire.field(told, "obstacle", str),
             wire.field(told, "edited", int),
             wire.texts(told, "edits"),
         )

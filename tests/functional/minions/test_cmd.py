@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ import pytest
 from saltext_ha.commands.minions import cmd_batches
 from saltext_ha.common.errors import (
     HaError,
-    InvalidRecord,
     PeerMistrust,
     PeerUnreachable,
     PublishingTimedOut,
 )
 from saltext_ha.minions import own_jobs
-from saltext_ha.minions.job_specs import PING, JobSpec
 from saltext_ha.minions.own_jobs import NO_ROOM
 from saltext_ha.minions.publishing import new_jids
 from saltext_ha.salt_bus import intake
@@ -119,51 +116,6 @@ async def test_a_job_that_its_master_may_yet_publish_is_named(
             said = ran["unknown"][name]
             assert said.startswith(f"{name} could not publish: {error}")
             assert ("; may have run: job 20" in said) is may
-
-
-@in_a_loop
-async def test_a_master_that_does_not_take_commands_is_to_be_upgraded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    minions = {"fo1": failover("m1"), "fo2": failover("m2")}
-    async with world(tmp_path, **minions) as there:
-        theirs = there.m2
-        link = there.m1.link(there.m2)
-        assert link.line.greeting.commands
-        older = {
-            key: value for key, value in theirs.parts.hello.describe().items() if key != "commands"
-        }
-        real = theirs.made.jobs.here.run
-
-        async def refuses(payload: Mapping[str, Any], by: str = "") -> dict[str, Any]:
-            if "glob" not in payload["order"]:
-                raise InvalidRecord("malformed order")
-            return await real(payload, by)
-
-        monkeypatch.setattr(theirs.parts.hello, "describe", lambda: older)
-        monkeypatch.setattr(theirs.made.jobs.here, "run", refuses)
-        while link.line.greeting.commands:  # a greeting from before may be under way
-            link.line.up = None
-            await link.exchange()
-        ran = await there.run("cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
-        assert (ran["returned"], ran["retcode"]) == ({"fo1": []}, 2)
-        said = "it runs an older saltext-ha, which does not take ha.cmd: upgrade it ("
-        assert ran["unknown"]["m2"].startswith(said)
-        assert "malformed order" in ran["unknown"]["m2"]
-        # Other jobs it takes as ever.
-        told = await there.run("where", live=True, timeout=SECONDS)
-        assert (told["minions"], told["unknown"]) == ({"fo1": ["m1"], "fo2": ["m2"]}, {})
-        # What it refuses of those is not for want of an upgrade.
-        with monkeypatch.context() as full:
-            full.setattr(own_jobs, "MAX_RUNNING", 0)
-            order = JobSpec(PING, ids=("fo2",))
-            found, _ = await there.m1.made.jobs.run(order, SECONDS, ["m2"])
-        assert "jobs are under way" in found["m2"].error
-        assert "older" not in found["m2"].error
-        # It was upgraded, and has not been met since.
-        monkeypatch.setattr(theirs.made.jobs.here, "run", real)
-        ran = await there.run("cmd", ["fo1", "fo2"], "test.arg", timeout=SECONDS)
-        assert (ran["returned"], ran["unknown"]) == ({"fo1": [], "fo2": []}, {})
 
 
 @in_a_loop

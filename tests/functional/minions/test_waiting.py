@@ -221,7 +221,7 @@ async def test_who_says_that_it_still_runs_it_is_waited_for(
         minions["busy1"].busy = True
         ran = await there.run("cmd", "busy1", "test.arg", timeout=SECONDS)
         assert (ran["missing"], list(ran["running"])) == ({"busy1": "m1"}, ["busy1"])
-        # A master of an older release does not know that question: what it said first stays.
+        # A master that refuses that question: what it said first stays.
         del there.m2.service.listener._handlers["job_more"]
         minions["busy3"].busy = True
         monkeypatch.setattr(cmd_batches, "LONGEST", 60.0)

@@ -89,7 +89,7 @@ async def here(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def comparison(ours: Replica, peer: Peer) -> Comparison:
-    return Comparison(ours, here, peer, in_parts=True)
+    return Comparison(ours, here, peer)
 
 
 def synchronise(ours: Replica, peer: Peer) -> tuple[set[str], set[str]]:
@@ -192,7 +192,11 @@ def test_placements_that_differ_are_found_by_the_same_walk(ours: Replica, peer: 
 
     async def look() -> tuple[list[int], list[Any]]:
         found = await antientropy.differing_buckets(ours.placements, PLACEMENTS, peer)
-        return found, (await peer.call("placed", {"buckets": found}))["placed"]
+        return found, [
+            entry
+            async for answer in antientropy.placed_there(found, peer)
+            for entry in answer["placed"]
+        ]
 
     buckets, placed = asyncio.run(look())
     assert buckets == [bucket_of("minion5")]
@@ -286,37 +290,17 @@ def test_a_peer_that_takes_nothing_is_not_asked_for_ever(ours: Replica, peer: Pe
         asyncio.run(gather(comparison(ours, peer).answers([1, 2, 3])))
 
 
-def test_of_a_peer_that_knows_no_parts_one_bucket_only_is_out_of_reach(
-    ours: Replica, peer: Peer
-) -> None:
-    put(ours, *crafted(500))
-    put(peer.replica, *(f"other{number}" for number in range(300)))
-    peer.takes = 70_000
-
-    came: set[str] = set()
-
-    async def ask() -> None:
-        old = Comparison(ours, here, peer, in_parts=False)
-        async for answer in old.answers(range(BUCKETS)):
-            records, _ = messages.read_records(answer["records"])
-            came.update(record.minion_id for record in records)
-
-    with pytest.raises(MessageTooLarge):
-        asyncio.run(ask())
-    assert len(came) == 300
-    assert "parts" not in peer.calls
-
-
 def test_what_a_store_shows_comes_in_pages(
     monkeypatch: pytest.MonkeyPatch, ours: Replica, peer: Peer
 ) -> None:
     put(peer.replica, *crafted(500))
-    monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 10_000)
     buckets = [*range(2000), bucket_of(crafted(1)[0])]
-    whole = answers.answer_placed(peer.replica, {"buckets": buckets})["placed"]
+    (whole,) = asyncio.run(gather(antientropy.placed_there(buckets, peer)))
+    peer.largest = 0
+    monkeypatch.setattr(answers, "BYTES_PER_MESSAGE", 10_000)
     pages = asyncio.run(gather(antientropy.placed_there(buckets, peer)))
     assert len(pages) > 10
-    assert [entry for page in pages for entry in page["placed"]] == whole
+    assert [entry for page in pages for entry in page["placed"]] == whole["placed"]
     assert peer.largest < 20_000
 
 

@@ -85,7 +85,8 @@ def senseless(place: Place, caller: Place) -> AbstractAsyncContextManager[None]:
 
 def failing_later(place: Place, caller: Place) -> AbstractAsyncContextManager[None]:
     """It has met the caller, and does not tell what it is asked after a lost replica."""
-    answers = {"hello": {}, "signature": {}, "digest": {"same": True}, "horizon": {"epoch": 1}}
+    hello = {"one_denied": True, "caller": caller.name}
+    answers = {"hello": hello, "signature": {}, "digest": {"same": True}, "horizon": {"epoch": 1}}
     return listening(place, saying(answers), caller)
 
 

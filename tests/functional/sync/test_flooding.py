@@ -300,7 +300,7 @@ def test_a_short_question_gets_no_endless_answer() -> None:
     replica = Replica(None)
     for ask, payload in (
         (answers.answer_branches, {"tree": "records", "branches": [7] * 1000}),
-        (answers.answer_placed, {"buckets": [7] * 1000}),
+        (answers.answer_placed, {"buckets": [7] * 1000, "after": [-1, ""]}),
         (answers.answer_compare, {"buckets": [[7, []]] * 1000}),
     ):
         with pytest.raises(InvalidRecord, match="stands twice"):

@@ -203,10 +203,10 @@ async def test_a_live_folder_that_is_mounted_is_told_before_anything_changes(
 
 
 @in_a_loop
-async def test_a_master_that_cannot_serve_refuses_to_stage_for_an_older_release(
+async def test_a_master_that_cannot_serve_any_more_refuses_to_stage(
     tmp_path: Path, m1: TreePlace, m2: TreePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deployer of an older release does not read the obstacle in the state."""
+    """The obstacle came after the masters were asked for their state."""
     mount(tmp_path, monkeypatch, m2.store)
     monkeypatch.setattr("saltext_ha.trees.tree_state.obstacle", lambda tree: "")
     async with met(m1, m2):

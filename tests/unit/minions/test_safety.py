@@ -334,19 +334,6 @@ def test_what_a_minion_says() -> None:
     assert found == MinionReport(masters, "failover", True, (("HA201", "t (d)", "f"),))
 
 
-def test_an_older_peer_says_less_of_their_masters() -> None:
-    raw = {
-        **reports.shorten(SAID),
-        "masters": [["10.0.0.1", 4506], ["10.0.0.1", 4506, True]],
-    }
-    del raw["here"]
-    (found,) = reports.read({"web1": raw}, lookup).values()
-    assert found.masters == tuple(
-        KnownMaster(("m1",), "10.0.0.1:4506", each) for each in (None, True)
-    )
-    assert reports.met({"web1": raw}) == set()
-
-
 @pytest.mark.parametrize(
     ("current", "places"),
     [

@@ -188,18 +188,7 @@ async def test_one_whose_engine_does_not_run_is_followed_at_once(
 
 
 @in_a_loop
-async def test_one_of_an_older_release_takes_no_part_and_is_named() -> None:
-    async with world("m1", "m2") as group:
-        group.old.add("m1")
-        group.tasks["m1"].cancel()
-        await group.leads("m2", "m1")
-        older = group.masters["m2"].standing.apart["m1"]
-        assert "older saltext-ha" in older.why
-        assert older.out
-
-
-@in_a_loop
-async def test_one_that_refuses_for_another_reason_is_not_called_older() -> None:
+async def test_one_that_refuses_for_another_reason_is_not_said_to_take_no_part() -> None:
     async with world("m1", "m2") as group:
         group.faulty.add("m1")
         group.tasks["m1"].cancel()
@@ -214,7 +203,7 @@ async def test_a_late_refusal_undoes_no_later_answer() -> None:
         await group.leads("m1")
         first = group.masters["m1"]
         group.tasks["m1"].cancel()
-        group.old.add("m2")
+        group.faulty.add("m2")
         first._direct["m2"] = first._clock() + 1  # when it was asked what it has answered since
         await first._ask("m2")
         assert "m2" in first._views

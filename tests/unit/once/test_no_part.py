@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from saltext_ha.common.errors import HaError, PeerRefused, UnknownMethod
+from saltext_ha.common.errors import HaError, PeerRefused
 from saltext_ha.once import no_part
 from saltext_ha.transport.peer import Peer
 from tests.loop import in_a_loop
@@ -23,11 +23,6 @@ async def test_the_peer_says_why() -> None:
     assert no_part.why_not(PeerRefused(f"m2 refused: {reason}", reason)) == (
         "ha: leader: false there"
     )
-
-
-def test_one_that_does_not_know_the_question_is_older() -> None:
-    why = no_part.why_not(UnknownMethod("m2 refused leader: there is no /v1/leader here", "no"))
-    assert why.startswith("it runs an older saltext-ha (m2 refused")
 
 
 @pytest.mark.parametrize(

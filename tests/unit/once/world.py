@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.boot_clock import boot_clock
-from saltext_ha.common.errors import NobodyListens, PeerRefused, PeerUnreachable, UnknownMethod
+from saltext_ha.common.errors import NobodyListens, PeerRefused, PeerUnreachable
 from saltext_ha.config.leader import LeaderSettings
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.group_leader import GroupLeader
@@ -40,8 +40,6 @@ class Line:
         await world.way(self._me, self._to)
         if self._to in world.down:
             raise NobodyListens(f"{self._to} {NO_LISTENER}")
-        if self._to in world.old:
-            raise UnknownMethod(f"{self._to} refused {method}: no such method")
         if self._to in world.faulty:
             raise PeerRefused(f"{self._to} refused {method}: internal error")
         handler = world.masters[self._to].for_peers()[method]
@@ -57,7 +55,6 @@ class World:
         self.settings = LeaderSettings(order=order)
         self.down: set[str] = set()
         self.hung: set[str] = set()
-        self.old: set[str] = set()
         self.faulty: set[str] = set()
         self.cut: set[tuple[str, str]] = set()
         """One that asks, and one that it does not reach."""

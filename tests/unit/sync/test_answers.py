@@ -28,6 +28,7 @@ ENDPOINT = {
     "transport": "zeromq",
     "workers": 5,
     "open_files": 1024,
+    "max_minions": 0,
 }
 LINT = {
     "version": [3008, 3],

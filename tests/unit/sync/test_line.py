@@ -158,10 +158,14 @@ def test_a_peer_that_is_met_may_take_larger_messages_again(line: Line) -> None:
     assert line.greeting == Greeting(caller="m1")
 
 
-def test_a_greeting_of_an_older_release_is_shorter_and_nonsense_is_none() -> None:
-    assert Greeting.read({"name": "m2"}) == Greeting(False, False, True, "")
-    with pytest.raises(InvalidRecord, match="malformed parts"):
-        Greeting.read({"parts": "yes"})
+def test_a_greeting_that_is_too_old_or_makes_no_sense_is_refused() -> None:
+    told = {"name": "m2", "caller": "m1", "one_denied": False}
+    assert Greeting.read(told) == Greeting(False, "m1")
+    with pytest.raises(InvalidRecord, match="malformed one_denied"):
+        Greeting.read(told | {"one_denied": "yes"})
+    del told["caller"]
+    with pytest.raises(HaError, match="before 28 November 2026: upgrade it in two steps"):
+        Greeting.read(told)
 
 
 def test_why_a_peer_is_down_is_told_until_it_answers(line: Line, client: Client) -> None:

@@ -146,9 +146,7 @@ class Differences:
     def _compared(self, line: Line, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
         """What a peer answers about *buckets*."""
         core, peer = self._core, line.within(SLOW)
-        in_parts = line.greeting.parts
-        comparison = antientropy.Comparison(core.replica, core.run, peer, in_parts=in_parts)
-        return comparison.answers(buckets)
+        return antientropy.Comparison(core.replica, core.run, peer).answers(buckets)
 
     def _one_denied(self, name: str) -> bool:
         """Whether the store of master *name* keeps one denied key per id, as files do."""

@@ -99,7 +99,7 @@ def from_wire(name: str, raw: Mapping[str, Any]) -> MinionEndpoint:
             str(raw["transport"]),
             int(raw["workers"]),
             int(raw["open_files"]),
-            max_minions=int(raw.get("max_minions") or 0),  # older peers do not say
+            max_minions=int(raw["max_minions"]),
         )
         if not all(0 < port < 65536 for port in (found.request_port, found.publish_port)):
             raise ValueError("no port")
