@@ -250,7 +250,7 @@ def not_started(facts: HostFacts) -> Hits:
     "are served, and a line of the log says only that the type is wrong.",
     fix="write a list: [roots]",
     sources=(
-        CitedLine("salt/fileserver/__init__.py", 352, "Fileserver.backends", "back = list(back)"),
+        CitedLine("salt/fileserver/__init__.py:352 Fileserver.backends", "back = list(back)"),
     ),
 )
 def serves_nothing(facts: HostFacts) -> Hits:
