@@ -17,7 +17,6 @@ from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.mapping import NAME as MASTER_NAME
 from saltext_ha.config.watchdog import WatchdogSettings
-from saltext_ha.lint.model import MINION, HostFacts, Place
 from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT, split_entry
 from saltext_ha.minion.options import NAMES
 
@@ -287,26 +286,6 @@ def sls(wish: Wanted) -> str:
         if value is not None or name == "publish_port"
     ]
     return "\n".join(["masters of this minion:", "  ha.multi_master:", *lines, ""])
-
-
-def facts(
-    found: Mapping[str, Any],
-    told: Mapping[tuple[str, int], int],
-    addresses: Mapping[str, frozenset[str] | None],
-    version: tuple[int, ...],
-    defaults: Mapping[str, Any],
-) -> HostFacts:
-    """
-    A minion that has these options and nothing else, for the rules of ``ha.lint``.
-
-    :param told: (address, request port) → the publish port of that master.
-    :param addresses: host → what it resolves to.
-    :param defaults: Salt's.
-    """
-    places = dict.fromkeys(found, Place(NAME, 0))
-    return HostFacts(
-        MINION, version, {**defaults, **found}, places, told=dict(told), addresses=dict(addresses)
-    )
 
 
 def _number(name: str, value: Any, least: int = 1, most: int = 65535) -> int:

@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import salt.config
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.lint import check, collect, sources
 from saltext_ha.lint.model import ERROR, INFO, Place, Setting
-from saltext_ha.minion import options
+from saltext_ha.minion import options, tcp_links
 from saltext_ha.minion.restarting.processes import job_of
 from saltext_ha.minion.restarting.restart import Way
 from saltext_ha.rollout import drop_in, record
@@ -242,11 +241,4 @@ def _is_newer(path: Path, minion: int) -> bool:
     """Whether *path* was written since the *minion* was started."""
     written = path.stat().st_mtime
     # A time in the future, after the clock was set back, would restart the minion at every run.
-    return _started(minion) < written <= time.time()
-
-
-def _started(minion: int) -> float:
-    try:
-        return float(psutil.Process(minion).create_time())
-    except psutil.Error:
-        return 0.0
+    return (tcp_links.started_at(minion) or 0.0) < written <= time.time()

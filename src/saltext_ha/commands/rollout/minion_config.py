@@ -11,7 +11,7 @@ from saltext_ha.common import version
 from saltext_ha.common.errors import HaError
 from saltext_ha.config.watchdog import jitter_for
 from saltext_ha.lint import check
-from saltext_ha.lint.model import INFO
+from saltext_ha.lint.model import INFO, MINION, HostFacts, Place
 from saltext_ha.minion import binding
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
@@ -163,15 +163,14 @@ def _lint(known: list[MinionEndpoint], found: Mapping[str, Any]) -> list[check.F
     """What the rules of ``ha.lint`` say about a minion that has only the options *found*."""
     import salt.config
 
-    told: dict[tuple[str, int], int] = {}
-    addresses: dict[str, frozenset[str] | None] = {}
-    for each in known:
-        try:
-            addresses[each.address] = binding.resolve(each.address)
-        except (OSError, UnicodeError):
-            addresses[each.address] = None
-        for ip in addresses[each.address] or ():
-            told[ip, each.request_port] = each.publish_port
-    defaults = salt.config.DEFAULT_MINION_OPTS.copy()
-    facts = drop_in.facts(found, told, addresses, version.salt_release(), defaults)
+    addresses = {each.address: binding.resolved(each.address) or None for each in known}
+    told = {
+        (ip, each.request_port): each.publish_port
+        for each in known
+        for ip in addresses[each.address] or ()
+    }
+    options = {**salt.config.DEFAULT_MINION_OPTS.copy(), **found}
+    places = dict.fromkeys(found, Place(drop_in.NAME, 0))
+    release = version.salt_release()
+    facts = HostFacts(MINION, release, options, places, told=told, addresses=addresses)
     return check.inspect("minion", facts)
