@@ -212,7 +212,7 @@ def member(name: str, facts: HostFacts) -> Member:
     """The facts that a master tells its peers."""
     options = {option: facts.options.get(option) for option in COMPARED}
     options["schedule"] = [n for n, (does, _) in facts.jobs.items() if not does.startswith(ON_ALL)]
-    options["reactor"] = _names(options["reactor"])
+    options["reactor"] = loadable.names_in(options["reactor"])
     ha = facts.ha
     once, masters = ha.get("once"), ha.get("masters")
     leading = isinstance(once, Mapping) and once.get("reactor") is True
@@ -237,17 +237,6 @@ def member(name: str, facts: HostFacts) -> Member:
     }
     places = {option: facts.places[option] for option in COMPARED if option in facts.places}
     return Member(name, facts.version, options, places, facts.fingerprint, marks)
-
-
-def _names(value: Any) -> list[str]:
-    """The settings below an engine, or the events of a reactor, each once."""
-    entries = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
-    found = {
-        str(name): None
-        for entry in entries
-        for name in (entry if isinstance(entry, Mapping) else [entry] if entry else ())
-    }
-    return list(found)
 
 
 def _include(running: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

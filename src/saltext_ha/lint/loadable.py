@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import subprocess  # nosec B404
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from saltext_ha.common.errors import HaError
@@ -20,21 +20,21 @@ from saltext_ha.common.errors import HaError
 LIMIT = 20.0  # seconds; a peer waits for 30
 LONGEST = 200  # characters of a reason
 
-FUNCTION = {
-    "ext_pillar": "",
-    "master_tops": "",
-    "fileserver_backend": ".envs",
-    "external_auth": ".auth",
-    "eauth_tokens": ".mk_token",
-    "master_job_cache": ".prep_jid",
-    "ext_job_cache": ".save_load",
-    "event_return": ".event_return",
-    "rest_cherrypy": ".start",
-    "rest_tornado": ".start",
+LOADERS = {
+    "ext_pillar": ("pillars", ""),
+    "master_tops": ("tops", ""),
+    "fileserver_backend": ("fileserver", ".envs"),
+    "external_auth": ("auth", ".auth"),
+    "eauth_tokens": ("eauth_tokens", ".mk_token"),
+    "master_job_cache": ("returners", ".prep_jid"),
+    "ext_job_cache": ("returners", ".save_load"),
+    "event_return": ("returners", ".event_return"),
+    "rest_cherrypy": ("netapi", ".start"),
+    "rest_tornado": ("netapi", ".start"),
 }
 """
-Option → what Salt looks up in the loader, after the name of the module. Only options that Salt goes
-on without: a missing driver of ``cache`` or an engine shows at once.
+Option → a loader of Salt, and what Salt looks up in it, after the name of the module. Only options
+that Salt goes on without: a missing driver of ``cache`` or an engine shows at once.
 """
 PLAIN = {
     "fileserver_backend": {"roots"},
@@ -56,20 +56,20 @@ class Unloadable(NamedTuple):
 def named(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The modules that a master's configuration names, as (option, name); without plain ones."""
     found = []
-    for option in FUNCTION:
+    for option in LOADERS:
         value = options.get(option)
         if option.startswith("rest_"):
             names: Iterable[str] = [option] if value else []
         else:
-            names = _names(value)
+            names = names_in(value)
         if option == "external_auth":
             names = [name for name in names if not name.startswith("^")]
         found += [(option, name) for name in names if name not in PLAIN.get(option, ())]
     return found
 
 
-def _names(value: Any) -> list[str]:
-    """A name, a list of them, or mappings by them."""
+def names_in(value: Any) -> list[str]:
+    """The names in *value*, each once: a name, a list of them, or mappings by them."""
     entries = value if isinstance(value, list) else [value]
     found: dict[str, None] = {}
     for entry in entries:
@@ -108,40 +108,18 @@ def unloadable(conf_file: str, names: list[tuple[str, str]]) -> list[Unloadable]
         raise HaError(f"Salt's loaders could not be asked: {exc}") from None
 
 
-def _loaders(opts: dict[str, Any]) -> Mapping[str, Callable[[], Any]]:
-    import salt.loader
-
-    utils = salt.loader.utils(opts)
-    functions = salt.loader.minion_mods(opts, utils=utils)
-
-    def returners() -> Any:
-        return salt.loader.returners(opts, functions)
-
-    def netapi() -> Any:
-        return salt.loader.netapi(opts)
-
-    return {
-        "ext_pillar": lambda: salt.loader.pillars(opts, functions),
-        "master_tops": lambda: salt.loader.tops(opts),
-        "fileserver_backend": lambda: salt.loader.fileserver(opts, None),
-        "external_auth": lambda: salt.loader.auth(opts),
-        "eauth_tokens": lambda: salt.loader.eauth_tokens(opts),
-        "master_job_cache": returners,
-        "ext_job_cache": returners,
-        "event_return": returners,
-        "rest_cherrypy": netapi,
-        "rest_tornado": netapi,
-    }
-
-
 def ask(conf_file: str, names: Iterable[tuple[str, str]]) -> list[Unloadable]:
     """:func:`unloadable`, in this process."""
     import salt.config
+    import salt.loader
 
-    loaders = _loaders(salt.config.master_config(conf_file))
+    opts = salt.config.master_config(conf_file)
+    functions = salt.loader.minion_mods(opts, utils=salt.loader.utils(opts))
+    more = {"pillars": [functions], "returners": [functions], "fileserver": [None]}
     found = []
     for option, name in names:
-        loader, key = loaders[option](), f"{name}{FUNCTION[option]}"
+        kind, function = LOADERS[option]
+        loader, key = getattr(salt.loader, kind)(opts, *more.get(kind, ())), f"{name}{function}"
         if key not in loader:
             # Those of ext_pillar and master_tops are wrapped.
             lazy = loader if hasattr(loader, "missing_fun_string") else loader._dict

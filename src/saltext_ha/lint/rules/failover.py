@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from saltext_ha.lint.cited import ALIVE_JOB, ALIVE_LOOK, CitedLine
-from saltext_ha.lint.model import (
-    ERROR,
-    INFO,
-    MINION,
-    MOVING,
-    WARNING,
-    Hit,
-    Hits,
-    HostFacts,
-    RuleBook,
-)
+from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Hit, Hits, HostFacts, RuleBook
 
 BOOK = RuleBook(MINION)
 
@@ -346,7 +336,7 @@ def unknown_type(facts: HostFacts) -> Hits:
     ),
 )
 def safemode(facts: HostFacts) -> Hits:
-    if facts.get("master_type") in MOVING and facts.get("auth_safemode"):
+    if facts.moving and facts.get("auth_safemode"):
         yield Hit("auth_safemode", "True")
 
 
