@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,13 +66,15 @@ class Running:
         """Whether ``host``, ``ip`` and ``port`` are those of the current master."""
         return self.ip is not None and not (self.caller and self.master_type in MOVING)
 
-    def request_ports(self) -> set[int]:
-        """The request ports of all configured masters."""
-        ports = {self.default_port}
+    def places(self) -> Iterator[tuple[str, int]]:
+        """Host and request port of each configured master, without invalid entries."""
         for entry in self.entries:
             with contextlib.suppress(ValueError):
-                ports.add(split_entry(entry, self.default_port)[1])
-        return ports
+                yield split_entry(entry, self.default_port)
+
+    def request_ports(self) -> set[int]:
+        """The request ports of all configured masters."""
+        return {self.default_port, *(port for _, port in self.places())}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ another master, or nowhere, and may stay open after the master became unresponsi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from saltext_ha.minion.binding import Running, SeenMaster, split_entry
+from saltext_ha.minion.binding import Running, SeenMaster
 from saltext_ha.minion.tcp_links import TcpLinks
 
 
@@ -56,7 +55,7 @@ def remark(
 def _shared(master: SeenMaster, running: Running) -> str | None:
     """The remark if masters at one address publish at the same port: a port map lacks a line."""
     if running.publish_port:
-        same = {port for host, port in _entries(running) if host == master.host}
+        same = {port for host, port in running.places() if host == master.host}
         both = f"are both to publish at {running.publish_port}, this minion's publish_port"
     else:
         same = {
@@ -73,9 +72,3 @@ def _shared(master: SeenMaster, running: Running) -> str | None:
         f"the masters at request ports {master.port} and {ports} of {master.host} {both}: "
         "jobs of one of them are lost"
     )
-
-
-def _entries(running: Running) -> Iterable[tuple[str, int]]:
-    for entry in running.entries:
-        with contextlib.suppress(ValueError):
-            yield split_entry(entry, running.default_port)
