@@ -11,7 +11,7 @@ from typing import Any
 from saltext_ha.api.errors import TargetNotDivided
 from saltext_ha.api.target_split import Part, divide
 from saltext_ha.commands.arguments import timeout_of
-from saltext_ha.commands.minions.cmd_batches import TIMEOUT
+from saltext_ha.commands.minions.cmd_batches import LISTABLE, TIMEOUT
 from saltext_ha.commands.minions.where import Where
 from saltext_ha.common.errors import InvalidRecord
 from saltext_ha.minions.job_answers import Answers
@@ -21,8 +21,6 @@ from saltext_ha.minions.publishing import new_jids
 from saltext_ha.transport import wire
 from saltext_ha.transport.control_server import Command
 
-LISTABLE = ("glob", "list")
-"""Targets whose minions ``ha.where`` can list; for other targets it tells of all minions."""
 BELOW = (
     "batch: no minion with an accepted key matches, and those below its syndics, whom a master of "
     "masters does not know, would all run it at once; run it on their masters, or without batch"

@@ -16,6 +16,8 @@ from saltext_ha.common.errors import EngineBrokeOff, HaError
 
 Target = tuple[str | list[str], str]
 """``tgt`` and ``tgt_type``."""
+LISTABLE = ("glob", "list")
+"""Targets of which each master knows whom they mean on all masters, as ``ha.where`` lists them."""
 TIMEOUT = 60.0
 EACH = 1.0
 """Seconds between two questions for progress."""
@@ -92,7 +94,7 @@ def _divided(
     """
     size = functools.partial(batch_size, batch)
     size(1)  # a wrong one is refused before minions are pinged
-    if tgt_type in ("glob", "list"):
+    if tgt_type in LISTABLE:
         listed = tgt_type == "list"
         if listed and isinstance(tgt, str):
             tgt = [each for each in tgt.split(",") if each]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from saltext_ha.common.errors import HaError
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.health.watcher import Watcher
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.summary import MasterSummary
@@ -63,18 +63,14 @@ class DrainedMasters:
         return {**healths, self._group.name: self._health.told()}
 
     async def among(self, names: Collection[str]) -> set[str]:
-        """Those of *names* that say that they are drained."""
+        """Those of *names* that say that they are drained; minions themselves see who answers."""
 
         async def drained(name: str) -> bool:
             if name == self._group.name:
                 return self._health.draining
             line = self._group.lines.get(name)
-            try:
-                told = await line.call("summary", {}) if line and line.up is not False else {}
-                return MasterSummary.read(told).health.get("draining") is True
-            except HaError:
-                return False  # minions themselves see whether it answers
+            told = await line.call("summary", {}) if line and line.up is not False else {}
+            return MasterSummary.read(told).health.get("draining") is True
 
-        asked = list(names)
-        found = await asyncio.gather(*map(drained, asked))
-        return {name for name, yes in zip(asked, found, strict=True) if yes}
+        found, _ = await answers_of(names, drained)
+        return {name for name, yes in found.items() if yes}

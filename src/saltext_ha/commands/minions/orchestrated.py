@@ -12,8 +12,6 @@ from saltext_ha.salt_bus.intake import TOO_MUCH
 
 Answer = Mapping[str, Any]
 
-LISTABLE = ("glob", "list")
-"""Targets of which each master knows whom they mean on all masters."""
 LISTED = 20
 """Minions that the comment of a step names."""
 LONGEST = 300
@@ -139,7 +137,7 @@ def _masters(answer: Answer, tgt_type: str) -> list[str]:
     """
     Masters that could not be asked, if that leaves open whom the target meant, or who has run it.
     """
-    known = tgt_type in LISTABLE
+    known = tgt_type in cmd_batches.LISTABLE
     planned = {name for part in answer["targets"] for name in part} | {cmd_batches.THIS}
     return [
         f"master {name}: {why}"
