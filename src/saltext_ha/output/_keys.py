@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
+    NO_MASTERS,
     Screen,
     clean,
     count,
     distinct,
+    fits,
     listed,
     not_asked,
     notes,
@@ -56,8 +59,17 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     for key, shown in zip(keys, prints, strict=True):
         states = key.get("states") or {}
         rows.append([key.get("id"), shown, *(_state(states.get(m, "-")) for m in masters)])
-    entries = [{**key, "note": "conflict" if key.get("conflict") else ""} for key in keys]
+    notes = ["conflict" if key.get("conflict") else "" for key in keys]
     columns, named = ["Id", "Fingerprint", *masters], Masters(masters, masters)
+    if len(masters) > 2 and not fits(screen, columns, rows, named):  # ids need the room
+        columns, named = ["Id", "Fingerprint", "State"], NO_MASTERS
+        states = [dict(zip(masters, row[2:], strict=True)) for row in rows]
+        rows = [[*row[:2], _of_all(each)] for row, each in zip(rows, states, strict=True)]
+        notes = [
+            ", ".join(filter(None, (note, _apart(each))))
+            for note, each in zip(notes, states, strict=True)
+        ]
+    entries = [{**key, "note": note} for key, note in zip(keys, notes, strict=True)]
     lines = with_notes(screen, columns, rows, entries, masters=named) + not_asked(data, screen)
     apart = [set((key.get("states") or {}).values()) for key in keys if not key.get("same")]
     differ = sum(len(states - {"unknown"}) > 1 for states in apart)
@@ -77,6 +89,23 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         # A single fingerprint in full: an operator compares it with the minion's own.
         lines.append(clean(keys[0]["fingerprint"]))
     return lines
+
+
+def _of_all(states: Mapping[str, str]) -> str:
+    """The state on all masters in one word, of those by master."""
+    known = {*states.values()} - {"?"}
+    return "differs" if len(known) > 1 else "unknown" if "?" in states.values() else known.pop()
+
+
+def _apart(states: Mapping[str, str]) -> str:
+    """``accepted, but pending on m2 m3``; empty if they are the same."""
+    (usual, _), *others = Counter(states.values()).most_common()
+    words = {"-": "absent", "?": "unknown"}
+    apart = [
+        f"{words.get(state, state)} on {' '.join(name for name in states if states[name] == state)}"
+        for state, _ in others
+    ]
+    return f"{words.get(usual, usual)}, but {', '.join(apart)}" if apart else ""
 
 
 def _state(state: Any) -> str:

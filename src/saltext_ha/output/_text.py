@@ -155,11 +155,8 @@ def table(
     widest column is shortened first: no column below :data:`NARROWEST`, and columns in *whole*
     never. On a screen without an edge those wider than :data:`WIDEST` are shortened to that.
     """
-    cells = [list(map(clean, row)) for row in (columns, *rows)]
+    cells = _as_narrow_as_needed(screen, columns, rows, masters)
     widths = _widths(cells)
-    shorter = masters.shorter(cells) if screen.edge else iter(())
-    while _total(widths) > screen.width and (found := next(shorter, None)):
-        cells, widths = found, _widths(found)
     elastic = [place for place, name in enumerate(columns) if name not in whole]
     if not screen.edge:
         for place in elastic:
@@ -180,6 +177,28 @@ def table(
         painted = [screen.paint(cell) for cell in padded] if place else padded
         lines.append(GAP.join(painted).rstrip())
     return lines
+
+
+def fits(
+    screen: Screen,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    masters: Masters = NO_MASTERS,
+) -> bool:
+    """Whether :func:`table` would shorten nothing but the names of *masters*."""
+    cells = _as_narrow_as_needed(screen, columns, rows, masters)
+    return not screen.edge or _total(_widths(cells)) <= screen.width
+
+
+def _as_narrow_as_needed(
+    screen: Screen, columns: Sequence[str], rows: Sequence[Sequence[Any]], masters: Masters
+) -> list[list[str]]:
+    """The cells, headings first, with names of *masters* as short as the screen needs them."""
+    cells = [list(map(clean, row)) for row in (columns, *rows)]
+    shorter = masters.shorter(cells) if screen.edge else iter(())
+    while _total(_widths(cells)) > screen.width and (found := next(shorter, None)):
+        cells = found
+    return cells
 
 
 def _widths(cells: Sequence[Sequence[str]]) -> list[int]:

@@ -133,11 +133,28 @@ def test_a_table_that_fits_shows_whole_names(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_names_of_masters_stay_distinct(masters: list[str], headings: list[str | None]) -> None:
-    minion = "w" * 60
-    keys = [{"id": minion, "fingerprint": FP, "same": True, "states": {}}]
-    found = shown({"kind": "keys", "masters": masters, "keys": keys})[0].split()[2:]
+    minion = {"id": "w" * 60, "state": "ok", "type": "list", "answers": {}}
+    data = {"kind": "reachability", "masters": masters, "minions": [minion]}
+    found = shown(data)[0].split()[1:3]
     assert len(set(found)) == 2
     assert all(name in (None, shown) for name, shown in zip(headings, found, strict=True))
+
+
+@pytest.mark.usefixtures("terminal")
+def test_keys_of_many_masters_keep_their_ids() -> None:
+    masters = [f"m{number}" for number in range(1, 6)]
+    same = dict.fromkeys(masters, "accepted")
+    states = [same, {**same, "m2": "pending", "m4": None, "m5": "unknown"}]
+    keys = [
+        {"id": minion, "fingerprint": FP, "same": each == same, "states": each}
+        for minion, each in zip(MINIONS, states, strict=True)
+    ]
+    found = shown({"kind": "keys", "masters": masters, "keys": keys})
+    assert [line.split()[0] for line in found[:3]] == ["Id", *MINIONS]
+    assert found[1].endswith(":…  accepted")
+    assert found[2].endswith(":…  differs")
+    note = "accepted, but pending on m2, absent on m4, unknown on m5"
+    assert found[3] == f"  {MINIONS[1]}: {note}"
 
 
 @pytest.mark.usefixtures("terminal")
