@@ -14,6 +14,7 @@ from saltext_ha.output._text import (
     count,
     distinct,
     fits,
+    inline,
     listed,
     not_asked,
     notes,
@@ -51,7 +52,7 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
     keys = data.get("keys") or []
     masters = [str(name) for name in data.get("masters") or []]
     if not keys:
-        match = clean(data.get("match") or "*")
+        match = inline(data.get("match", "*"))
         nothing = "no keys" if match == "*" else f"no key matches {match}"
         return [*not_asked(data, screen), nothing]
     rows = []
@@ -66,7 +67,7 @@ def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
         states = [dict(zip(masters, row[2:], strict=True)) for row in rows]
         rows = [[*row[:2], _of_all(each)] for row, each in zip(rows, states, strict=True)]
         notes = [
-            ", ".join(filter(None, (note, _apart(each))))
+            "; ".join(filter(None, (note, _apart(each))))
             for note, each in zip(notes, states, strict=True)
         ]
     entries = [{**key, "note": note} for key, note in zip(keys, notes, strict=True)]

@@ -192,6 +192,7 @@ def test_no_keys():
     shows(keys(), "no keys")
     shows(keys(match="*"), "no keys")
     shows(keys(match="web*"), "no key matches web*")
+    shows(keys(match=""), 'no key matches ""')
 
 
 def test_keys_of_a_master_that_could_not_be_asked():
