@@ -168,12 +168,13 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
 
 @contextmanager
 def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals that end this program on to the command; a terminal sends Ctrl-C to both."""
+    """Pass signals that would end this program on to the command."""
     before = {
         number: signal.signal(number, lambda n, frame: process.send_signal(n))
-        for number in (signal.SIGTERM, signal.SIGHUP)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     }
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
+    for number in (signal.SIGINT, signal.SIGQUIT):  # a terminal sends these to both
+        before[number] = signal.signal(number, lambda number, frame: None)
     try:
         yield
     finally:

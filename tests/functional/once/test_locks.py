@@ -239,6 +239,31 @@ def test_mistakes_and_signals(tmp_path: Path) -> None:
         assert ended(lock(engines["m2"], "--wait", "30", "x", "--", "true"))[0] == 0
 
 
+TRAPS = """
+for each in INT QUIT USR1 USR2; do trap "touch {folder}/$each" $each; done
+touch {folder}/begun
+while [ ! -e {folder}/over ]; do sleep 0.05; done
+"""
+
+
+def test_a_signal_that_the_command_takes_leaves_it_the_lock(tmp_path: Path) -> None:
+    """Ctrl-\\ shows the threads of a Java program; other signals have others read files anew."""
+    with masters(tmp_path) as engines:
+        begun, script = tmp_path / "begun", TRAPS.format(folder=tmp_path)
+        command = words(engines["m1"], "x", "--", "bash", "-c", script)
+        process = subprocess.Popen(command, start_new_session=True)
+        wait_for(begun.exists, SOON, "it has the lock")
+        for name in ("INT", "QUIT"):  # as a terminal sends them
+            os.killpg(process.pid, signal.Signals[f"SIG{name}"])
+            wait_for((tmp_path / name).exists, SOON, name)
+        for name in ("USR1", "USR2"):
+            process.send_signal(signal.Signals[f"SIG{name}"])
+            wait_for((tmp_path / name).exists, SOON, name)
+        assert ended(lock(engines["m2"], "--wait", "0", "x", "--", "true"))[0] == NOT_GIVEN
+        (tmp_path / "over").touch()
+        assert process.wait(SOON) == 0
+
+
 def test_with_etcd_it_is_never_held_twice(tmp_path: Path) -> None:
     with etcd.cluster(tmp_path, 1) as (member,):
         settings: Mapping[str, Any] = {"store": "etcd", "endpoints": [member.endpoint], "ttl": 8}
