@@ -154,7 +154,6 @@ class Runs:
         :return: the run; or None, and why it must not run.
         :raises HaError: the run cannot be noted, or this master leads no more; it must not run.
         """
-        check(name)
         process = _process(pid)
         async with self._writing:
             if why := self.why_not(name, function, within):

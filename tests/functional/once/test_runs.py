@@ -338,17 +338,21 @@ async def test_a_peer_whose_runs_are_not_taken_is_named_while_it_is_a_member(
 
 
 @in_a_loop
-async def test_nonsense_is_refused(tmp_path: Path) -> None:
-    once = Once(NO_GROUP, Leader("m1", "m1"), Group(tmp_path).runs["m1"])
-    for wrong in (
-        {"pid": True},
-        {"pid": 2**22, "name": "n"},
-        {"pid": 1, "within": "soon"},
-        {"pid": 1, "name": "n" * 65},
-        {"pid": 1, "name": "a\nb"},
-    ):
-        with pytest.raises(HaError):
-            await once.once({"function": "f.g", **wrong})
+async def test_nonsense_is_refused_on_all_masters(tmp_path: Path) -> None:
+    group = Group(tmp_path)
+    for master in group.names:
+        once = Once(NO_GROUP, group.leaders[master], group.runs[master])
+        for wrong in (
+            {"pid": True},
+            {"pid": 1, "within": "soon"},
+            {"pid": 1, "name": "n" * 65},
+            {"pid": 1, "name": "a\nb"},
+        ):
+            with pytest.raises(HaError):
+                await once.once({"function": "f.g", **wrong})
+    once = Once(NO_GROUP, group.leaders["m1"], group.runs["m1"])
+    with pytest.raises(HaError, match="the process that is to run it"):
+        await once.once({"function": "f.g", "pid": 2**22, "name": "n"})
     for wrong in ({"start": ["x", 1], "state": "gone"}, {"start": 5, "state": "done"}):
         with pytest.raises(HaError):
             await once.end({"name": "n", **wrong})

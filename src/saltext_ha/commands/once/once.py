@@ -10,7 +10,7 @@ from saltext_ha.commands.arguments import span
 from saltext_ha.common.errors import HaError, LeadsNoMore
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.leadership import Leadership
-from saltext_ha.once.runs import Runs
+from saltext_ha.once.runs import Runs, check
 from saltext_ha.replication.record import Dot
 from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
@@ -36,6 +36,8 @@ class Once:
         ``leader`` and ``why``.
         """
         name, function = str(payload.get("name") or ""), str(payload.get("function"))
+        if name:
+            check(name)
         within = span(payload.get("within") or 0)
         pid = payload.get("pid")
         if type(pid) is not int or not 0 < pid < 2**31:
