@@ -11,7 +11,7 @@ import pytest
 from saltext_ha.commands.consistency import consistency_check
 from saltext_ha.commands.keys import key_pages, key_section
 from saltext_ha.commands.masters import endpoints
-from saltext_ha.common.errors import InvalidRecord
+from saltext_ha.common.errors import HaError, InvalidRecord
 from saltext_ha.lint import wire as lint
 from saltext_ha.minions import job_answers
 from saltext_ha.replication.placement import Stored
@@ -119,15 +119,12 @@ def test_what_is_nothing_placed(raw: Any) -> None:
 
 def test_counts_without_end_are_an_answer_that_is_none() -> None:
     class Line:
-        peer = type("Peer", (), {"name": "m2"})
-
         async def call(self, *args: Any) -> dict[str, Any]:
             return {"digests": {}, "keys": {"accepted": INF}}
 
-    check = consistency_check._Check(["keys"], bytes(16))
-    asyncio.run(check.ask(Line()))  # type: ignore[arg-type]
-    assert check.unreached == {"m2": consistency_check.MALFORMED}
-    assert check.counts == {}
+    asked = consistency_check._ask(Line(), bytes(16), ["keys"])  # type: ignore[arg-type]
+    with pytest.raises(HaError, match="is malformed"):
+        asyncio.run(consistency_check._sensible(asked))
 
 
 def test_what_is_nothing_that_came_back() -> None:

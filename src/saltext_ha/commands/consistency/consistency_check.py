@@ -7,15 +7,15 @@ It asks every peer once for a digest of each section, then only for the facts th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from saltext_ha.commands.keys.key_section import KeySection
 from saltext_ha.common.errors import NO_SENSE, HaError, InvalidRecord
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.consistency import clock, result, sections
 from saltext_ha.consistency.comparison import Difference
@@ -30,6 +30,7 @@ from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: How often a peer is asked for its time; the answer with the shortest round trip counts.
 ROUNDS = 3
@@ -154,116 +155,97 @@ class ConsistencyCheck:
         """The answer about the sections *names*."""
         settings = self._config.consistency
         own, nonce = self._group.name, secrets.token_bytes(32)
-        check = _Check(names, nonce)
-        check.unreached |= self._group.unasked()
-        lines = dict(self._group.lines)
+        lines, unreached = dict(self._group.lines), self._group.unasked()
+
+        async def all_say(ask: Callable[[Line], Awaitable[T]]) -> dict[str, T]:
+            """What each peer that was reached until now says, all asked at once."""
+            asked = [name for name in lines if name not in unreached]
+            said, errors = await answers_of(asked, lambda name: _sensible(ask(lines[name])))
+            unreached.update(errors)
+            return said
+
         rounds = ROUNDS if clock.NAME in names else 1
-        await asyncio.gather(*(check.meet(line, rounds) for line in lines.values()))
+        met = await all_say(lambda line: _meet(line, rounds))
         # All masters work at the same time: each reads its own files.
         own_part = asyncio.ensure_future(self._own.told(nonce, names))
-        asked = [line for line in lines.values() if line.peer.name not in check.unreached]
-        looking = [self._core.scan()] if sections.KEYS in names else []
-        await asyncio.gather(*looking, *map(check.ask, asked))
-        told = await own_part
-        await asyncio.gather(
-            *(
-                check.complete(line, told)
-                for line in lines.values()
-                if line.peer.name not in check.unreached
-            )
+        asking = asyncio.ensure_future(all_say(lambda line: _ask(line, nonce, names)))
+        if sections.KEYS in names:
+            await self._core.scan()
+        told, said = await own_part, await asking
+        theirs = await all_say(
+            lambda line: _complete(line, nonce, told, said[line.peer.name]["digests"])
         )
         found: dict[str, Any] = {}
         if sections.KEYS in names:
-            # May add to check.unreached.
-            found[sections.KEYS] = await self._keys.answer(check.counts, check.unreached, settings)
-        groups = {own: self._config.group, **check.groups}
+            counts = {name: each["keys"] for name, each in said.items()}
+            # May add to unreached.
+            found[sections.KEYS] = await self._keys.answer(counts, unreached, settings)
+        groups = {own: self._config.group, **{name: group for name, (group, _) in met.items()}}
         if len(set(groups.values())) > 1 and tuple(names) == sections.NAMES:
-            found["group"] = _group_section(groups, check.unreached)
+            found["group"] = _group_section(groups, unreached)
         for name, section in sections.OF_MASTERS.items():
             if name in names:
                 parts = {own: told[name].facts}
-                parts.update({peer: facts[name] for peer, facts in check.facts.items()})
-                parts = {peer: parts[peer] for peer in parts if peer not in check.unreached}
+                parts |= {p: facts[name] for p, facts in theirs.items() if p not in unreached}
                 found[name] = await asyncio.to_thread(
-                    result.of_section, section, parts, check.unreached, settings
+                    result.of_section, section, parts, unreached, settings
                 )
         if sections.ROOTS in names:
             await self._explain(found[sections.ROOTS]["differences"])
         if clock.NAME in names:
-            apart = clock.compare(own, check.offsets, check.unreached)
+            offsets = {name: offset for name, (_, offset) in met.items() if offset}
+            apart = clock.compare(own, offsets, unreached)
             found[clock.NAME] = {
-                **result.of_differences(clock.NAME, apart, check.unreached, settings),
-                "offsets": {name: offset.data() for name, offset in check.offsets.items()},
+                **result.of_differences(clock.NAME, apart, unreached, settings),
+                "offsets": {name: offset.data() for name, offset in offsets.items()},
             }
-        return result.answer(found, {own, *lines, *check.unreached}, check.unreached)
+        return result.answer(found, {own, *lines, *unreached}, unreached)
 
 
-class _Check:
-    """One check: what the peers have answered so far."""
+async def _sensible(work: Awaitable[T]) -> T:
+    """The result of *work*. :raises HaError: the peer does not answer, or answers nonsense."""
+    try:
+        return await work
+    except (InvalidRecord, *NO_SENSE):
+        raise HaError(MALFORMED) from None
 
-    def __init__(self, names: Sequence[str], nonce: bytes) -> None:
-        self.names = list(names)
-        self.nonce = nonce
-        self.unreached: dict[str, str] = {}
-        self.groups: dict[str, str] = {}
-        self.offsets: dict[str, clock.Offset] = {}
-        self.counts: dict[str, dict[str, int]] = {}
-        self.facts: dict[str, dict[str, Facts]] = {}
-        self._digests: dict[str, Mapping[str, Any]] = {}
 
-    async def meet(self, line: Line, rounds: int) -> None:
-        """
-        Ask a peer a small question before anything that takes long: an unresponsive one is noticed
-        early, and no master is busy yet while the clocks are compared.
-        """
-        name = line.peer.name
-        measured = []
-        with self._asking(name):
-            for _ in range(rounds):
-                asked = time.time()
-                answer = await line.call("clock", {})
-                measured.append((float(answer["time"]), asked, time.time()))
-            self.groups[name] = str(answer["group"])
-            offset = clock.offset(measured)
-            if offset:
-                self.offsets[name] = offset
+async def _meet(line: Line, rounds: int) -> tuple[str, clock.Offset | None]:
+    """
+    The group of a peer, and its clock. This small question comes before anything that takes long:
+    an unresponsive one is noticed early, and no master is busy yet while the clocks are compared.
+    """
+    group, measured = "", []
+    for _ in range(rounds):
+        asked = time.time()
+        answer = await line.call("clock", {})
+        measured.append((float(answer["time"]), asked, time.time()))
+        group = str(answer["group"])
+    return group, clock.offset(measured)
 
-    async def ask(self, line: Line) -> None:
-        """Ask a peer for its digests."""
-        name = line.peer.name
-        with self._asking(name):
-            answer = await line.call(
-                "consistency", {"nonce": self.nonce, "sections": self.names}, SLOW
-            )
-            self._digests[name] = dict(answer["digests"])
-            if sections.KEYS in self.names:
-                self.counts[name] = {
-                    str(what): int(number) for what, number in answer["keys"].items()
-                }
 
-    async def complete(self, line: Line, told: Mapping[str, Told]) -> None:
-        """Ask a peer for the facts whose digests differ from this master's."""
-        name = line.peer.name
-        theirs = self._digests[name]
-        differ = [section for section, one in told.items() if theirs.get(section) != one.digest]
-        facts = {section: one.facts for section, one in told.items()}
-        if differ:
-            buckets = {section: told[section].buckets for section in differ}
-            with self._asking(name):
-                answer = await line.call("facts", {"nonce": self.nonce, "buckets": buckets}, SLOW)
-                for section in differ:
-                    facts[section] = told[section].facts.completed(answer["facts"].get(section))
-        self.facts[name] = facts
+async def _ask(line: Line, nonce: bytes, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The ``digests`` of a peer, and how many of its ``keys`` are held or denied."""
+    answer = await line.call("consistency", {"nonce": nonce, "sections": list(names)}, SLOW)
+    keys = answer["keys"].items() if sections.KEYS in names else ()
+    return {
+        "digests": dict(answer["digests"]),
+        "keys": {str(what): int(number) for what, number in keys},
+    }
 
-    @contextlib.contextmanager
-    def _asking(self, name: str) -> Iterator[None]:
-        """Count the peer *name* as unreached if it does not answer, or answers nonsense."""
-        try:
-            yield
-        except (InvalidRecord, *NO_SENSE):
-            self.unreached[name] = MALFORMED
-        except HaError as exc:
-            self.unreached[name] = str(exc)
+
+async def _complete(
+    line: Line, nonce: bytes, told: Mapping[str, Told], digests: Mapping[str, Any]
+) -> dict[str, Facts]:
+    """The facts of a peer: it is asked for those whose *digests* differ from this master's."""
+    facts = {section: one.facts for section, one in told.items()}
+    differ = {name: one for name, one in told.items() if digests.get(name) != one.digest}
+    if differ:
+        buckets = {section: one.buckets for section, one in differ.items()}
+        answer = await line.call("facts", {"nonce": nonce, "buckets": buckets}, SLOW)
+        for section, one in differ.items():
+            facts[section] = one.facts.completed(answer["facts"].get(section))
+    return facts
 
 
 async def _taken(mine: Mine, names: Sequence[str], turn: asyncio.Lock) -> dict[str, Told]:
