@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from saltext_ha.common.batches import batches
 from saltext_ha.common.errors import HaError, InvalidRecord, StoreError
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.placement import ABSENT, Stored
 from saltext_ha.replication.record import ACCEPTED, PENDING, REJECTED
@@ -153,23 +154,10 @@ class Group:
                 await line.call("digest", trifle)
             return await line.call(method, payload or {}, timeout or self.timeout)
 
-        async def told(work: Awaitable[dict[str, Any]]) -> dict[str, Any] | str:
-            try:
-                return await work
-            except HaError as exc:
-                return str(exc)
-
         works = {self.name: own} if own is not None else {}
         works |= {name: ask(line) for name, line in self.lines.items() if name not in without}
-        found = await asyncio.gather(*map(told, works.values()))
-        answers: dict[str, dict[str, Any]] = {}
-        errors: dict[str, str] = {}
+        answers, errors = await answers_of(works, works.__getitem__)
         # Members may have come and gone meanwhile.
-        for name, answer in zip(works, found, strict=True):
-            if isinstance(answer, str):
-                errors[name] = answer
-            else:
-                answers[name] = answer
         errors |= {name: why for name, why in self.unasked().items() if name not in works}
         return answers, errors
 
