@@ -10,6 +10,7 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, PeerError, PeerRefused, reason_of
 from saltext_ha.common.fail_points import point
+from saltext_ha.common.tasks import answers_of
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replica.deployments import HERE
 from saltext_ha.replica.history import Receipt
@@ -191,15 +192,13 @@ class TreeRegisters(Mapping[str, Register]):
             for name, line in self._lines.items()
             if with_these is None or name in with_these
         }
-        problems = await asyncio.gather(
-            *(self._compare(name, line, must) for name, line in lines.items())
-        )
-        return {name: why for name, why in zip(lines, problems, strict=True) if why}
+        return (await answers_of(lines, lambda name: self._compare(name, lines[name], must)))[1]
 
-    async def _compare(self, name: str, line: Line, must: bool) -> str:
+    async def _compare(self, name: str, line: Line, must: bool) -> None:
+        """:raises HaError: the peer could not be asked, or its answer is not taken; says why."""
         if not line.up and not must:
             self._troubles.pop(name, None)
-            return line.error or "it is not up"
+            raise HaError(line.error or "it is not up")
         have = {tree: register.digest for tree, register in self._known.items()}
         try:
             answer = await line.call("trees", {"have": have})
@@ -212,18 +211,18 @@ class TreeRegisters(Mapping[str, Register]):
         except PeerRefused as exc:
             # It may be of a release without trees, and must keep nobody from serving.
             self._asked.add(name)
-            return self._trouble(name, f"{name} does not say what is current there", exc)
-        except PeerError as exc:  # its line has noted it
+            why = self._trouble(name, f"{name} does not say what is current there", exc)
+            raise HaError(why) from None
+        except PeerError:  # its line has noted it
             self._troubles.pop(name, None)
-            return str(exc)
+            raise
         except (HaError, OSError) as exc:
             # Nonsense, or our own disk is full: ask it again in the next round.
             if isinstance(exc, InvalidRecord):
                 self._refuse(name)
-            return self._trouble(name, f"what {name} says is not taken", exc)
+            raise HaError(self._trouble(name, f"what {name} says is not taken", exc)) from None
         self._troubles.pop(name, None)
         self._asked.add(name)
-        return ""
 
     def _trouble(self, name: str, what: str, exc: Exception) -> str:
         """Note what is the matter with a peer; returns why."""
