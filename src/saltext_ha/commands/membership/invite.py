@@ -108,17 +108,16 @@ def withdraw(settings: HaConfig, invitation: str, test: bool) -> Answer:
             known.discard(still_open[name])
     notes = [f"invitation {name} {'would be' if test else 'is'} withdrawn" for name in found]
     if found or not invitation:
-        return _notice(0, *(notes or ["no invitation of this master is open"]))
+        return notice(*(notes or ["no invitation of this master is open"]))
     if invitation in known.used():
-        return _notice(
-            1,
+        return notice(
             f"invitation {invitation} was used already; was that not the master it was meant for? "
             "salt-run ha.peers shows the members, salt-run ha.remove_peer NAME shuts one out, and "
             "if the invitation shared the master key, that is to be replaced",
+            retcode=1,
         )
-    return _notice(
-        1, f"no invitation {invitation:.40} is open here: it expired, or another master made it"
-    )
+    closed = f"no invitation {invitation:.40} is open here: it expired, or another master made it"
+    return notice(closed, retcode=1)
 
 
 def _lifetime(expires: Any) -> int:
@@ -144,5 +143,6 @@ def _answer(made: Invitation, command: str) -> Answer:
     }
 
 
-def _notice(retcode: int, *notes: str) -> Answer:
+def notice(*notes: str, retcode: int = 0) -> Answer:
+    """An answer that only has something to say."""
     return {"kind": "notice", "notes": list(notes), "retcode": retcode}

@@ -15,7 +15,7 @@ from typing import Any
 
 from saltext_ha.commands.engine_client import Answer, not_configured, say
 from saltext_ha.commands.membership import join_plan
-from saltext_ha.commands.membership.invite import JOIN, refuse_left_out
+from saltext_ha.commands.membership.invite import JOIN, notice, refuse_left_out
 from saltext_ha.commands.runner_arguments import switch
 from saltext_ha.common.errors import HaError, TokenError, TrustError
 from saltext_ha.common.validators import is_number
@@ -192,13 +192,13 @@ class _Wish:
         trust = Trust(settings.state_dir, settings.peer_urls, settings.max_members)
         since = group_secret.left_since(settings.state_dir)
         if since and not self.force:
-            return _notice(
+            return notice(
                 f"this master left its group ({since}) and stays out: salt-run ha.join "
                 f"force=True, or a token of  salt-ha invite  by  {JOIN}  , brings it back"
             )
         peers = ", ".join(sorted(trust.peers()))
         if peers and not self.force and handover.has_key(self.opts):
-            return _notice(f"already in group {settings.group}, with {peers}")
+            return notice(f"already in group {settings.group}, with {peers}")
         ours = identity.load_or_create(settings.state_dir, settings.name)
         _begin_replica(settings, trust)
         own = self._applicant(ours, trust, settings.secret)
@@ -206,7 +206,7 @@ class _Wish:
         found = asyncio.run(find_group(own, settings.masters, self.wait, placing, self.tell))
         group_secret.forget_left(settings.state_dir)
         if found.joined is None:
-            return _notice(
+            return notice(
                 f"nobody else of ha: masters is there; {settings.name}, the first in it, founds "
                 f"group {settings.group}: start salt-master, the others join it",
                 *found.reasons.values(),
@@ -239,7 +239,3 @@ def _begin_replica(settings: HaConfig, pins: Pins) -> None:
         return
     with contextlib.closing(Replica(database)) as replica, replica.transaction():
         replica.meta.blank = False
-
-
-def _notice(*notes: str) -> Answer:
-    return {"kind": "notice", "notes": list(notes), "retcode": 0}
