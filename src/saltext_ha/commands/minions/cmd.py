@@ -175,6 +175,21 @@ def _home(plan: Mapping[str, Part], by: Collection[str]) -> str | None:
     return next((name for name in plan if name in by), None)
 
 
+def _not_reached(
+    wanted: CommandSpec,
+    plan: Mapping[str, Part],
+    found: Mapping[str, Answers],
+    told: Mapping[str, Any],
+) -> set[str]:
+    """Minions that no master reaches, or whose key is not accepted where they were to be asked."""
+    nowhere = {i for i, by in told["minions"].items() if not by}
+    said = {name for name, each in found.items() if not each.error}
+    keyless = {i for i in told["ids"] if _home(plan, told["minions"].get(i, plan)) in said}
+    if wanted.tgt_type == "list":
+        keyless |= {*(wanted.tgt if said and said == found.keys() else told.get("absent", ()))}
+    return nowhere | keyless.difference(*(each.targeted for each in found.values()))
+
+
 def answer(
     wanted: CommandSpec,
     plan: Mapping[str, Part],
@@ -198,17 +213,9 @@ def answer(
         missing |= dict.fromkeys(left, name)
         running |= {i: each.jid for i in left if i in each.running}
     listed = wanted.tgt_type in LISTABLE
-    unreachable = sorted(i for i, by in told["minions"].items() if listed and not by)
-    # Without an accepted key: of those listed, in the group, or on the masters that published.
-    meant = frozenset[str]().union(*(each.targeted for each in found.values()))
-    told_by = {name for name, each in found.items() if not each.error}
-    home = {i: _home(plan, told["minions"].get(i, plan)) for i in told["ids"]}
-    keyless = {i for i, name in home.items() if listed and name in told_by}
-    if wanted.tgt_type == "list":
-        all_said = told_by and told_by == found.keys()
-        keyless |= {*(wanted.tgt if all_said else told.get("absent", ()))}
-    keyless -= meant
-    unreachable = sorted({*unreachable, *keyless}.difference(returned))
+    unreachable = sorted(
+        _not_reached(wanted, plan, found, told) - returned.keys() if listed else ()
+    )
     lost = {n for n, each in found.items() if each.error and each.unsure}
     unsure = {i for i, by in told["minions"].items() if listed and _home(plan, by) in lost}
     for part in plan.values():
