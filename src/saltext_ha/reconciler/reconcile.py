@@ -23,7 +23,7 @@ from saltext_ha.reconciler.applier import Applier, Move
 from saltext_ha.reconciler.holds import Holds
 from saltext_ha.reconciler.observer import Observer, Sighting, contexts
 from saltext_ha.reconciler.own_writes import Writer
-from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER
+from saltext_ha.reconciler.provenance import MISSING, NEWER, OLDER, OURS
 from saltext_ha.reconciler.races import Races
 from saltext_ha.reconciler.revocations import Revocations
 from saltext_ha.reconciler.task import Task
@@ -129,19 +129,26 @@ class Reconciler:
         self._remember(lost=True, adopted=True)
         return changed
 
-    def rebuilt(self) -> list[Record]:
+    def rebuilt(self, *, told_all: bool = True) -> list[Record]:
         """
         All that the peers know was pulled: adopt the store, if not done early, and count the
         replica as whole.
 
+        :param told_all: a peer told all that the group knows. If none did, and the replica is not
+            gone but older than the store, what the store shows was decided here since.
         :return: as :meth:`adopt`.
         :raises StoreError: the signature of the store is gone; then nothing is adopted.
         """
-        if self.mode.adopting and self.holds.provenance.look() == MISSING:
+        found = self.holds.provenance.look() if self.mode.adopting else OURS
+        if found == MISSING:
             raise StoreError(
                 "the signature of the key store is gone: wiped, or not mounted? Bring it back; or, "
                 "if it is gone for good, stop salt-master, remove replica.db, start salt-master"
             )
+        if found == NEWER and not told_all:
+            self._remember(lost=False)
+            self.holds.provenance.forget()
+            return self.reconcile(Task.look(self.work.ids()))
         changed = self.adopt() if self.mode.adopting else []
         self._remember(lost=False)
         return changed

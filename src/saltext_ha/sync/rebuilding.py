@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from saltext_ha.common.errors import HaError
 from saltext_ha.reconciler.core import Core
@@ -68,27 +69,29 @@ class Rebuilding:
         if names == self._asked and now < self._again:
             return
         self._asked, self._again = names, now + AGAIN
-        asked: list[str] = []
+        whole: list[str] = []
+        lost: list[str] = []
         try:
-            asked = await self._pull_from(up)
-            await core.work(core.keeper.reconciler.rebuilt, asked=True)
+            await self._pull_from(up, whole, lost)
+            rebuilt = partial(core.keeper.reconciler.rebuilt, told_all=bool(whole))
+            await core.work(rebuilt, asked=True)
         except HaError as exc:
             if str(exc) != self._problem:
                 self._problem = str(exc)
                 log.warning("ha replica: not rebuilt yet: %s", exc)
         if not mode.lost:
             self._problem, self._asked = "", frozenset()
-            log.info("ha replica: rebuilt from %s and the key store", ", ".join(asked) or "no peer")
+            asked = ", ".join([*whole, *lost])
+            log.info("ha replica: rebuilt from %s and the key store", asked or "no peer")
 
-    async def _pull_from(self, links: Sequence[Link]) -> list[str]:
+    async def _pull_from(self, links: Sequence[Link], whole: list[str], lost: list[str]) -> None:
         """
         Pull all that the peers of *links* know.
 
-        :return: the names of the peers that answered.
+        :param whole: receives the names of peers that have all. :param lost: of those that lost
+            their replica, too.
         :raises HaError: no peer that answers has all, and others that may know more do not answer.
         """
-        whole: list[str] = []
-        lost: list[str] = []
         problems: dict[str, str] = {}
         for link in links:
             name = link.line.peer.name
@@ -107,4 +110,3 @@ class Rebuilding:
                 f"{'; '.join(said)}. Start the masters that do not answer; for one that is gone "
                 "for good: salt-run ha.remove_peer"
             )
-        return [*whole, *lost]

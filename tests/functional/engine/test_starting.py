@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
+import shutil
 import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,7 +28,7 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
-from tests.engines import delete, met, places, run, there
+from tests.engines import delete, met, places, run, running, sharing, there
 from tests.loop import becomes, in_a_loop, until
 
 
@@ -336,6 +337,40 @@ async def test_a_master_without_peers_waits_for_nobody_when_it_has_some(tmp_path
     assert not await waits_for_a_peer(place)
     befriend(place, peer)
     assert not await waits_for_a_peer(place)
+
+
+@pytest.mark.parametrize("names", [("m1",), ("m1", "m2")])
+@in_a_loop
+async def test_where_nobody_knows_more_than_an_older_replica_the_key_store_counts(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """A rejected key must not be accepted again."""
+    group = places(tmp_path, *names)
+    async with sharing(["web1", "web2", "web3"], *group):
+        pass
+    for place in group:
+        shutil.copy2(place.replica_file, place.replica_file.with_name("backup.db"))
+    async with met(*group) as (m1, *_):
+        keys = m1.place.pki_dir / "minions"
+        keys.with_name("minions_rejected").mkdir(exist_ok=True)
+        (keys / "web1").rename(keys.with_name("minions_rejected") / "web1")
+        await delete(m1, "web2")
+        for place in group:
+            await until(lambda place=place: there(place) == {"web3"}, "it is followed")
+    for place in group:
+        place.replica_file.with_name("backup.db").replace(place.replica_file)
+
+    def revoked(engine: Engine) -> list[tuple[str, str | None]]:
+        records = engine.known(lambda replica: replica.revoked("*"))
+        return [(record.minion_id, record.state) for record in records]
+
+    async with running(*group) as engines:
+        for engine in engines:
+            expected = [("web1", "rejected"), ("web2", "deleted")]
+            await until(lambda e=engine, x=expected: revoked(e) == x, "both are known")
+            await until(lambda e=engine: there(e.place) == {"web3"}, "one is left")
+            assert (engine.place.pki_dir / "minions_rejected" / "web1").exists()
+            assert not engine.parts.core.mode.lost
 
 
 @pytest.fixture
