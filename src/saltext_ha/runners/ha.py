@@ -250,9 +250,10 @@ def refill(test: bool = False) -> Answer:
     test
         Only list the keys that are held.
 
-    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held. ``retcode`` 1, and
-    a note, if this master writes nothing just now (paused, ``mode: observe``, or its key store
-    cannot be written): they are brought back when it does.
+    Returns a dict as ``ha.sync`` does; ``changes`` are the keys that were held. ``retcode`` 2 if
+    none is held here, and another master could not be asked; 1, and a note, if this master writes
+    nothing just now (paused, ``mode: observe``, or its key store cannot be written): they are
+    brought back when it does.
 
     CLI Example:
 

@@ -37,8 +37,11 @@ NUMBERED = [f"web{number}" for number in range(3)]
 async def test_an_emptied_folder_is_filled_again(tmp_path: Path) -> None:
     one, two = places(tmp_path, "m1", "m2")
     async with sharing(NUMBERED, one, two) as (m1, m2):
+        for answer in (await decisions(m2).refill({}), await decisions(m2).release({})):
+            assert (answer["changes"], answer["retcode"]) == ([], 0)
+            assert answer["notes"] == ["nothing is held on m2: its key store is as it should be"]
         with pytest.raises(HaError, match="nothing is held on m2"):
-            await decisions(m2).refill({})
+            await decisions(m2).release({"deletes": 3})
         # At once: half emptied, it would have lost single keys.
         (two.pki_dir / "minions").rename(two.pki_dir / "away")
         (two.pki_dir / "minions").mkdir()

@@ -175,10 +175,9 @@ class Decisions:
         here, wish = self._group.name, payload.get("deletes")
         if wish is not None and type(wish) is not int:
             raise HaError(f"deletes={wish!r}: takes the number of keys that are to be deleted")
-        held, elsewhere, errors = await self._all_held()
-        if elsewhere:
-            raise HaError(elsewhere)
-        if wish and not held and not self._core.mode.doubt:
+        held, errors = await self._all_held()
+        well = not held and not self._core.mode.doubt
+        if wish and well:
             raise HaError(WELL.format(here))
         deletes = sum(each.deletes for each in held)
         confirmed = CONFIRM.format(number=counted(deletes), count=deletes)
@@ -190,12 +189,12 @@ class Decisions:
         rows = [
             change_row("all", each.minion_id, f"held, {each.known}", each.shown) for each in held
         ]
-        answer = await self._answer(rows, [], payload)
+        answer = self._with_errors(await self._answer(rows, [], payload), errors)
         if deletes and payload.get("test"):
             answer["notes"].append(confirmed)
-        unreachable = {**answer["unreachable"], **errors}
-        retcode = 2 if errors else answer["retcode"]
-        return {**answer, "deletes": deletes, "unreachable": unreachable, "retcode": retcode}
+        if well:
+            answer["notes"].append(WELL.format(here))
+        return {**answer, "deletes": deletes}
 
     async def _released(self, held: Sequence[Held], by: str) -> bool:
         """Release *held*, and say so, if that is still what is held; no key arrives in between."""
@@ -214,9 +213,11 @@ class Decisions:
         """``ha.refill``: bring this master's key store back to what the group knows."""
         self._check_whole()
         core, here = self._core, self._group.name
-        held, elsewhere, _ = await self._all_held()
+        held, errors = await self._all_held()
         if not held and not core.mode.doubt:
-            raise HaError(elsewhere or WELL.format(here))
+            answer = self._with_errors(await self._answer([], [], payload, only=here), errors)
+            answer["notes"].append(WELL.format(here))
+            return answer
         if not payload.get("test"):
             if core.mode.never:
                 raise HaError(
@@ -240,26 +241,33 @@ class Decisions:
                 "run this again when salt-run ha.status no longer says so"
             )
 
-    async def _all_held(self) -> tuple[list[Held], str, dict[str, str]]:
+    async def _all_held(self) -> tuple[list[Held], dict[str, str]]:
         """
-        The ids held here. If there are none, and the store is not in doubt: a sentence about what
-        other masters hold, and master → why it could not be asked.
+        The ids held here. If there are none, and the store is not in doubt, all masters are asked,
+        and the second value is master → why it could not be.
+
+        :raises HaError: none are held here, but on other masters.
         """
         held = await self._core.run(self._held)
         if held or self._core.mode.doubt:
-            return held, "", {}
+            return held, {}
         told, errors = await self._group.summaries()
         there = [
             f"{counted(each.held)} on {name}" for name, each in sorted(told.items()) if each.held
         ]
-        if not there:
-            return [], "", errors
-        return (
-            [],
-            f"nothing is held on {self._group.name}, but {', '.join(there)}. Run there, first with "
-            "test=True: salt-run ha.refill; or, if the change was meant, salt-run ha.release",
-            errors,
-        )
+        if there:
+            raise HaError(
+                f"nothing is held on {self._group.name}, but {', '.join(there)}. Run there, first "
+                "with test=True: salt-run ha.refill; or, if the change was meant, salt-run "
+                "ha.release"
+            )
+        return [], errors
+
+    @staticmethod
+    def _with_errors(answer: dict[str, Any], errors: Mapping[str, str]) -> dict[str, Any]:
+        """*answer*, and which masters could not be asked whether they hold keys."""
+        retcode = 2 if errors else answer["retcode"]
+        return {**answer, "unreachable": {**answer["unreachable"], **errors}, "retcode": retcode}
 
     def _held(self) -> list[Held]:
         """All ids held on this master."""
