@@ -165,10 +165,13 @@ class Members:
             raise HaError(why) from None
         # From now on it writes under the new certificate.
         await self._core.run(self._vouching.begin)
+        own = self._group.name
+        # One that removed this master before may have told it, and the name may be of use again.
         then = (
             f"{told[0]} tells it when it is back"
             if told
-            else f"run there salt-run ha.remove_peer {self._group.name}"
+            else f"if ha.peers still lists {own} there, run there salt-run ha.remove_peer {own}, "
+            f"before {own} joins again"
         )
         notes = [
             f"left; {name} does not trust this master any more"
