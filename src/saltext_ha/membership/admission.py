@@ -30,6 +30,7 @@ from saltext_ha.transport import wire
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.listener import OpenHandler
 from saltext_ha.transport.peer import Peer, make_peer
+from saltext_ha.transport.succession import MAX_FORMER
 from saltext_ha.transport.tls import read_certificate
 from saltext_ha.transport.trust import Trust
 
@@ -117,8 +118,7 @@ class Admission:
         """
         name, shown = payload.get("name"), payload.get("certificates")
         try:
-            chain = [read_certificate(pem)[0] for pem in shown] if isinstance(shown, list) else []
-            return {"news": await self._on_disk(self._trust.renew, str(name), chain)}
+            return {"news": await self._on_disk(self._take_over, str(name), shown)}
         except TrustError as exc:
             log.debug("renewal refused name=%.80r reason=%s", name, exc)
             # Do not tell strangers which masters are pinned.
@@ -221,6 +221,12 @@ class Admission:
             raise HaError(f"the state folder of that master fails: {reason_of(exc)}") from None
 
     # -- in that thread
+
+    def _take_over(self, name: str, shown: object) -> bool:
+        """:meth:`.Trust.renew`: to read what any caller shows takes a while, too."""
+        if not isinstance(shown, list) or len(shown) > MAX_FORMER + 1:
+            raise TrustError("no list of certificates, or too many")
+        return self._trust.renew(name, [read_certificate(pem)[0] for pem in shown])
 
     def _applicant(self, payload: Mapping[str, Any], host: str) -> tuple[Peer, Invite]:
         """The caller, which may join, and its invitation."""

@@ -6,22 +6,23 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import pytest
 
 from lab.engines import Engine, Place, free_port
 from saltext_ha.common.errors import PeerMistrust, PeerRefused, PeerUnreachable, TrustError
+from saltext_ha.membership import admission
 from saltext_ha.membership.invites import Invites, make_token
 from saltext_ha.membership.join import join
 from saltext_ha.membership.renewal import Renewal
-from saltext_ha.transport import identity, pinning, succession
+from saltext_ha.transport import identity, pinning, succession, tls
 from saltext_ha.transport.client import call_once
 from saltext_ha.transport.identity import Identity
 from saltext_ha.transport.peer import make_peer
 from saltext_ha.transport.removals import Removed
-from saltext_ha.transport.stranger_calls import certificates_of, introduce
+from saltext_ha.transport.stranger_calls import call_stranger, certificates_of, introduce
 from tests.engines import is_degraded, run, running
 from tests.engines import join as join_group
 from tests.fixtures import named
@@ -229,6 +230,26 @@ async def test_as_many_certificates_as_there_may_be_fit_into_a_request(
     async with m1.running({"echo": echo}):
         await introduce(m2.identity, m1.peer, "m2")
         assert (await call_once(m2.identity, m1.peer, "echo"))["caller"] == "m2"
+
+
+@in_a_loop
+async def test_certificates_that_strangers_show_keep_nobody_waiting(
+    m1: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty fit into one request; to read them would take the event loop 15 ms."""
+    read: list[bool] = []
+
+    def reading(pem: object) -> tuple[str, str]:
+        read.append(current_thread() is main_thread())
+        return tls.read_certificate(pem)
+
+    monkeypatch.setattr(admission, "read_certificate", reading)
+    async with m1.running():
+        for many, seen in ((20, []), (2, [False, False])):
+            shown = {"name": "m2", "certificates": [m1.identity.certificate] * many}
+            with pytest.raises(PeerRefused, match="follow from none"):
+                await call_stranger(m1.url, None, "renewed", shown, 20)
+            assert read == seen
 
 
 def test_members_tell_each_other(m1: Master, m2: Master, m3: Master) -> None:
