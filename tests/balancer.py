@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ class Balancer:
             text, found = re.subn(r"(?m)^    log /dev/log ", "    log stdout format raw ", text)
             assert found == 1
             self._check = [program("haproxy"), "-c", "-f", str(config)]
-            run = [program("haproxy"), "-db", "-f", str(config)]
+            run = [program("haproxy"), "-W", "-db", "-f", str(config)]
         else:
             text = text.replace("/var/log/nginx/access.log", str(self._calls))
             text = (
@@ -104,6 +105,17 @@ class Balancer:
 
     def __exit__(self, *args: object) -> None:
         self._daemon.kill()
+
+    def reload(self) -> None:
+        """Have haproxy take its configuration anew, as ``systemctl reload haproxy`` does."""
+        before = self._daemon.pids()
+        os.kill(before[0], signal.SIGUSR2)
+
+        def workers_are_new() -> bool:
+            now = self._daemon.pids()
+            return len(now) > 1 and not set(before[1:]) & set(now)
+
+        wait_for(workers_are_new, 60, "the old processes have ended")
 
     def calls(self) -> str:
         """The log of the calls that came."""

@@ -125,6 +125,8 @@ def render(wanted: Wishes, group: str, asked: str, masters: Sequence[Server]) ->
         servers=[_server(master, wanted) for master in served],
         connects=[_connects(master, wanted) for master in served if master.status is None],
         connects_backend=CONNECTS,
+        # Two balancers of one machine listen at different addresses.
+        handover=re.sub(r"\W+", "_", f"salt_api_{wanted.listen}"),
         tls=any(master.api and master.api.tls for master in served),
     )
 

@@ -669,6 +669,37 @@ def test_haproxy_lets_nobody_wait_for_a_master_that_went_down(tmp_path: Path) ->
         assert on.count("/") == 1
 
 
+@pytest.mark.parametrize("site", ["haproxy"], indirect=True)
+def test_haproxy_knows_after_a_reload_who_made_which_token(site: Site) -> None:
+    """As after a renewed certificate. No call fails meanwhile, either."""
+    over, codes = threading.Event(), list[int]()
+
+    def call_on_and_on() -> None:
+        with site.client() as session:
+            token = site.login(session)
+            while not over.is_set():
+                codes.append(site.call(session, token).status_code)
+
+    def knows_them() -> bool:
+        tokens = [site.on(name)[1] for name in ("m1", "m2")]
+        site.balancer.reload()
+        with site.client() as session:
+            # Not in turn, or every second call would come to its master anyhow.
+            return all(site.call(session, token).ok for token in tokens for _ in range(3))
+
+    # In its first ten seconds a process waits to be told, and does not tell its successor.
+    wait_for(knows_them, SOON, "tokens are known after a reload", poll=12)
+    caller = threading.Thread(target=call_on_and_on)
+    caller.start()
+    try:
+        wait_for(lambda: len(codes) > 5, SOON, "it calls")
+        assert knows_them()
+    finally:
+        over.set()
+        caller.join()
+    assert set(codes) == {200}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_salt_api_below_a_prefix_by_plain_http(kind: str, tmp_path: Path) -> None:
     with site_of(kind, tmp_path, prefix="/salt-api/") as site:
