@@ -26,7 +26,7 @@ from saltext_ha.once.leadership import NO_MORE
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
-from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, Run, RunRegister
+from saltext_ha.replication.runs import RUNNING, STATES, UNFINISHED, InTheWay, Run, RunRegister
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.vouching import Vouching, writers
 from saltext_ha.transport import wire
@@ -125,24 +125,21 @@ class Runs:
 
     # -- running
 
-    def why_not(self, name: str, function: str, within: float) -> str:
+    def in_the_way(self, name: str, function: str, within: float) -> InTheWay | None:
         """
-        Why *function* must not run under *name* now; empty if it may.
+        The run because of which *function* must not run under *name* now; None if it may.
 
         :param within: as in :meth:`begin`.
         :raises InvalidRecord: what runs, or ran, under that name is another function.
         """
         known = self.registers.get(name, RunRegister())
         found = runs.in_the_way(known, time.time(), within, self.reached())
-        if found is None:
-            return ""
-        run, why = found
-        if run.function != function[: run_rows.LONGEST]:
+        if found and found.run.function != function[: run_rows.LONGEST]:
             raise InvalidRecord(
-                f"name={name}: {why}, but it was {run.function}, not {function}; give each "
-                "function a name of its own"
+                f"name={name}: {found.why}, but it was {found.run.function}, not {function}; give "
+                "each function a name of its own"
             )
-        return why
+        return found
 
     async def begin(
         self, name: str, function: str, by: str, within: float, pid: int
@@ -156,8 +153,8 @@ class Runs:
         """
         process = _process(pid)
         async with self._writing:
-            if why := self.why_not(name, function, within):
-                return None, why
+            if found := self.in_the_way(name, function, within):
+                return None, found.why
             known = self.registers.get(name, RunRegister())
             fence = self._leader.standing.fence or 0
             dot = await self._next_dot()

@@ -35,6 +35,19 @@ class Run(NamedTuple):
     start: Dot
 
 
+class InTheWay(NamedTuple):
+    """
+    A run because of which another must not begin now.
+
+    :ivar why: what is said of it.
+    :ivar overdue: it has not ended, though its period is over: the next one is due.
+    """
+
+    run: Run
+    why: str
+    overdue: bool = False
+
+
 class RunRegister(SharedRegister[Run]):
     """All that is known of the last runs under a name."""
 
@@ -80,21 +93,22 @@ def put_back(known: RunRegister, dot: Dot, run: Run) -> RunRegister:
 
 def in_the_way(
     known: RunRegister, now: float, within: float, reached: Container[str]
-) -> tuple[Run, str] | None:
+) -> InTheWay | None:
     """
-    The run because of which another must not begin now, and what is said of it; None if it may.
+    The run because of which another must not begin now; None if it may.
 
     :param within: seconds in which one run is enough. :param reached: the masters that are reached:
         what they say of their runs is current.
     """
     for run in known.values:
         if run.state == RUNNING and run.on in reached:
-            return run, f"{run.on} runs it, since {age(run, now)}"
+            overdue = abs(now - run.began) >= within
+            return InTheWay(run, f"{run.on} runs it, since {age(run, now)}", overdue)
     for run in known.values:
         # A clock that was set back leaves runs in its future; those do not count.
         if abs(now - run.began) < within:
             how = {DONE: "ran it", FAILED: "ran it, and it failed,"}.get(run.state, "began it")
-            return run, f"{run.on} {how} {age(run, now)} ago"
+            return InTheWay(run, f"{run.on} {how} {age(run, now)} ago")
     return None
 
 

@@ -1170,18 +1170,18 @@ def once(function: str, *args: Any, **kwargs: Any) -> Answer:
         default 1m.
     wait
         Seconds that a master without the lead waits for the leader to begin a run with a name, and
-        that any master waits for a leader, or for its engine to start; by default 15, and in
-        ``schedule:`` 15 more than ``loop_interval``. A master that takes the lead meanwhile runs
-        it.
+        that any master waits for a leader, for its engine to start, or for the end of the last run,
+        if that has taken longer than ``within``; by default 15, and in ``schedule:`` 15 more than
+        ``loop_interval``. A master that takes the lead meanwhile runs it.
     kwarg
         More arguments, for a function that takes one of these names: ``kwarg='{name: web1}'``.
 
     Returns a dict: ``skipped`` (whether it did not run here), ``waited`` (whether it was skipped as
-    nobody led, or the leader had not begun it, within ``wait``), ``why``, ``leader`` (a name, or
-    None), ``fence`` (a number that grows with each change of leaders, if the store has one; what
-    runs has it in the environment as ``SALT_HA_FENCE``), ``return``, ``error``, ``function``,
-    ``name``. Exit code: the function's; 0 if another master leads, or it ran already; 1 if nobody
-    leads.
+    nobody led, the leader had not begun it, or the last run had not ended, within ``wait``),
+    ``why``, ``leader`` (a name, or None), ``fence`` (a number that grows with each change of
+    leaders, if the store has one; what runs has it in the environment as ``SALT_HA_FENCE``),
+    ``return``, ``error``, ``function``, ``name``. Exit code: the function's; 0 if another master
+    leads, or it ran already; 1 if nobody leads.
 
     CLI Example:
 

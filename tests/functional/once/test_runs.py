@@ -198,6 +198,28 @@ async def test_a_leader_that_steps_down_just_before_the_run_has_not_skipped_it(
 
 
 @in_a_loop
+async def test_who_is_due_while_the_last_run_goes_on_past_its_period_waits_for_its_end(
+    tmp_path: Path,
+) -> None:
+    """A job that hangs is skipped each night, and that must not look as if it ran."""
+    group = Group(tmp_path)
+    with running() as pid:
+        run, _ = await group.runs["m1"].begin("n", "effect.do", "root", 60, pid)
+        assert run
+        for master in group.names:
+            due = await group.once(master, name="n", within="1h", wait=0)
+            assert (due["skipped"], due["waited"]) == (True, False)
+            late = await group.once(master, name="n", within=0, wait=0)
+            assert (late["skipped"], late["waited"], late["retcode"]) == (True, True, 0)
+            assert late["why"].startswith("m1 runs it, since ")
+        waiting = asyncio.ensure_future(group.once("m1", name="n", within=0, wait=20))
+        await until(lambda: not waiting.done(), "it waits")
+        await group.runs["m1"].end("n", run.start, "done")
+        assert not (await waiting)["skipped"]
+    assert group.did == ["m1"]
+
+
+@in_a_loop
 async def test_a_run_that_etcd_refuses_leaves_what_ran_before_to_be_seen(tmp_path: Path) -> None:
     """A run that failed must not look as if all were well, only as etcd is full."""
     group = Group(tmp_path)

@@ -22,7 +22,7 @@ def answer(name: str = "", **peers: Leadership) -> dict[str, Any]:
         return {each: known.told() for each, known in peers.items()}, {"m9": "timed out"}
 
     group: Any = SimpleNamespace(ask=ask)
-    runs: Any = SimpleNamespace(why_not=lambda name, function, within: "")
+    runs: Any = SimpleNamespace(in_the_way=lambda name, function, within: None)
     asked = {"function": "f.g", "name": name, "within": "60", "pid": os.getpid()}
     return asyncio.run(Once(group, NoLeader(), runs).once(asked))
 

@@ -40,7 +40,7 @@ def begin(
 def why_not(known: RunRegister, now: float, within: float, reached: set[str]) -> str:
     """What is said of the run that is in the way."""
     found = runs.in_the_way(known, now, within, reached)
-    return found[1] if found else ""
+    return found.why if found else ""
 
 
 def test_one_that_runs_is_not_begun_again() -> None:

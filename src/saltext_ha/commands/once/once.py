@@ -32,8 +32,8 @@ class Once:
     async def once(self, payload: dict[str, Any]) -> dict[str, Any]:
         """
         What to ``do``: ``run`` it now (with ``fence`` and, for a run with a name, its ``start``),
-        ``skip`` it, or ``wait`` and ask again, as it may be this master's turn soon; and
-        ``leader`` and ``why``.
+        ``skip`` it, or ``wait`` and ask again, as it may be this master's turn soon, or the last
+        run has not ended though its period is over; and ``leader`` and ``why``.
         """
         name, function = str(payload.get("name") or ""), str(payload.get("function"))
         if name:
@@ -44,8 +44,10 @@ class Once:
             raise HaError("pid: takes a process id")
         standing = await self._standing()
         told = {"leader": standing.leader or None, "fence": standing.fence, "start": None}
+        if name and (found := self._runs.in_the_way(name, function, within)):
+            return {**told, "do": WAIT if found.overdue else SKIP, "why": found.why}
         if not standing.leads:
-            return {**told, **self._elsewhere(standing, name, function, within)}
+            return {**told, **_elsewhere(standing, name)}
         if not name:
             return {**told, "do": RUN, "why": ""}
         try:
@@ -69,22 +71,19 @@ class Once:
             self._at = time.monotonic()
         return self._told
 
-    def _elsewhere(
-        self, standing: Leadership, name: str, function: str, within: float
-    ) -> dict[str, Any]:
-        """What to do on a master that does not lead."""
-        if why := self._runs.why_not(name, function, within):
-            return {"do": SKIP, "why": why}
-        if not standing.leader:
-            return {"do": WAIT, "why": f"nobody leads: {standing.why}"}
-        if name:
-            # Its leader may have gone down just before the run: that shows within seconds.
-            return {"do": WAIT, "why": f"{standing.leader} leads, and has not begun it"}
-        return {"do": SKIP, "why": f"{standing.leader} leads"}
-
     async def end(self, payload: dict[str, Any]) -> dict[str, Any]:
         """A run ended: ``name``, ``start``, ``state``."""
         node, counter = wire.row(payload.get("start"), "start", str, int)
         name, state = str(payload.get("name")), str(payload.get("state"))
         await self._runs.end(name, Dot(node, counter), state)
         return {}
+
+
+def _elsewhere(standing: Leadership, name: str) -> dict[str, Any]:
+    """What to do on a master that does not lead."""
+    if not standing.leader:
+        return {"do": WAIT, "why": f"nobody leads: {standing.why}"}
+    if name:
+        # Its leader may have gone down just before the run: that shows within seconds.
+        return {"do": WAIT, "why": f"{standing.leader} leads, and has not begun it"}
+    return {"do": SKIP, "why": f"{standing.leader} leads"}
