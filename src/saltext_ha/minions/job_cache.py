@@ -15,6 +15,7 @@ from typing import Any
 
 from saltext_ha.common.errors import HaError, InvalidRecord, reason_of
 from saltext_ha.common.printable import is_printable
+from saltext_ha.keystore.minion_key import is_id
 from saltext_ha.minions.job_specs import LISTENING, plain
 
 JID = re.compile(r"[0-9]{20}(_[^/]{1,100})?")
@@ -87,7 +88,12 @@ class JobCache:
             return sorted(map(str, self._call("get_jid", jid) or {}))
         folder = self._folder(jid)
         try:
-            return sorted(each.name for each in folder.iterdir() if (each / RETURN).is_file())
+            return sorted(
+                each.name
+                for each in folder.iterdir()
+                # Such as a folder that some other program made: no peer could be told its name.
+                if is_id(each.name) and (each / RETURN).is_file()
+            )
         except FileNotFoundError:
             return []  # Salt has removed the job just now
         except OSError as exc:

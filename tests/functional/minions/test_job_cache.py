@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def test_a_damaged_return_holds_nothing_up(place: Place, tmp_path: Path) -> None
     assert returned["w2"] == {"return": True, "retcode": 0}
     damaged.write_bytes(b"")
     assert JobCache(place.opts).job(JIDS[0])[1]["w1"]["retcode"] == 1
+
+
+def test_a_folder_whose_name_is_no_id_is_passed_over(place: Place, tmp_path: Path) -> None:
+    """Its name may be no text that a peer could be told."""
+    cached(place, JIDS[0], {"w1": True}, minions=["w1"])
+    (there,) = tmp_path.rglob("w1")
+    (there.parent / os.fsdecode(b"\xff")).symlink_to(there)
+    cache = JobCache(place.opts)
+    assert [row["returned"] for row in cache.jobs("", 10)] == [["w1"]]
+    assert cache.job(JIDS[0])[1].keys() == {"w1"}
 
 
 def test_a_question_to_whoever_listens_is_known(place: Place) -> None:
