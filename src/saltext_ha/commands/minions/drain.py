@@ -205,16 +205,15 @@ class Drain:
             healths = await self._drained.healths()
             if test:
                 healths = {name: closed_masters.released(each) for name, each in healths.items()}
-            marked = {name: each.get("draining") is True for name, each in healths.items()}
+            drained = {name for name, each in healths.items() if each.get("draining") is True}
+            # Who says that it is not drained need not be told.
+            untold = {n: untold[n] for n in sorted(untold) if n in drained or n not in healths}
             answers = await self._where()
             everyone = _everyone(answers)
             working = [name for name, told in answers.items() if not told.error]
             closed = closed_masters.closed(working, healths)
-            closed |= {
-                name: STILL.format(why)
-                for name, why in untold.items()
-                if name in closed and marked.get(name)
-            }
+            still = closed.keys() & untold.keys() & drained
+            closed |= {name: STILL.format(untold[name]) for name in still}
             ready = [name for name in working if name not in closed]
             steps = move_planner.level(everyone, await self._names(everyone), ready)
             stay = {i: each.stays for i, each in everyone.items() if each.stays}
@@ -229,15 +228,9 @@ class Drain:
             name: {"before": before[name], "after": after[name]} for name in sorted(working)
         }
         answer = self._answer("rebalance", done, stay, answers, payload) | {"spread": spreading}
-        # Who says that it is not drained need not be told.
-        untold = {name: why for name, why in sorted(untold.items()) if marked.get(name, True)}
         answer["untold"] = untold
         answer["notes"] = [LEFT_OUT.format(*each) for each in sorted(closed.items())]
-        answer["notes"] += [
-            UNTOLD.format(name, why)
-            for name, why in untold.items()
-            if not (name in closed and marked.get(name))  # else it was said above
-        ]
+        answer["notes"] += [UNTOLD.format(*each) for each in untold.items() if each[0] not in still]
         answer["retcode"] = 2 if untold else answer["retcode"] or int(bool(closed))
         return answer
 
