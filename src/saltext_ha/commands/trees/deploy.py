@@ -186,23 +186,17 @@ class Deploy:
             current = register.current
             older = [e for e in entries if current and e.version != current.version]
             if not older:
-                raise HaError(
-                    f"tree {name}: "
-                    + (
-                        "there is a conflict: say which deployment, by its number or version"
-                        if register.conflict
-                        else "no earlier deployment differs from the current one"
-                        if len(entries) > 1
-                        else "there is no deployment before the current one"
-                    )
-                )
-            text = str(older[0].number)
-            found = [e for e in older if e.number == older[0].number]
-        else:
-            text = str(wanted)
-            found = [e for e in entries if str(e.number) == text] or [
-                e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)
-            ]
+                why = "there is no deployment before the current one"
+                if register.conflict:
+                    why = "there is a conflict: say which deployment, by its number or version"
+                elif len(entries) > 1:
+                    why = "no earlier deployment differs from the current one"
+                raise HaError(f"tree {name}: {why}")
+            wanted, entries = older[0].number, older
+        text = str(wanted)
+        found = [e for e in entries if str(e.number) == text] or [
+            e for e in entries if len(text) >= 4 and e.version.hex().startswith(text)
+        ]
         if len({entry.version for entry in found}) > 1:
             tree = self._disks[name].tree
             sides = ", ".join(f"{tree.shown(e.version)[:12]} on {e.on}".strip() for e in found)
