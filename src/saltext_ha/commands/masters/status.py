@@ -40,6 +40,11 @@ RENAMED = (
 )
 # Seconds after which an unreachable peer may have moved.
 LONG = 120.0
+AS_TOLD = (
+    *("salt", "version", "accepted", "pending", "rejected", "denied", "held", "doubt", "busy"),
+    *("bound", "mines", "master_key"),
+)
+"""What the row of a master has of its summary as it is."""
 
 
 class Status:
@@ -203,22 +208,11 @@ class Status:
             "name": name,
             "self": own,
             "state": "running" if summary else "unknown",
-            "salt": told.salt,
-            "accepted": told.accepted,
-            "pending": told.pending,
-            "rejected": told.rejected,
-            "denied": told.denied,
+            **{name: getattr(told, name) for name in AS_TOLD},
             "digest": told.root.hex()[:6] if told.root else None,
             "behind": behind,
-            "held": told.held,
-            "doubt": told.doubt,
-            "busy": told.busy,
-            "bound": told.bound,
-            "mines": told.mines,
             "seen": seen,
             "health": dict(told.health),
-            "master_key": told.master_key,
-            "version": told.version,
             "note": "; ".join(note for note in notes if note),
         }
 
