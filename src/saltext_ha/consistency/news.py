@@ -38,12 +38,10 @@ class Last:
     def data(self) -> dict[str, Any]:
         """Plain data, for :meth:`read`."""
         return {
-            "at": self.at,
-            "status": self.status,
+            **vars(self),
             "counts": dict(self.counts or {}),
             "unknown": dict(self.unknown or {}),
             "drift": sorted(self.drift),
-            "known": self.known,
             "masters": sorted(self.masters),
         }
 

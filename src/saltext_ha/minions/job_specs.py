@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from saltext_ha.common.addresses import bare_ip
@@ -109,13 +109,7 @@ class JobSpec:
 
     def to_wire(self) -> dict[str, Any]:
         """The message for a peer."""
-        return {
-            "what": self.what,
-            "glob": self.glob,
-            "ids": list(self.ids),
-            "to": self.to,
-            "test": self.test,
-        }
+        return {**asdict(self), "ids": list(self.ids)}
 
     @classmethod
     def from_wire(cls, raw: Any) -> JobSpec:

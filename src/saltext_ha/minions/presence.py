@@ -112,6 +112,11 @@ class _Trace:
         self.sure_by = self.likely_by = self.type = ""
         self.of, self.lasts = 0, FRESH
 
+    def seen(self, now: float) -> Sight:
+        ages = (None if at is None else now - at for at in (self.sure_at, self.likely_at))
+        sure, likely = ages
+        return Sight(sure, self.sure_by, likely, self.likely_by, self.type, self.of, self.lasts)
+
 
 class Presence:
     """
@@ -274,19 +279,7 @@ class Presence:
         """The sights of those of *ids* that were ever heard."""
         now = self._clock()
         with self._lock:
-            known = [(each, trace) for each in ids if (trace := self._known(each))]
-            return {
-                minion_id: Sight(
-                    None if trace.sure_at is None else now - trace.sure_at,
-                    trace.sure_by,
-                    None if trace.likely_at is None else now - trace.likely_at,
-                    trace.likely_by,
-                    trace.type,
-                    trace.of,
-                    trace.lasts,
-                )
-                for minion_id, trace in known
-            }
+            return {i: trace.seen(now) for i in ids if (trace := self._known(i))}
 
 
 def _remember(known: OrderedDict[str, Any], key: str, value: Any, most: int) -> str:
