@@ -24,10 +24,11 @@ OVER = 900.0
 UNDERWAY = 30.0
 TOLD = 20
 # These come from ordinary work: a master checks whether another one is up, joins, renews its
-# certificate, or was stopped for a while. They are neither attacks nor refusals.
+# certificate, or was stopped for a while; or this one cannot write, which its status tells. They
+# are neither attacks nor refusals.
 HUNG_UP, LATE, IDLE = "hung up during the handshake", "handshake timed out", "no request in time"
-RENEWED = "certificate renewed since"
-ORDINARY = (HUNG_UP, LATE, IDLE, RENEWED)
+RENEWED, UNABLE = "certificate renewed since", "a store or disk of this master"
+ORDINARY = (HUNG_UP, LATE, IDLE, RENEWED, UNABLE)
 
 
 class Refuse(Protocol):

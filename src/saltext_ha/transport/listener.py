@@ -16,8 +16,17 @@ from typing import Any
 
 from aiohttp import web
 
-from saltext_ha.common.errors import HaError, InvalidRecord, TokenError, TrustError, reason_of
-from saltext_ha.common.refusals import RENEWED, Allowance, Refusals
+from saltext_ha.common.errors import (
+    DiskHangs,
+    HaError,
+    InvalidRecord,
+    ReplicaError,
+    StoreError,
+    TokenError,
+    TrustError,
+    reason_of,
+)
+from saltext_ha.common.refusals import RENEWED, UNABLE, Allowance, Refusals
 from saltext_ha.config.mapping import make_url
 from saltext_ha.transport import tls, wire
 from saltext_ha.transport.connection import Connection, Limits
@@ -42,10 +51,13 @@ _PREFIX = "/v1/"
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, code: str, message: str, **more: Any) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, counted_as: str = "", **more: Any
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.reason = counted_as or code.replace("_", " ")
         self.more = more
 
 
@@ -144,7 +156,7 @@ class PeerListener:
         try:
             return _message(200, await self._answer(request, connection))
         except _Refused as exc:
-            reason = exc.code.replace("_", " ")
+            reason = exc.reason
             if exc.code == "not_pinned" and self._pins.is_former(connection.fingerprint):
                 reason = RENEWED  # it will come back with the new one
             self._refusals.add(reason, connection.host)
@@ -187,6 +199,8 @@ class PeerListener:
             raise _Refused(422, "invalid_record", str(exc)) from None
         except (TokenError, TrustError) as exc:
             raise _Refused(403, "not_trusted", str(exc)) from None
+        except (StoreError, ReplicaError, DiskHangs) as exc:
+            raise _Refused(409, "refused", str(exc), counted_as=UNABLE) from None
         except HaError as exc:
             raise _Refused(409, "refused", str(exc)) from None
         except RecursionError:

@@ -8,16 +8,20 @@ import socket
 import ssl
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from saltext_ha.common import refusals
 from saltext_ha.common.errors import (
+    DiskHangs,
     HaError,
     InvalidRecord,
     NobodyListens,
     PeerRefused,
     PeerUnreachable,
+    ReplicaError,
+    StoreError,
 )
 from saltext_ha.common.refusals import RENEWED
 from saltext_ha.transport import connection, identity, tls, wire
@@ -190,6 +194,25 @@ async def test_who_calls_with_the_certificate_from_before_its_renewal_is_no_stra
         with pytest.raises(PeerRefused, match="not pinned here any more"):
             await client.call("echo")
         assert (listener.refused, listener._refusals.lately()) == ({RENEWED: 1}, [])
+
+
+@in_a_loop
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(ReplicaError, []), (StoreError, []), (DiskHangs, []), (HaError, ["refused"])],
+)
+async def test_whose_message_cannot_be_stored_here_is_not_turned_away(
+    m1: Master, m2: Master, error: type[HaError], told: list[str]
+) -> None:
+    async def push(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+        raise error("disk is full")
+
+    befriend(m1, m2)
+    async with m1.running({"push": push}) as listener, m2.calling(m1) as client:
+        with pytest.raises(PeerRefused, match="disk is full"):
+            await client.call("push")
+        assert [each["reason"] for each in listener._refusals.lately()] == told
+        assert sum(listener.refused.values()) == 1
 
 
 @in_a_loop
