@@ -16,6 +16,7 @@ SAME, DIFFER = "same", "differ"
 NOT_COMPARED = "not compared yet"
 NOT_ASKED = "its health is not checked (ha: health: false there)"
 KEYS = "keys"
+COMPARISON = "comparison"
 
 BECAUSE = " because of that"
 """Ends a reason that the note of the same master explains."""
@@ -180,7 +181,7 @@ def _of_master(row: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def _of_comparison(comparison: Mapping[str, Any]) -> Iterator[Reason]:
-    about = "comparison"
+    about = COMPARISON
     if comparison["status"] == DIFFER:
         where = ", ".join(f"{count} in {name}" for name, count in comparison["counts"].items())
         yield _wrong(about, about, where or "the last comparison found differences")

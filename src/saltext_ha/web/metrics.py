@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from saltext_ha.common import version
-from saltext_ha.health.group_state import DEGRADED, OK, UNKNOWN
+from saltext_ha.health.group_state import COMPARISON, DEGRADED, OK, UNKNOWN
 from saltext_ha.replication.record import SHOWN
 from saltext_ha.transport import succession
 from saltext_ha.web.own_metrics import Own
@@ -89,8 +89,8 @@ class _Collector:
             )
             yield _gauge(
                 "consistency_complete",
-                "Whether all masters could be compared.",
-                float(consistency["status"] != "unknown" and not consistency["unknown"]),
+                "Whether all masters could be compared in all sections.",
+                float(not any(map(_is_unknown_comparison, status["reasons"]))),
             )
 
     def _masters(self) -> Iterator[Metric]:
@@ -209,6 +209,10 @@ def _by_master(
         if value is not None:
             family.add_metric([row["name"]], float(value))
     return family
+
+
+def _is_unknown_comparison(reason: Mapping[str, Any]) -> bool:
+    return reason["kind"] == COMPARISON and UNKNOWN in reason["states"]
 
 
 def _is_up(row: Row) -> bool:

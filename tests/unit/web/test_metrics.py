@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from saltext_ha.common.counters import Counters
+from saltext_ha.health import group_state
 from saltext_ha.reconciler.write_mode import WriteMode
 from saltext_ha.transport import identity, succession
 from saltext_ha.web import metrics
@@ -41,7 +42,8 @@ M1 = row(
 )
 M2 = row("m2", accepted=21, behind=22, held=0, seen=2.5, health={"healthy": False, "ready": False})
 M3 = row("m3", "unknown", seen=99.0)
-SECTION = {"status": "differ", "count": 3}
+SECTION: dict[str, Any] = {"status": "differ", "count": 3, "unknown": {}}
+SAME: dict[str, Any] = {"status": "same", "count": 0, "unknown": {}}
 
 
 @pytest.fixture
@@ -84,10 +86,14 @@ def samples(own: Any, **more: Any) -> Samples:
             "stale": "",
             "at": 1700000001.5,
             "unknown": {},
-            "sections": {"access": SECTION, "roots": {"status": "same", "count": 0}},
+            "counts": {"access": 3},
+            "sections": {"access": SECTION, "roots": SAME},
         },
     }
-    status["consistency"] |= more  # type: ignore[operator]
+    comparison: Any = status["consistency"]
+    comparison |= more
+    told = group_state.judge([], comparison, 4, (), 4).reasons
+    status["reasons"] = [reason.data() for reason in told]
     body, kind = metrics.render(own, Taken(status, b"", 0.0), "text/plain")
     assert kind.startswith("text/plain")
     return {
@@ -138,13 +144,18 @@ def test_drift(own: Any) -> None:
 
 
 def test_drift_that_is_not_known(own: Any) -> None:
-    unknown = {"access": {"status": "unknown", "count": 3}}
+    unknown = {"access": SECTION | {"status": "unknown"}}
     found = samples(own, status="unknown", stale="more than a day ago", sections=unknown)
     assert of(found, "drift") == {}
     assert of(found, "consistency_stale") == {(): 1}
     assert of(found, "consistency_complete") == {(): 0}
     # Nor is it complete where one master could not be asked.
     found = samples(own, unknown={"m3": "refused the connection"})
+    assert of(found, "consistency_complete") == {(): 0}
+    # Nor where one could be asked, and cannot tell a part.
+    part = SECTION | {"unknown": {"m3": "not reported"}}
+    found = samples(own, sections={"access": part})
+    assert of(found, "drift") == {("access",): 3}
     assert of(found, "consistency_complete") == {(): 0}
     never = samples(own, status="unknown", at=None, sections={})
     assert of(never, "consistency_timestamp_seconds") == of(never, "consistency_complete") == {}
@@ -188,6 +199,7 @@ def test_the_format_that_was_asked_for(own: Any) -> None:
         "at": 1.0,
         "masters": [],
         "consistency": {"status": "same", "stale": "", "at": 1.0, "unknown": {}, "sections": {}},
+        "reasons": [],
     }
     accept = "application/openmetrics-text; version=1.0.0"
     body, kind = metrics.render(own, Taken(status, b"", 0.0), accept)
