@@ -276,14 +276,41 @@ def test_what_is_old_is_said_to_be_and_counts_for_nothing(tmp_path: Path) -> Non
 
     async def scene(page: Page, engines: list[Engine]) -> None:
         await state(page, "ok")
+        good = await colour(page, "#state")
+        assert await colour(page, "[data-master=m1] .badge") == good
         await engines[0].stop()
         await page.until("!document.querySelector('#old').hidden")
         await state(page, "unknown")
         assert "old" in await page.text("#old")
         assert (await page.evaluate("document.title")).startswith("unknown")
+        # Nothing looks as if it were well, and all can be read.
+        for selector in ("[data-master=m1] .badge", "[data-master=m2] .badge", "#same .badge"):
+            assert await colour(page, selector) == await colour(page, "#state") != good
+            before = f"getComputedStyle(document.querySelector('{selector}'), '::before').content"
+            assert await page.evaluate(before) == '"was "'
+        for dark in (False, True):
+            await page.look(1100, 900, dark=dark)
+            assert await page.evaluate(CONTRAST) == []
+        # A screen reader says why once, and not every second how old it is.
+        await page.evaluate(
+            "(() => { window.loud = 0; window.old = document.querySelector('#old').innerText;"
+            " const near = (node) => node.nodeType === 1 ? node : node.parentElement;"
+            " const isLoud = (change) => near(change.target).closest('[role=alert]');"
+            " new MutationObserver((changes) => loud += changes.filter(isLoud).length)"
+            ".observe(document.body, {childList: true, characterData: true, subtree: true}); })()"
+        )
+        await page.until("document.querySelector('#old').innerText !== old")
+        assert await page.evaluate("loud") == 0
+        assert "does not answer" in await page.text("[role=alert]")
         page.errors.clear()
 
     show([m1, m2], scene)
+
+
+async def colour(page: Page, selector: str) -> str:
+    """What lies under the text of what *selector* names."""
+    style = f"getComputedStyle(document.querySelector('{selector}')).backgroundColor"
+    return str(await page.evaluate(style))
 
 
 def test_without_a_stream_the_page_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +456,11 @@ CONTRAST = """
     .filter((e) => e.offsetParent)
     .filter((e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
     .map((e) => {
-      const [a, b] = [light(parse(getComputedStyle(e).color)), light(under(e))].sort();
+      let seen = 1;
+      for (let up = e; up; up = up.parentElement) seen *= getComputedStyle(up).opacity;
+      const below = under(e);
+      const text = parse(getComputedStyle(e).color).map((v, i) => v * seen + below[i] * (1 - seen));
+      const [a, b] = [light(text), light(below)].sort();
       return [(b + 0.05) / (a + 0.05), e.outerHTML.slice(0, 80)];
     })
     .filter(([ratio]) => ratio < 4.5);

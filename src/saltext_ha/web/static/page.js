@@ -236,10 +236,13 @@
     say("age", heard ? `as of ${seconds(past)} ago` : "nothing heard yet");
     document.body.classList.toggle("old", old && Boolean(status));
     const reason = trouble || "the engine of this master does not answer";
-    const alarm = status ? `This is ${seconds(past)} old: ${reason}.` : `Nothing is known: ${reason}.`;
     const hidden = !(old && (status || trouble));
     if ($("old").hidden !== hidden) $("old").hidden = hidden;
-    if (!hidden) say("old", alarm);
+    if (!hidden) {
+      // Apart: a screen reader says the reason when it changes, and not how old it is every second.
+      say("past", status ? `This is ${seconds(past)} old:` : "Nothing is known:");
+      say("why", `${reason}.`);
+    }
     const state = old || !status ? "unknown" : status.state;
     const kind = state === "ok" ? "ok" : state === "degraded" ? "bad" : "unknown";
     say("state", state);
