@@ -61,7 +61,7 @@ def lock(
         return control_client.request(settings.control_socket, method, payload, timeout)
 
     def say(line: str) -> None:
-        print(f"salt-ha: {line}", file=sys.stderr, flush=True)
+        engine_client.say(f"salt-ha: {line}")  # what cannot be said must not keep it from its work
 
     by = f"{engine_client.caller(None)}, process {os.getpid()}"
     return lock_program.run(lock_program.Lock(ask, name, by, say), name, command, wait, say)

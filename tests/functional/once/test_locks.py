@@ -144,6 +144,25 @@ def test_the_command_is_ended_when_its_lease_is_lost(tmp_path: Path) -> None:
             engine.send_signal(signal.SIGCONT)
 
 
+def test_the_command_is_ended_also_where_nobody_reads_why(tmp_path: Path) -> None:
+    """As after the end of an ssh session, or where the log of it is on a full disk."""
+    with masters(tmp_path) as engines:
+        process, _ = held(engines["m2"], tmp_path, "x")
+        full = open("/dev/full", "w")  # noqa: SIM115
+        over, begun = tmp_path / "y.over", tmp_path / "y.begun"
+        script = f"touch {begun}; while [ ! -e {over} ]; do sleep 0.05; done"
+        command = words(engines["m2"], "y", "--", "sh", "-c", script)
+        with full, subprocess.Popen(command, stderr=full) as other:
+            wait_for(begun.exists, SOON, "it has begun, though it cannot say anything")
+            assert process.stderr
+            process.stderr.close()
+            commands = [each for one in (process, other) for each in below(one).values()]
+            assert len(commands) == 2
+            engines["m2"].kill()
+            assert [one.wait(SOON) for one in (process, other)] == [LOST, LOST]
+        assert not any(each.is_running() for each in commands)
+
+
 TOOL = """
 trap 'sleep 1; touch {cleaned}; exit' TERM
 touch {begun}
