@@ -134,6 +134,7 @@ class Lab:
         type: str = "hot",
         config: Mapping[str, Any] | None = None,
         python: str | Path | None = None,
+        forked: bool | None = None,
     ) -> Minion:
         """
         Configure another minion, with a key pair; do not start it.
@@ -141,6 +142,8 @@ class Lab:
         :param masters: in the order of its ``master:`` list.
         :param type: ``hot`` (bound to all) or ``failover`` (to one at a time).
         :param config: more keys for its configuration; they replace the lab's.
+        :param python: the interpreter whose Salt this minion runs.
+        :param forked: as for :class:`Lab`; by default as the lab's.
         """
         from saltfactories.daemons.minion import SaltMinion
 
@@ -148,7 +151,8 @@ class Lab:
         settings = minion_settings(addresses, self.ports, type, config or {})
         opts = self._write(SaltMinion, name, settings)
         own = self._python(python)
-        minion = Minion(name, opts, own, masters, self._pairs.next(), self._server(own))
+        server = server_of(own) if (self._forked if forked is None else forked) else None
+        minion = Minion(name, opts, own, masters, self._pairs.next(), server)
         self.minions[name] = minion
         return minion
 

@@ -33,7 +33,7 @@ def apply(lab: Lab, master: Master, pillar: Mapping[str, Any]) -> Result:
     command = [str(Path(sys.executable).with_name("salt-call")), "--local", "-c", str(folder)]
     command += ["--retcode-passthrough", "--out=json", "--file-root", str(STATES)]
     command += ["state.apply", "ha_group", f"pillar={json.dumps({'ha_group': pillar})}"]
-    return run(command, env=master.env, cwd=folder, timeout=300, parse=True)
+    return run(command, env=master.env, cwd=folder, timeout=300, server=master.server)
 
 
 def results(applied: Result) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def hosts_by_ssh(lab: Lab, addresses: Mapping[str, str]) -> Iterator[Callable[..
         command = [str(Path(sys.executable).with_name("salt-ssh")), "-c", str(conf), "-i"]
         command += ["--roster-file", str(conf / "roster"), "--out=json", master.name, *args]
         command.append(f"pillar={json.dumps(pillar)}")
-        return run(command, env=master.env, cwd=folder, timeout=400, parse=True)
+        return run(command, env=master.env, cwd=folder, timeout=400, server=master.server)
 
     sshd = subprocess.Popen([program("sshd"), "-D", "-e", "-f", folder / "sshd_config"])
     try:

@@ -36,7 +36,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("venvs")
-    with make_lab(forked=False) as lab:
+    with make_lab() as lab:
         m1, m2 = (lab.add_master(name, ha=QUICK) for name in ("m1", "m2"))
         m1.share_master_key(m2)
         older = OLDER if OLDER.exists() else None
@@ -44,8 +44,9 @@ def site(make_lab: MakeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             "near": salt_venv.make(folder / "near"),
             "far": salt_venv.make(folder / "far", older),
         }
-        near = lab.add_minion("near", [m1], python=python["near"])
-        far = lab.add_minion("far", [m2], python=python["far"])
+        # What a fork server has imported would not be what is installed meanwhile.
+        near = lab.add_minion("near", [m1], python=python["near"], forked=False)
+        far = lab.add_minion("far", [m2], python=python["far"], forked=False)
         supervised(near)
         away = lab.key_pair()[1]
         for master in (m1, m2):
