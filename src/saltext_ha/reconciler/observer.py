@@ -53,8 +53,6 @@ class Sighting(NamedTuple):
     """Whether the two differ, or the id was deleted in between."""
     held: bool = False
     """Whether the id is held, and its slot is empty."""
-    unseen: bytes | None = None
-    """The held key, if an operator decided about another key without seeing it."""
     raced: bool = False
     """Whether the id was deleted in a race; ``applied`` has what the operator could know then."""
 
@@ -117,7 +115,7 @@ class Observer:
                         if found.applied.dirty and found.content.stored.slot is None:
                             seen[minion_id] = found._replace(held=True)
                         continue
-                    found = _without_held(found)
+                    found = _without_held(found, self.replica.get(minion_id))
                 found = self._compared(minion_id, found, task)
             gone = interpretation.is_gone(found.applied.stored, found.content.stored)
             unsure = gone and not (task.certain or task.released)
@@ -138,8 +136,7 @@ class Observer:
         :return: None if nobody changed the id: our own move was interrupted, and must be finished.
         """
         content, applied = seen.content, seen.applied
-        unseen, raced = seen.unseen, seen.raced
-        now = content.stored
+        raced, now = seen.raced, content.stored
         known = dict(contexts(records) if applied.known is None else applied.known)
         by = ""
         if task.adopted:
@@ -155,7 +152,7 @@ class Observer:
             return None
         else:
             meant = _meant(seen, known) if not task.released else records.keys()
-            states = {key: r.state for key, r in records.items() if key in meant and key != unseen}
+            states = {key: r.state for key, r in records.items() if key in meant}
             if raced:
                 writes = interpretation.deleted(applied.stored, now, states)
                 writes += interpretation.interpret(applied.stored, now, states)
@@ -326,12 +323,15 @@ def _may_have_shown(applied: Applied, now: Stored) -> Stored:
     return Stored(*min(decided), denied=applied.stored.denied)
 
 
-def _without_held(seen: Sighting) -> Sighting:
+def _without_held(seen: Sighting, records: Records) -> Sighting:
     """
     *seen*, for a held id, as an operator in an emptied store sees it: a decision about another key
     does not mean the held key.
     """
-    now, before = seen.content.stored, seen.applied.stored
-    if not now.slot or now.key == before.key or interpretation.still_accepted(before, now):
+    applied, now = seen.applied, seen.content.stored
+    held = applied.stored.key
+    if not now.slot or now.key == held or interpretation.still_accepted(applied.stored, now):
         return seen
-    return seen._replace(unseen=before.key, applied=seen.applied._replace(stored=ABSENT))
+    known = contexts(records) if applied.known is None else applied.known
+    shown = {key: context for key, context in known.items() if key != held}
+    return seen._replace(applied=applied._replace(stored=ABSENT, known=shown))
