@@ -57,17 +57,20 @@ def _first(function: Callable[..., object]) -> str:
     return paragraph.partition(". ")[0].rstrip(".:")
 
 
+def parameters(function: Callable[..., object]) -> Iterator[inspect.Parameter]:
+    """What people give to *function*, in its order."""
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in NEVER:
+            yield parameter
+
+
 def _arguments(function: Callable[..., object]) -> tuple[str, ...]:
     """``test=True`` where the other value is the default, else ``name=``."""
-    found = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        if name in NEVER:
-            continue
-        value = str(not parameter.default) if isinstance(parameter.default, bool) else ""
-        found.append(f"{name}={value}")
-    return tuple(found)
+    return tuple(
+        f"{each.name}={not each.default if isinstance(each.default, bool) else ''}"
+        for each in parameters(function)
+        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    )
 
 
 def script(shell: str, parser: argparse.ArgumentParser, words: list[Word]) -> str:

@@ -229,15 +229,15 @@ def _taken(function: Callable[..., object]) -> Iterator[str]:
     """What it must be given, as ``MASTER``, and what may be left out, with its default."""
     from saltext_ha.cli import completion
 
-    for name, parameter in inspect.signature(function).parameters.items():
-        default = parameter.default
-        if parameter.kind is parameter.VAR_KEYWORD:
+    for each in completion.parameters(function):
+        name, default = each.name, each.default
+        if each.kind is each.VAR_KEYWORD:
             yield "[name=value ...]"
-        elif parameter.kind is parameter.VAR_POSITIONAL:
+        elif each.kind is each.VAR_POSITIONAL:
             yield f"[{name.upper()} ...]"
-        elif default is parameter.empty:
+        elif default is each.empty:
             yield name.upper()
-        elif name not in completion.NEVER:
+        else:
             yield f"[{name}={name.upper() if default in ('', None) else default}]"
 
 
