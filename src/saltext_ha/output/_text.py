@@ -186,8 +186,9 @@ def fits(
     masters: Masters = NO_MASTERS,
 ) -> bool:
     """Whether :func:`table` would shorten nothing but the names of *masters*."""
-    cells = _as_narrow_as_needed(screen, columns, rows, masters)
-    return not screen.edge or _total(_widths(cells)) <= screen.width
+    if not screen.edge:
+        return True
+    return _total(_widths(_as_narrow_as_needed(screen, columns, rows, masters))) <= screen.width
 
 
 def _as_narrow_as_needed(
