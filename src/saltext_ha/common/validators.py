@@ -83,6 +83,7 @@ def words(value: str) -> list[str]:
 def host(value: Any) -> str:
     """A host name or an IP address, without scheme or port; takes brackets off."""
     what = "takes a host name or an IP address, without scheme or port"
+    _one_line(value)
     if not isinstance(value, str) or not value or set(value) & set("/ @"):
         raise ValueError(what)
     bare = value[1:-1] if value.startswith("[") and value.endswith("]") else value
@@ -113,6 +114,7 @@ def one_of(*choices: str) -> Check:
 
 def word(value: Any) -> str:
     """A text that is not empty."""
+    _one_line(value)
     if not isinstance(value, str) or not value:
         raise ValueError("takes a name")
     return value
@@ -120,9 +122,18 @@ def word(value: Any) -> str:
 
 def path(value: Any) -> Path:
     """An absolute path."""
+    _one_line(value)
     if not isinstance(value, str) or not Path(value).is_absolute():
         raise ValueError("takes an absolute path")
     return Path(value)
+
+
+def _one_line(value: Any) -> None:
+    """:raises ValueError: a text has a line break, as at its end by YAML's ``|``, or the like."""
+    if isinstance(value, str) and value and min(value) < " ":
+        raise ValueError(
+            "takes one line, without a line break (as  |  in YAML leaves one at the end) or tab"
+        )
 
 
 def unknown(key: object, known: Iterable[str]) -> str:
