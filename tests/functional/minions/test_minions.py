@@ -149,7 +149,9 @@ async def test_a_peer_that_tells_of_others_tells_nothing(
 
 
 @in_a_loop
-async def test_a_master_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
+async def test_a_master_that_cannot_be_asked_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with world(tmp_path, web1=hot("m1", "m2")) as there:
         there.all_start()
         assert (await there.run("minions"))["retcode"] == 0
@@ -164,8 +166,10 @@ async def test_a_master_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
         assert (matrix["partial"], matrix["retcode"]) == (True, 2)
         cells = matrix["minions"][0]["answers"]
         assert [cells[name]["state"] for name in ("m1", "m2")] == ["hears", "unknown"]
+        capsys.readouterr()
         gone = await there.run("drain", "m2")
         assert "m2 cannot be asked" in gone["error"]
+        assert capsys.readouterr().err == ""  # not that it is drained from now on
 
 
 @in_a_loop

@@ -83,6 +83,9 @@ class Drain:
         """Refuse what :meth:`drain` would refuse at once; the runner asks before it says a word."""
         source, *_ = self._wish(payload)
         self._alone()
+        _, silent = await self._group.summaries()
+        if source in silent:
+            raise _unasked(source, silent[source])
         self._ready_without(source, await self._drained.healths(), payload)
         return {}
 
@@ -94,10 +97,7 @@ class Drain:
             self._ready_without(source, healths, payload)
             answers = await self._where()
             if answers[source].error:
-                raise HaError(
-                    f"{source} cannot be asked: {answers[source].error}. Minions that are bound to "
-                    "it hear no other master; with the watchdog they leave it when it does not work"
-                )
+                raise _unasked(source, answers[source].error)
             if not test:
                 healths = await self._begin(source, healths, payload)
             last = self._ready_without(source, healths, payload)
@@ -352,3 +352,10 @@ def _found(minion_id: str, on: str, value: Any) -> BoundMinion:
         why = "its id has a comma, so that Salt cannot name it in a list"
         return replace(move_planner.found(on, value), stays=why)
     return move_planner.found(on, value)
+
+
+def _unasked(source: str, why: str) -> HaError:
+    return HaError(
+        f"{source} cannot be asked: {why}. Minions that are bound to it hear no other master; with "
+        "the watchdog they leave it when it does not work"
+    )
