@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -112,6 +113,8 @@ class SaltApiPool:
             self._masters, GroupLocator(self._masters), self._attempts, self._publisher
         )
         self._prober.start()
+        # Of a pool that nobody closes, such as one for a single call, the thread would go on.
+        weakref.finalize(self, self._prober.abandon).atexit = False
 
     # -- calls
 

@@ -46,6 +46,10 @@ class Prober:
         self._due[master.name] = 0.0
         self._wake.set()
 
+    def abandon(self) -> None:
+        """End the thread when it wakes next; takes no lock, so that a finalizer may call it."""
+        self._closed = True
+
     def close(self) -> None:
         """End the thread, without waiting for the probe of a hung master."""
         with self._lock:

@@ -753,3 +753,13 @@ def test_tokens_of_probes_are_given_back(servers: list[Server]) -> None:
         assert current.text not in given_back(), "that one is in use"
         assert one._masters["m1"]._tokens.current == current
     assert given_back()[-1] == current.text, "the pool logs out when it ends"
+
+
+def test_a_pool_that_nobody_closed_probes_no_longer(servers: list[Server]) -> None:
+    """As one that is made for a single call: each would log in every ten seconds, for ever."""
+    before = set(threading.enumerate())
+    pool(*servers, probe_interval=0.1).runner("test.arg")
+    new = set(threading.enumerate()) - before
+    (prober,) = (thread for thread in new if thread.name == "salt-api-pool")
+    prober.join(60)
+    assert not prober.is_alive()
