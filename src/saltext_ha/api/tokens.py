@@ -85,6 +85,7 @@ class Tokens:
         self._token: ApiToken | None = None
         self._lock = threading.Lock()
         self._refused: _Refusal | None = None
+        self._known = False  # it has let us in before
 
     @property
     def current(self) -> ApiToken | None:
@@ -141,6 +142,8 @@ class Tokens:
         except Lost as exc:
             # A lost login does no harm. Perhaps salt-api works, but not the request port behind it.
             problem = f"salt-api answers no login: {exc}"
+            if not (self._known or exc.slow or self._endpoint.url.startswith("https:")):
+                problem += "; if it speaks TLS, write https://"
         if problem:
             raise NotSent(problem)
         if answer.status == 401:
@@ -151,7 +154,7 @@ class Tokens:
         token = read_token(answer, begun)
         if token is None:
             raise NotSent("login: the answer is not that of a salt-api")
-        self._refused = None
+        self._refused, self._known = None, True
         return token
 
     def _note_refusal(self, password: Secret, begun: float) -> None:

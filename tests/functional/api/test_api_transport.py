@@ -609,6 +609,38 @@ def test_why_a_certificate_is_refused(
         shaken.result(10)
 
 
+def test_http_to_a_salt_api_that_speaks_tls_is_told(tmp_path: Path, servers: list[Server]) -> None:
+    crt, key = self_signed(tmp_path, "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def shake() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with contextlib.suppress(OSError), connection:
+                        context.wrap_socket(connection, server_side=True)
+
+        threading.Thread(target=shake, daemon=True).start()
+        wrong = SimpleNamespace(url=f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pool(wrong) as one, pytest.raises(NoMasterAvailable, match="write https://"):
+            one.runner("test.arg")
+        server.shutdown(socket.SHUT_RDWR)
+    # One that took a login before speaks HTTP.
+    with pool(servers[0]) as one:
+        one.runner("test.arg")
+        one._masters["m1"]._tokens._token = None  # it has ended
+        servers[0].login = hang_up
+        with pytest.raises(NoMasterAvailable) as caught:
+            one.runner("test.arg")
+        assert "https" not in str(caught.value)
+
+
+def hang_up(handler: BaseHTTPRequestHandler, low: Any) -> None:
+    handler.close_connection = True
+
+
 def test_connections_are_used_again(servers: list[Server]) -> None:
     transport, peers = Transport(servers[0].url), set()
 
