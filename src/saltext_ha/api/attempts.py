@@ -12,7 +12,7 @@ from saltext_ha.api.errors import CallFailed, OutcomeUnknown, TimedOut, listed
 from saltext_ha.api.jobs import JobStatus, new_jid
 from saltext_ha.api.master import MasterApi
 from saltext_ha.api.prober import Prober
-from saltext_ha.api.publish import Publisher, Settled, Unsettled
+from saltext_ha.api.publish import Publisher, Unsettled
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import Selector
 from saltext_ha.api.tokens import Refused
@@ -73,10 +73,8 @@ class Attempts:
             low["jid"] = new_jid()
             try:
                 master.probe_in_doubt(self._share(limit))
-                answer = self._publisher.send(master, low, limit, patient=last or not idempotent)
-                return master, answer, None
-            except Settled as found:
-                return master, None, found.status
+                patient = last or not idempotent
+                return master, *self._publisher.send(master, low, limit, patient)
             except NotSent as exc:
                 reasons[master.name] = str(exc)
             except Refused as exc:

@@ -36,14 +36,6 @@ ELSEWHERE = 5.0
 SENDINGS = 3
 
 
-class Settled(Exception):
-    """Not an error: the lost job was found, and this is what the master knows of it."""
-
-    def __init__(self, status: JobStatus) -> None:
-        super().__init__(status.jid)
-        self.status = status
-
-
 class Unsettled(Exception):
     """What became of the job cannot be found out; the text says what is known."""
 
@@ -60,14 +52,14 @@ class Publisher:
 
     def send(
         self, master: MasterApi, low: Mapping[str, Any], deadline: Deadline, patient: bool
-    ) -> Any:
+    ) -> tuple[Any, JobStatus | None]:
         """
-        Send *low*, which has a jid, to *master*, and return its answer.
+        Send *low*, which has a jid, to *master*.
 
         :param patient: look for a lost job until the deadline; otherwise give up as soon as the
             master cannot be asked.
+        :return: its answer; or, if that was lost and the job is there, what it knows of the job.
         :raises NotSent, Refused: it was certainly not published.
-        :raises Settled: the answer was lost, the job is there.
         :raises Unsettled: the answer was lost, and the master tells nothing.
         :raises CallFailed: it was not published, and would not be the next time.
         """
@@ -79,7 +71,9 @@ class Publisher:
             log.warning(
                 "api_pool master=%s jid=%s event=answer_lost reason=%r", master.name, jid, str(lost)
             )
-            self._settle(master, jid, lost, deadline, patient)
+            found = self._settle(master, jid, lost, deadline, patient)
+            if found is not None:
+                return None, found
             if lost.finished and sent > 1:
                 # Twice a complete error and no such job: it will not be better the third time.
                 raise CallFailed(master.name, f"{lost}; it published no such job")
@@ -92,7 +86,7 @@ class Publisher:
             except (NotSent, Refused) as exc:
                 # This sending certainly failed; the one before may have succeeded.
                 lost = Lost(str(exc))
-        return answer
+        return answer, None
 
     def _try(
         self, master: MasterApi, low: Mapping[str, Any], deadline: Deadline
@@ -104,8 +98,8 @@ class Publisher:
 
     def _settle(
         self, master: MasterApi, jid: str, lost: Lost, deadline: Deadline, patient: bool
-    ) -> None:
-        """Return when *jid* is certainly not there. Raises like :meth:`send`."""
+    ) -> JobStatus | None:
+        """What is known of *jid*; None: it is certainly not there. Raises like :meth:`send`."""
         pauses, problem = Pauses(self._closing), ""
         grace: Deadline | None = None
         while not deadline.passed:
@@ -120,11 +114,11 @@ class Publisher:
                     break
             else:
                 if status.found:
-                    raise Settled(status)
+                    return status
                 # From the first look on: requests to a master that was frozen may overtake others.
                 grace = grace or Deadline(GRACE)
                 if grace.passed:
-                    return
+                    return None
                 problem = f"{lost}; {master.name} does not know it yet"
             if not pauses.pause(deadline):
                 break
