@@ -28,7 +28,10 @@ def begin(work: Awaitable[T]) -> asyncio.Task[T]:
 async def answers_of(
     names: Collection[str], ask: Callable[[str], Awaitable[T]]
 ) -> tuple[dict[str, T], dict[str, str]]:
-    """What *ask* gives for each of *names*, all at once; and why it gave nothing (a HaError)."""
+    """
+    What *ask* gives for each of *names*, all at once; and why it gave nothing (a HaError). Both are
+    in the order of *names*.
+    """
     errors: dict[str, str] = {}
 
     async def answer(name: str) -> list[T]:
@@ -39,7 +42,8 @@ async def answers_of(
             return []
 
     found = await asyncio.gather(*map(answer, names))
-    return {name: each for name, came in zip(names, found, strict=True) for each in came}, errors
+    answers = {name: each for name, came in zip(names, found, strict=True) for each in came}
+    return answers, {name: errors[name] for name in names if name in errors}
 
 
 class Tasks:
