@@ -264,12 +264,13 @@ def main() -> None:
     """Serve orders; in a forked process, run its command."""
     # Before any code touches the environment: titles are written in its place.
     setproctitle("fork server of the lab")
+    gc.disable()  # what is imported stays
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     importlib.import_module("lab.shortcuts").take()
-    gc.collect()
     gc.freeze()  # forked processes inherit it: a collection there would copy all shared memory
+    gc.enable()
     order = serve(socket.socket(fileno=int(sys.argv[1])))
     if order is None:
         return
