@@ -17,10 +17,13 @@ import pytest
 import yaml
 from salt.config import master_config
 
+from lab.cli import run
+from lab.fork_server import server_of
 from saltext_ha.cli import report as report_command
 
 pytestmark = pytest.mark.core
 
+PYTHON = Path(sys.executable)
 GROUP = "5e1f" * 16
 TOKEN = "ha1." + "Zm9vYmFy" * 10
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAprivate\n-----END RSA PRIVATE KEY-----"
@@ -90,16 +93,14 @@ def make(tmp_path: Path, **more: Any) -> Path:
 
 
 def report(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Exit status, and all that was said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "saltext_ha.cli", "-c", str(folder), "report", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
+    """Exit status, and all that was said, by a forked process: it has imported all modules."""
+    done = run(
+        [str(PYTHON), "-m", "saltext_ha.cli", "-c", str(folder), "report", *arguments],
         env={**os.environ, **(env or {})},
         cwd=folder,
-        check=False,
+        timeout=60,
+        parse=False,
+        server=server_of(PYTHON),
     )
     return done.returncode, done.stdout + done.stderr
 
