@@ -57,10 +57,18 @@ class Master(Node):
         """The waiting half of :meth:`start`."""
         wait_engine = self.engine if wait_engine is None else wait_engine
 
-        def missing() -> list[str]:
-            return [what for what, listens in self._doors(wait_engine) if not listens]
+        closed = self._doors(wait_engine)
 
-        self._wait(lambda: not missing(), timeout, lambda: f"does not listen on: {missing()}")
+        def all_open() -> bool:
+            # Whoever knocks is served: a door that has opened is left alone.
+            while closed and listens(closed[0]):
+                del closed[0]
+            return not closed
+
+        def missing() -> str:
+            return f"does not listen on: {[_shown(door) for door in closed if not listens(door)]}"
+
+        self._wait(all_open, timeout, missing)
 
     def _wait(self, condition: Any, timeout: float, state: Any) -> None:
         def done() -> bool:
@@ -75,7 +83,8 @@ class Master(Node):
         if not self.running:
             raise RuntimeError(f"{self.name} ended while starting\n{self.troubles()}")
 
-    def _doors(self, wait_engine: bool) -> list[tuple[str, bool]]:
+    def _doors(self, wait_engine: bool) -> list[Path | tuple[str, int]]:
+        """Where it listens when it is ready; what is opened last comes first."""
         ipc = ["master_event_pub.ipc", "master_event_pull.ipc"]
         if self.opts["transport"] == "tcp" and self.opts.get("worker_pools_enabled"):
             # If Salt 3008.3 is asked before its workers listen, it answers nobody any more
@@ -83,10 +92,8 @@ class Master(Node):
             ipc.append("workers-default.ipc")
         if wait_engine:
             ipc.append(self.control_socket.name)
-        tcp = [self.publish_port, self.ret_port]
-        return [(name, listens(self.sock_dir / name)) for name in ipc] + [
-            (f"{self.address}:{port}", listens((self.address, port))) for port in tcp
-        ]
+        tcp = [(self.address, port) for port in (self.publish_port, self.ret_port)]
+        return [*tcp, *(self.sock_dir / name for name in ipc)]
 
     # -- talking to it
 
@@ -173,6 +180,10 @@ class Master(Node):
         for other in others:
             for name, mode in (("master.pem", 0o400), ("master.pub", 0o644)):
                 write_whole(other.pki_dir / name, (self.pki_dir / name).read_text(), mode)
+
+
+def _shown(door: Path | tuple[str, int]) -> str:
+    return door.name if isinstance(door, Path) else f"{door[0]}:{door[1]}"
 
 
 def listens(where: Path | tuple[str, int]) -> bool:
