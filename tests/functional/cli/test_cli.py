@@ -23,6 +23,7 @@ import pytest
 import salt.config
 import yaml
 
+from lab.network import free_port
 from saltext_ha import cli
 from saltext_ha.cli import folders, own_functions, program
 from saltext_ha.common import version
@@ -308,9 +309,9 @@ def folder(tmp_path: Path) -> Path:
     """With the configuration of a master that was never started."""
     config = {"root_dir": str(tmp_path / "m2"), "user": pwd.getpwuid(os.getuid()).pw_name}
     (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/master").write_text(
-        yaml.safe_dump({**config, "id": "m2", "ha": {"name": "m2", "address": "127.0.0.1"}})
-    )
+    # Other engines may have the usual port of this machine.
+    ha = {"name": "m2", "address": "127.0.0.1", "port": free_port()}
+    (tmp_path / "etc/master").write_text(yaml.safe_dump({**config, "id": "m2", "ha": ha}))
     return tmp_path / "etc"
 
 
