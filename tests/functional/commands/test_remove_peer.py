@@ -175,6 +175,17 @@ async def disowning(m1: Engine, m2: Engine, thief: Turned) -> tuple[Turned, Vouc
 
 
 @in_a_loop
+async def test_before_one_that_runs_is_removed_its_minions_are_thought_of(tmp_path: Path) -> None:
+    async with met(*places(tmp_path, "m1", "m2")) as (m1, m2):
+        planned = await run(m1.place, "remove_peer", "m2", test=True)
+        assert "salt-run ha.drain m2, then salt-run ha.leave there" in planned["notes"][-1]
+        await m2.stop()
+        await until(lambda: not m1.parts.group.lines["m2"].up, "m2 is down")
+        planned = await run(m1.place, "remove_peer", "m2", test=True)
+        assert "ha.drain" not in " ".join(planned["notes"])
+
+
+@in_a_loop
 async def test_what_it_disowns_is_not_taken_for_what_others_decided(tmp_path: Path) -> None:
     """It accepts a key by a write that it then says it has not made."""
     async with with_a_thief(tmp_path) as (m1, m2, thief):

@@ -250,6 +250,13 @@ class RemovePeer:
             notes = [f"would remove {name} for good"] if wish.pinned else []
             if not wish.undo:
                 notes.append("what it decided so far stays, unless it is undone (undo=True)")
+            line = self._group.lines.get(name)
+            if wish.pinned and not wish.undo and line and line.up:
+                notes.append(
+                    f"{name} runs: minions that are connected to it stay there, and no other "
+                    f"master reaches them. To take it out in good order: salt-run ha.drain {name}, "
+                    "then salt-run ha.leave there"
+                )
             return notes
         notes = []
         if wish.pinned:
@@ -258,9 +265,9 @@ class RemovePeer:
             notes += [f"{who}, which it introduced, is removed, too" for who in sorted(brought)]
         elif brought or any(row["to"] for row in rows):
             notes.append(
-                "all of this stays as it is; to undo it, from when it was in other hands: salt-run "
-                f"{COMMAND} {name} undo=True since={wish.since_text} (test=True shows what that "
-                "does)"
+                "what is listed here stays as it is; to undo it, from when it was in other hands: "
+                f"salt-run {COMMAND} {name} undo=True since={wish.since_text} (test=True shows "
+                "what that does)"
             )
         notes += self._group.undeleted
         notes += [f"{other} is told later: {why}" for other, why in unreached.items()]
