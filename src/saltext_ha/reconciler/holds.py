@@ -37,9 +37,10 @@ LONGEST_COPY = 600.0
 AGAIN = 30.0
 
 GONE = (
-    "this is not the key store that was here before (its signature is gone): wiped, or not "
-    "mounted? Its content does not count, and nothing is written into it. Bring it back; or fill "
-    "it with what the group knows: salt-run ha.refill; or confirm its content: salt-run ha.release"
+    "this is not the key store that was here before (its signature is gone): wiped, not mounted, "
+    "or does a job copy that of another master over it (rsync)? Its content does not count, and "
+    "nothing is written into it. Bring it back; or end that job, and fill it with what the group "
+    "knows: salt-run ha.refill; or confirm its content: salt-run ha.release"
 )
 COPIED = (
     "an older copy of the key store is being put in its place; once no key has come or gone for "
