@@ -283,6 +283,7 @@ def test_what_is_old_is_said_to_be_and_counts_for_nothing(tmp_path: Path) -> Non
         await state(page, "unknown")
         assert "old" in await page.text("#old")
         assert (await page.evaluate("document.title")).startswith("unknown")
+        assert await page.text("#online") == "unknown which are online"
         # Nothing looks as if it were well, and all can be read.
         for selector in ("[data-master=m1] .badge", "[data-master=m2] .badge", "#same .badge"):
             assert await colour(page, selector) == await colour(page, "#state") != good

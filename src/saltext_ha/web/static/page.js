@@ -4,6 +4,7 @@
   const OLD = 15; // seconds after which data is called old, and nothing counts as well any more
   const POLL = 5;
   const MINIONS = 30; // with many it is work for all masters
+  const UNKNOWN_ONLINE = "unknown which are online";
   const $ = (id) => document.getElementById(id);
   let status = null, heard = null, age = 0, trouble = "";
 
@@ -235,6 +236,7 @@
     const old = past > OLD;
     say("age", heard ? `as of ${seconds(past)} ago` : "nothing heard yet");
     document.body.classList.toggle("old", old && Boolean(status));
+    if (old && asked) say("online", UNKNOWN_ONLINE);
     const reason = trouble || "the engine of this master does not answer";
     const hidden = !(old && (status || trouble));
     if ($("old").hidden !== hidden) $("old").hidden = hidden;
@@ -252,9 +254,11 @@
   };
 
   const take = (data, itsAge) => {
+    const back = document.body.classList.contains("old");
     [status, age, heard, trouble] = [data, itsAge, now(), ""];
     show();
     mood();
+    if (back) find();
   };
 
   // -- where it comes from
@@ -325,7 +329,7 @@
       }));
     } catch (error) {
       if (turn !== asked) return;
-      say("online", "unknown which are online");
+      say("online", UNKNOWN_ONLINE);
       say("found", `not found out: ${error.message}`);
       $("minions").hidden = true;
     }
