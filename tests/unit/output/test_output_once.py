@@ -67,7 +67,7 @@ def test_all_that_is_odd() -> None:
             masters=[
                 row("m1", True, "m1"),
                 row("m2", True, "m2"),
-                row("m3", None, None, "it runs an older saltext-ha"),
+                row("m3", None, None, "ha: leader: false there"),
             ],
             leading=["m1", "m2"],
             runs=runs,
@@ -78,7 +78,7 @@ def test_all_that_is_odd() -> None:
         Master  Leads  Knows as leader  Note
         m1 *    yes    m1
         m2      yes    m2
-        m3      ?      ?                it runs an older saltext-ha
+        m3      ?      ?                ha: leader: false there
         conflict: 2 masters lead: m1, m2; it ends when they reach each other
         Once     Function           On  State       Began    Took
         nightly  state.orchestrate  m1  unfinished  2 h ago  -
@@ -89,14 +89,14 @@ def test_all_that_is_odd() -> None:
 
 
 def test_status_says_who_leads_and_who_takes_no_part() -> None:
-    told = {"store": "group", "leader": "m1", "apart": {"m2": "it runs an older saltext-ha"}}
+    told = {"store": "group", "leader": "m1", "apart": {"m2": "ha: leader: false there"}}
     masters = [
         {"name": name, "state": "running", "salt": "3008.3", "self": name == "m1"}
         for name in ("m1", "m2")
     ]
     lines = ha.output({"kind": "status", "state": "ok", "masters": masters, "leader": told})
     assert lines.splitlines()[0] == "Group ? · OK · m1 leads"
-    assert lines.splitlines()[-1] == "m2 takes no part in leading: it runs an older saltext-ha"
+    assert lines.splitlines()[-1] == "m2 takes no part in leading: ha: leader: false there"
 
 
 @pytest.mark.parametrize(
