@@ -97,7 +97,7 @@ def test_every_try_to_start_cleans_up_after_itself(
             main.run(place.opts, place.config)
 
     place = Place(tmp_path, "m1")
-    place.replica_file.parent.mkdir(parents=True, exist_ok=True)
+    place.replica_file.parent.mkdir(0o700, parents=True, exist_ok=True)
     with closing(sqlite3.connect(place.replica_file)) as db:
         db.execute("PRAGMA user_version = 99")
     monkeypatch.setattr(main, "Service", Known)
