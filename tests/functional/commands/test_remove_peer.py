@@ -179,6 +179,8 @@ async def test_before_one_that_runs_is_removed_its_minions_are_thought_of(tmp_pa
     async with met(*places(tmp_path, "m1", "m2")) as (m1, m2):
         planned = await run(m1.place, "remove_peer", "m2", test=True)
         assert "salt-run ha.drain m2, then salt-run ha.leave there" in planned["notes"][-1]
+        leaving = await run(m2.place, "leave", test=True)
+        assert "salt-run ha.drain m2 moves them before" in leaving["notes"][1]
         await m2.stop()
         await until(lambda: not m1.parts.group.lines["m2"].up, "m2 is down")
         planned = await run(m1.place, "remove_peer", "m2", test=True)

@@ -147,7 +147,11 @@ class Members:
         if not names:
             raise HaError("this master is in no group")
         if payload.get("test"):
-            notes = [f"would leave the group of {', '.join(names)}; every key stays where it is"]
+            notes = [
+                f"would leave the group of {', '.join(names)}; every key stays where it is",
+                "minions that are connected here stay, and no other master reaches them then: "
+                f"salt-run ha.drain {self._group.name} moves them before",
+            ]
             notes += await self._withdrawn(test=True)
             return {"kind": "notice", "notes": notes, "retcode": 0}
         before, done = self._renewal.identity, "nothing more was done"
