@@ -21,8 +21,10 @@ from saltext_ha.common import refusals
 from saltext_ha.common.errors import EngineUnavailable, HaError
 from saltext_ha.common.refusals import Refusals
 from saltext_ha.output import ha
+from saltext_ha.sync.hello import TOO_OLD
 from saltext_ha.transport import control_client, identity
 from saltext_ha.transport.client import call_once
+from saltext_ha.transport.peer import Peer
 from saltext_ha.transport.trust import Trust
 from tests.engines import met, places, run, running
 from tests.loop import in_a_loop, until
@@ -49,6 +51,26 @@ async def test_who_hangs_up_is_counted_and_no_note(tmp_path: Path) -> None:
         assert status["refused"] == {refusals.HUNG_UP: 1}
         assert status["refusals"] == []
         assert "refused" not in ha.output(status)
+
+
+@in_a_loop
+async def test_a_peer_of_a_release_that_is_too_old_is_told(tmp_path: Path) -> None:
+    """It answers, so nothing else would show that this master exchanges no keys with it."""
+    one, two = places(tmp_path, "m1", "m2")
+    async with met(one, two) as (m1, m2):
+
+        async def hello(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
+            return m2.parts.hello.greet()  # as before it told by which name it knows the caller
+
+        m2.service.listener._handlers["hello"] = hello
+        link = m1.link(m2)
+        link.line.up = None  # it is met anew
+        link._wake.set()
+        await until(lambda: link.line.why_down == TOO_OLD, "it is known")
+        status = await run(one, "status")
+        row = next(row for row in status["masters"] if row["name"] == "m2")
+        assert (row["state"], row["note"]) == ("running", TOO_OLD)
+        assert status["state"] == "degraded"
 
 
 @in_a_loop

@@ -22,6 +22,7 @@ from saltext_ha.replication.digest import bucket_of
 from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS, RECORDS
 from saltext_ha.sync.group import Group
+from saltext_ha.sync.hello import TOO_OLD
 from saltext_ha.sync.key_rows import conflict_row
 from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
@@ -163,7 +164,8 @@ class Status:
 
     def _remark(self, link: Link, answer: MasterSummary | None) -> str:
         """
-        What is odd about a peer (moved, renamed, of another group, refuses writes), and what to do.
+        What is odd about a peer (moved, too old, renamed, of another group, refuses writes), and
+        what to do.
         """
         config, known = self._config, link.line.peer.name
         if answer is None:
@@ -174,6 +176,8 @@ class Status:
                 f"and salt-ha join --token-file - here; or here  ha: peers: [{{name: {known}, "
                 "url: https://ADDRESS:PORT}]  and restart salt-master"
             )
+        if link.line.why_down == TOO_OLD:
+            return TOO_OLD  # it answers, and no keys are exchanged with it from here
         caller = link.line.greeting.caller or config.name
         if answer.name != known:
             return f"it calls itself {answer.name}: {RENAMED.format(known, 'there')}"
