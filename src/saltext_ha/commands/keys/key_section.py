@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.common.batches import batches
@@ -13,9 +13,10 @@ from saltext_ha.consistency.rules import DRIFT, NOTE
 from saltext_ha.consistency.sections import KEYS
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.core import Core
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.placement import Stored
 from saltext_ha.replication.record import ACCEPTED
-from saltext_ha.sync import answers, antientropy
+from saltext_ha.sync import antientropy
 from saltext_ha.sync.answers import PLACEMENTS
 from saltext_ha.sync.group import MAX_SHOWN, SLOW, Group
 from saltext_ha.sync.key_rows import text
@@ -104,7 +105,7 @@ class KeySection:
             theirs: set[tuple[str, str, bytes]] = set()
             async for answer in antientropy.placed_there(group, peer):
                 theirs |= _placed(answer)
-            ours = _placed(await core.run(answers.answer_placed, core.replica, {"buckets": group}))
+            ours = await core.run(_own, core.replica, group)
             ids |= {entry[0] for entry in ours ^ theirs}
         return ids
 
@@ -154,6 +155,12 @@ def _difference(
             for key in sorted(keys)
         },
     }
+
+
+def _own(replica: Replica, buckets: Iterable[int]) -> set[tuple[str, str, bytes]]:
+    """What this master's key store shows in *buckets*, as :func:`_placed` reads it of a peer."""
+    placed = (each for bucket in buckets for each in replica.placed_in(bucket).items())
+    return {(minion_id, *stored.slot) for minion_id, stored in placed if stored.slot}
 
 
 def _placed(answer: Mapping[str, Any]) -> set[tuple[str, str, bytes]]:
