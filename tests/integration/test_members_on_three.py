@@ -202,8 +202,12 @@ def test_coming_back_is_what_was_planned_and_writes_when_told_to(lab: Lab, maste
     wait_for(lambda: states(m3) == expected[2], SOON, f"as planned: {expected[2]}")
     for master, clash in zip(masters, ("theirs", "theirs", "mine"), strict=True):
         assert files_of(master, "back-clash") == {"minions": keys[clash]}
-    rows = m1.control("keys", {"glob": "back-clash"})["keys"]
-    keep = next(row["fingerprint"] for row in rows if row["states"]["m3"] == "accepted")
+
+    def accepted_on_m3() -> str:
+        rows = m1.control("keys", {"glob": "back-clash"})["keys"]
+        return next(row["fingerprint"] for row in rows if row["states"]["m3"] == "accepted")
+
+    keep = wait_for(accepted_on_m3, SOON, "m1 asks m3 again")
     m1.salt_run("ha.resolve", "back-clash", keep).check()
     shown("back-clash", {"minions": keys["mine"]}, *masters)
     well(*masters)
