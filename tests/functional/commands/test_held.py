@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.engines import Place
-from lab.key_folders import PENDING
+from lab.key_folders import ACCEPTED, PENDING
 from saltext_ha.common.errors import HaError, StoreError
 from saltext_ha.health import fitness
 from tests.engines import (
@@ -25,11 +25,13 @@ from tests.engines import (
     put,
     run,
     sharing,
+    there,
 )
 from tests.loop import becomes, in_a_loop, until
 
 pytestmark = [pytest.mark.core, pytest.mark.usefixtures("no_bus")]
 
+REJECTED = "minions_rejected"
 NUMBERED = [f"web{number}" for number in range(3)]
 
 
@@ -193,6 +195,35 @@ async def test_what_is_released_is_what_was_shown(tmp_path: Path) -> None:
         assert not await release._released(held, "root")
         assert core.replica.held.count == 1
         assert await release._released(await core.run(release._held), "root")
+
+
+@in_a_loop
+async def test_of_an_emptied_key_store_the_rejected_keys_are_shown_too(tmp_path: Path) -> None:
+    """A release deletes them on all masters, and where keys are accepted automatically, that lets
+    their minions in."""
+    one, two = places(tmp_path, "m1", "m2")
+    put(one, "bad", folder=REJECTED)
+    async with sharing(["web1"], one, two) as (_, m2):
+        await until(lambda: there(two, REJECTED) == {"bad"}, "rejected on both")
+        for folder in (ACCEPTED, REJECTED):
+            shutil.rmtree(two.pki_dir / folder)
+            (two.pki_dir / folder).mkdir()
+        await until(lambda: bool(m2.parts.core.mode.doubt), "noticed")
+        plan = await decisions(m2).refill({"test": True})
+        said = [f"{c['id']}: {c['from']} → {c['to']}" for c in plan["changes"]]
+        assert [each.rpartition(" ")[0] for each in said] == [
+            "bad: absent → rejected",
+            "web1: absent → accepted",
+        ]
+        plan = await decisions(m2).release({"test": True})
+        said = [f"{c['id']}: {c['from']} → {c['to']}" for c in plan["changes"]]
+        assert [" ".join(each.split()[:3]) for each in said] == [
+            "bad: held, rejected",
+            "web1: held, accepted",
+        ]
+        assert plan["deletes"] == 2
+        await decisions(m2).release({"deletes": 2})
+        await until(lambda: there(one) == there(one, REJECTED) == set(), "both are deleted")
 
 
 @in_a_loop

@@ -18,7 +18,7 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.reconciler.keeper import Decision
 from saltext_ha.replication import interpretation
 from saltext_ha.replication.placement import ABSENT, accepted_keys, place
-from saltext_ha.replication.record import ACCEPTED, DELETED, Record
+from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
 from saltext_ha.transport.control_server import Command
@@ -40,7 +40,7 @@ class Held(NamedTuple):
     known: str
     shown: str
     deletes: int
-    """How many of its accepted keys a release deletes on all masters."""
+    """How many of its accepted and rejected keys a release deletes on all masters."""
 
 
 class Decisions:
@@ -270,21 +270,29 @@ class Decisions:
         return {**answer, "unreachable": {**answer["unreachable"], **errors}, "retcode": retcode}
 
     def _held(self) -> list[Held]:
-        """All ids held on this master."""
-        core = self._core
+        """
+        All ids held on this master. Of a key store in doubt also those whose rejected key is not
+        there: a release deletes that, too.
+        """
+        core, replica = self._core, self._core.replica
+        held = replica.held.all()
+        doubted = replica.placed() if core.mode.doubt else ()
+        rejected = {i: stored for i, stored in doubted if stored.state == REJECTED}
         found = []
-        for minion_id in core.replica.held.all():
-            records = core.replica.get(minion_id)
+        for minion_id in sorted({*held, *rejected}):
+            records = replica.get(minion_id)
             known = place(records.values(), ABSENT)
             content = core.keeper.peek(minion_id)
+            if minion_id not in held and content and content.stored == rejected[minion_id]:
+                continue
             shown, deletes = "unreadable", 0
             if content:
                 shown = text(content.stored) or NO_KEY
                 states = {key: record.state for key, record in records.items()}
-                before = core.replica.applied(minion_id).stored
+                before = replica.applied(minion_id).stored
                 writes = interpretation.interpret(before, content.stored, states)
                 gone = {write.key for write in writes if write.state == DELETED}
-                deletes = sum(states.get(key) == ACCEPTED for key in gone)
+                deletes = sum(states.get(key) in (ACCEPTED, REJECTED) for key in gone)
             found.append(Held(minion_id, text(known) or NO_KEY, shown, deletes))
         return found
 
