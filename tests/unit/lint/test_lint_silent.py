@@ -97,6 +97,7 @@ def test_a_minion_that_takes_no_master_from_its_file(how: str, tmp_path: Path) -
         ("hot", {"rejected_retry": True}, set()),
         ("hot", {"auth_tries": 3}, set()),
         ("hot", {"auth_safemode": True}, set()),
+        ("hot", {"fileserver_backend": "roots"}, set()),  # its masters serve it
         ("single", {"always_verify_signature": True, "verify_master_pubkey_sign": True}, {"HA301"}),
         ("single", {"master_finger": "aa:bb", "hash_type": "sha3_256"}, set()),
         ("single", {"master_finger": FINGER, "verify_master_pubkey_sign": True}, {"HA301"}),

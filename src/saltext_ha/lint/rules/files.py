@@ -11,6 +11,7 @@ from saltext_ha.lint.cited import MASTER_INCLUDES, CitedLine
 from saltext_ha.lint.model import (
     ERROR,
     FILES,
+    MINION,
     WARNING,
     Hit,
     Hits,
@@ -254,5 +255,6 @@ def not_started(facts: HostFacts) -> Hits:
     ),
 )
 def serves_nothing(facts: HostFacts) -> Hits:
-    if isinstance(facts.get("fileserver_backend"), str):
+    served = facts.role == MINION and facts.get("file_client") != "local"  # by its masters
+    if not served and isinstance(facts.get("fileserver_backend"), str):
         yield Hit("fileserver_backend", "")
