@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from saltext_ha.common.errors import StoreError
 from saltext_ha.keystore import minion_key
@@ -134,7 +135,9 @@ class Master:
         deleted_by_salt: bool = False,
         pending_first: bool = False,
         adopted: bool = False,
+        mode: WriteMode | None = None,
     ) -> None:
+        written = "" if enforce else "another one writes"
         self.store = Store(self.root, pending_first=pending_first)
         self.replica = Replica(self._database)
         self.keeper = Keeper(
@@ -143,7 +146,7 @@ class Master:
             name=self.name,
             guard=RevocationGuard(0.05, self.minimum),
             revoke=self._revoke,
-            mode=WriteMode("enforce", "" if enforce else "another one writes", adopting, adopted),
+            mode=mode or WriteMode("enforce", written, adopting, adopted),
             deleted_by_salt=deleted_by_salt,
             clock=self._clock,
         )
@@ -154,7 +157,7 @@ class Master:
             self.revoked += 1
         self.gone.append(None if gone is None else set(gone))
 
-    def restart(self, **how: bool) -> None:
+    def restart(self, **how: Any) -> None:
         self.replica.close()
         self.open(**how)
 

@@ -173,7 +173,8 @@ class Reconciler:
         if self.mode.able:
             ids = self.replica.dirty() if ids is None else ids
             changed = self.reconcile(Task.look(ids), strict=True)
-        self.revocations.follow_up(clean=self.mode.writes)
+        if not self.mode.only_reports:
+            self.revocations.follow_up(clean=self.mode.writes)
         if self.mode.writes:
             if self.holds.provenance.signing_due():
                 self.holds.provenance.sign()

@@ -68,8 +68,13 @@ class WriteMode:
         return self.able and not self.doubt
 
     @property
+    def only_reports(self) -> bool:
+        """Whether this master is configured to change nothing: it observes, or Salt writes."""
+        return bool(self._in_cluster or (self.paused and self._configured == OBSERVE))
+
+    @property
     def name(self) -> str:
         """``enforce``, ``observe`` or ``paused``."""
-        if self.never or (self.paused and self._configured == OBSERVE):
+        if self.shared or self.only_reports:
             return OBSERVE
         return PAUSED if self.paused else ENFORCE

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.common.errors import StoreError
+from saltext_ha.reconciler.write_mode import OBSERVE, WriteMode
 from saltext_ha.replication.record import ACCEPTED, DELETED, DENIED, PENDING, REJECTED
 from tests.functional.keepers import (
     Crash,
@@ -135,6 +136,23 @@ def test_a_rotation_that_failed_does_not_wait_until_the_store_is_written_again(
     m2.keeper.reconciler.apply()
     assert m2.revoked == 1
     assert m2.gone == [set()], "a store that is not written does not say who has no key"
+
+
+@pytest.mark.parametrize("how", ["observes", "in a cluster"])
+def test_a_master_that_only_reports_rotates_nothing(m1: Master, m2: Master, how: str) -> None:
+    """Who deletes a key there, Salt or an operator, has rotated, or has meant not to."""
+    shared(m1, m2, "web1", "web2")
+    mode = WriteMode(OBSERVE) if how == "observes" else WriteMode(in_cluster="Salt does")
+    mode.paused = "it observes" if how == "observes" else ""
+    m2.restart(mode=mode)
+    m1.remove("web1")
+    m1.scan()
+    m2.keeper.learn(m1.records())
+    m2.remove("web1")
+    m2.scan()
+    m2.settle()
+    assert m2.state("web1") == DELETED
+    assert m2.revoked == 0
 
 
 def test_junk_among_the_denied_does_not_stop_a_revocation(m1: Master, m2: Master) -> None:
