@@ -149,8 +149,8 @@ class Members:
         if payload.get("test"):
             notes = [
                 f"would leave the group of {', '.join(names)}; every key stays where it is",
-                "minions that are connected here stay, and no other master reaches them then: "
-                f"salt-run ha.drain {self._group.name} moves them before",
+                "minions that are connected only here stay, and no other master reaches them "
+                f"then: salt-run ha.drain {self._group.name} moves them before",
             ]
             notes += await self._withdrawn(test=True)
             return {"kind": "notice", "notes": notes, "retcode": 0}

@@ -253,7 +253,7 @@ class RemovePeer:
             line = self._group.lines.get(name)
             if wish.pinned and not wish.undo and line and line.up:
                 notes.append(
-                    f"{name} runs: minions that are connected to it stay there, and no other "
+                    f"{name} runs: minions that are connected only to it stay there, and no other "
                     f"master reaches them. To take it out in good order: salt-run ha.drain {name}, "
                     "then salt-run ha.leave there"
                 )
