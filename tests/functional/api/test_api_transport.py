@@ -790,8 +790,10 @@ def test_tokens_of_probes_are_given_back(servers: list[Server]) -> None:
 def test_a_pool_that_nobody_closed_probes_no_longer(servers: list[Server]) -> None:
     """As one that is made for a single call: each would log in every ten seconds, for ever."""
     before = set(threading.enumerate())
-    pool(*servers, probe_interval=0.1).runner("test.arg")
+    one = pool(*servers, probe_interval=0.1)
+    one.runner("test.arg")
     new = set(threading.enumerate()) - before
     (prober,) = (thread for thread in new if thread.name == "salt-api-pool")
+    del one
     prober.join(60)
     assert not prober.is_alive()

@@ -90,6 +90,8 @@ class Group:
         self.lines: dict[str, dict[str, Line]] = {}
         self.runs = {name: self.start(name) for name in self.names}
         self.did: list[str] = []
+        self.told: list[str] = []
+        """What to do, as each answer of an engine said."""
 
     def start(self, name: str) -> Runs:
         """A start of that master; what it was before has ended."""
@@ -112,8 +114,10 @@ class Group:
 
         def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
             commands = Once(NO_GROUP, self.leaders[master], self.runs[master]).commands()
-            answer = commands[command]({**payload, "by": "root"})
-            return asyncio.run_coroutine_threadsafe(answer, loop).result(20)  # type: ignore[arg-type]
+            work: Any = commands[command]({**payload, "by": "root"})
+            answer: dict[str, Any] = asyncio.run_coroutine_threadsafe(work, loop).result(20)
+            self.told += [answer["do"]] if command == "once" else []
+            return answer
 
         def effect() -> None:
             self.did.append(master)
@@ -213,10 +217,12 @@ async def test_who_is_due_while_the_last_run_goes_on_past_its_period_waits_for_i
             assert (late["skipped"], late["waited"], late["retcode"]) == (True, True, 0)
             assert late["why"].startswith("m1 runs it, since ")
         waiting = asyncio.ensure_future(group.once("m1", name="n", within=0, wait=20))
-        await until(lambda: not waiting.done(), "it waits")
+        group.told.clear()
+        await until(lambda: group.told, "it has asked")
         await group.runs["m1"].end("n", run.start, "done")
         assert not (await waiting)["skipped"]
-    assert group.did == ["m1"]
+    assert group.told[0] == "wait"
+    assert (group.told[-1], group.did) == ("run", ["m1"])
 
 
 @in_a_loop
