@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -689,14 +690,14 @@ def test_haproxy_knows_after_a_reload_who_made_which_token(site: Site) -> None:
 
     # In its first ten seconds a process waits to be told, and does not tell its successor.
     wait_for(knows_them, SOON, "tokens are known after a reload", poll=12)
-    caller = threading.Thread(target=call_on_and_on)
-    caller.start()
-    try:
-        wait_for(lambda: len(codes) > 5, SOON, "it calls")
-        assert knows_them()
-    finally:
-        over.set()
-        caller.join()
+    with ThreadPoolExecutor(1) as pool:
+        caller = pool.submit(call_on_and_on)
+        try:
+            wait_for(lambda: len(codes) > 5, SOON, "it calls")
+            assert knows_them()
+        finally:
+            over.set()
+        caller.result(SOON)  # raises what a call raised
     assert set(codes) == {200}
 
 
