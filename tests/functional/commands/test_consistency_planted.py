@@ -78,7 +78,7 @@ def planted(opts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every option that is compared, and a value that *opts* do not have."""
     for option, (_, rule) in COMPARED.items():
         value = opts.get(option)
-        yield option, other(rule.default if value is None else value)
+        yield option, other(rule.unset.get(option) if value is None else value)
 
 
 @in_a_loop

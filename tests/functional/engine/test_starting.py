@@ -370,7 +370,7 @@ async def test_where_nobody_knows_more_than_an_older_replica_the_key_store_count
             await until(lambda e=engine, x=expected: revoked(e) == x, "both are known")
             await until(lambda e=engine: there(e.place) == {"web3"}, "one is left")
             assert (engine.place.pki_dir / "minions_rejected" / "web1").exists()
-            assert not engine.parts.core.mode.lost
+            await until(lambda e=engine: not e.parts.core.mode.lost, "it is rebuilt")
 
 
 @pytest.fixture

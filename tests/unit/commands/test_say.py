@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ print("the answer")
 """
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
-def test_nobody_can_be_told(tmp_path: Path, redirection: str) -> None:
+def test_nobody_can_be_told(tmp_path: Path, redirection: str, unbuffered: str) -> None:
     done = subprocess.run(
         ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, PROGRAM],
         stdout=subprocess.PIPE,
@@ -24,5 +26,6 @@ def test_nobody_can_be_told(tmp_path: Path, redirection: str) -> None:
         check=False,
         timeout=60,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
     assert (done.stdout, done.returncode) == ("the answer\n", 0)
