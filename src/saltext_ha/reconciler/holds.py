@@ -68,7 +68,7 @@ class Holds:
         mode: WriteMode,
     ) -> None:
         self._hold_all = False
-        """Whether all accepted keys must still be held, because the disk was full."""
+        """Whether all decided keys must still be held, because the disk was full."""
         self._older = False
         """Whether the store was an older copy when last looked at."""
         self._copied_since, self._copy_seen = -math.inf, -math.inf
@@ -84,7 +84,7 @@ class Holds:
 
     def look(self) -> str:
         """
-        The answer of :meth:`.Provenance.look`. While the signature is missing, all accepted keys
+        The answer of :meth:`.Provenance.look`. While the signature is missing, all decided keys
         are held, and the store is in doubt (:class:`.WriteMode`). It is also in doubt while an
         older copy is still being put in its place: a key file that comes after the signature would
         look like a decision of now.
@@ -110,7 +110,7 @@ class Holds:
             log.error("ha held: %s", GONE)
             self._hold_all = True
         if self._hold_all:
-            self._hold([i for i, stored in self._replica.placed() if stored.state == ACCEPTED])
+            self._hold([i for i, stored in self._replica.placed() if stored.state in DECISIONS])
             self._hold_all = False
         return found
 

@@ -208,7 +208,12 @@ async def test_of_an_emptied_key_store_the_rejected_keys_are_shown_too(tmp_path:
         for folder in (ACCEPTED, REJECTED):
             shutil.rmtree(two.pki_dir / folder)
             (two.pki_dir / folder).mkdir()
-        await until(lambda: bool(m2.parts.core.mode.doubt), "noticed")
+        await until(lambda: m2.parts.core.replica.held.count == 2, "noticed, and held")
+
+        async def states() -> Any:
+            return [key["states"] for key in (await run(one, "keys_", "bad"))["keys"]]
+
+        await becomes(states, [{"m1": "rejected", "m2": None}])
         plan = await decisions(m2).refill({"test": True})
         said = [f"{c['id']}: {c['from']} → {c['to']}" for c in plan["changes"]]
         assert [each.rpartition(" ")[0] for each in said] == [

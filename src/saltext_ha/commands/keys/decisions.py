@@ -270,26 +270,18 @@ class Decisions:
         return {**answer, "unreachable": {**answer["unreachable"], **errors}, "retcode": retcode}
 
     def _held(self) -> list[Held]:
-        """
-        All ids held on this master. Of a key store in doubt also those whose rejected key is not
-        there: a release deletes that, too.
-        """
-        core, replica = self._core, self._core.replica
-        held = replica.held.all()
-        doubted = replica.placed() if core.mode.doubt else ()
-        rejected = {i: stored for i, stored in doubted if stored.state == REJECTED}
+        """All ids held on this master."""
+        core = self._core
         found = []
-        for minion_id in sorted({*held, *rejected}):
-            records = replica.get(minion_id)
+        for minion_id in core.replica.held.all():
+            records = core.replica.get(minion_id)
             known = place(records.values(), ABSENT)
             content = core.keeper.peek(minion_id)
-            if minion_id not in held and content and content.stored == rejected[minion_id]:
-                continue
             shown, deletes = "unreadable", 0
             if content:
                 shown = text(content.stored) or NO_KEY
                 states = {key: record.state for key, record in records.items()}
-                before = replica.applied(minion_id).stored
+                before = core.replica.applied(minion_id).stored
                 writes = interpretation.interpret(before, content.stored, states)
                 gone = {write.key for write in writes if write.state == DELETED}
                 deletes = sum(states.get(key) in (ACCEPTED, REJECTED) for key in gone)
