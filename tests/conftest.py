@@ -47,6 +47,9 @@ os.umask(0o022)
 for variable in ("http_proxy", "HTTP_PROXY"):
     os.environ.pop(variable, None)
 
+# No shell of a user has it. Without a buffer nothing is left that cannot be written at the end.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # Hundreds of processes are started: each would compile half a thousand modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

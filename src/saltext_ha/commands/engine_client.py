@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, MutableMapping
@@ -94,26 +93,14 @@ def not_configured(settings: HaConfig) -> str:
 
 def say(text: str) -> None:
     """Tell the user something while a function runs; if nobody can be told, it goes on."""
-    if sys.stderr:  # without one, print would write into the answer
-        try:
+    if not sys.stderr:  # print would write into the answer
+        return
+    raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
+    with contextlib.suppress(OSError, ValueError):  # a full disk, a closed file
+        if raw:  # in a buffer it would stay: tried again at the end, it makes the exit code 120
+            raw.write(f"{text}\n".encode(sys.stderr.encoding, "backslashreplace"))
+        else:
             print(text, file=sys.stderr, flush=True)
-        except ValueError:  # it is closed
-            pass
-        except OSError:  # a full disk, a closed pipe
-            _forget_unsaid()
-
-
-def _forget_unsaid() -> None:
-    """Python would try to say it once more when it ends, and make its exit status 120."""
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-        number = sys.stderr.fileno()
-        kept = os.dup(number)
-        try:
-            os.dup2(nowhere.fileno(), number)
-            sys.stderr.flush()
-        finally:
-            os.dup2(kept, number)
-            os.close(kept)
 
 
 def caller(user: Any) -> str:
