@@ -609,7 +609,9 @@ def test_why_a_certificate_is_refused(
         shaken.result(10)
 
 
-def test_http_to_a_salt_api_that_speaks_tls_is_told(tmp_path: Path, servers: list[Server]) -> None:
+def test_http_to_a_salt_api_that_speaks_tls_is_told(
+    tmp_path: Path, servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     crt, key = self_signed(tmp_path, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(crt, key)
@@ -627,7 +629,8 @@ def test_http_to_a_salt_api_that_speaks_tls_is_told(tmp_path: Path, servers: lis
         with pool(wrong) as one, pytest.raises(NoMasterAvailable, match="write https://"):
             one.runner("test.arg")
         server.shutdown(socket.SHUT_RDWR)
-    # One that took a login before speaks HTTP.
+    # One that took a login before speaks HTTP. A probe would log in again.
+    monkeypatch.setattr("saltext_ha.api.prober.Prober.start", lambda prober: None)
     with pool(servers[0]) as one:
         one.runner("test.arg")
         one._masters["m1"]._tokens._token = None  # it has ended
