@@ -291,6 +291,7 @@ def reverted(master: Master) -> Iterator[None]:
     master.replica.close()
     (master.root / "old.db").replace(master.root / "replica.db")
     master.open()
+    master.store.recall(master.replica.marks())
     master.replica.take_node()
 
 

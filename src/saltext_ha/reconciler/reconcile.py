@@ -134,22 +134,29 @@ class Reconciler:
         All that the peers know was pulled: adopt the store, if not done early, and count the
         replica as whole.
 
-        :param told_all: a peer told all that the group knows. If none did, and the replica is not
-            gone but older than the store, what the store shows was decided here since.
+        If the replica is not gone but older than the store, what the store shows of ids of which no
+        peer had news was decided here since.
+
+        :param told_all: a peer told all that the group knows. If none did, the same is true of all
+            ids.
         :return: as :meth:`adopt`.
         :raises StoreError: the signature of the store is gone; then nothing is adopted.
         """
-        found = self.holds.provenance.look() if self.mode.adopting else OURS
+        provenance, changed = self.holds.provenance, []
+        found = provenance.look() if self.mode.adopting else OURS
         if found == MISSING:
             raise StoreError(
                 "the signature of the key store is gone: wiped, or not mounted? Bring it back; or, "
                 "if it is gone for good, stop salt-master, remove replica.db, start salt-master"
             )
-        if found == NEWER and not told_all:
+        if found == NEWER and not (told_all and provenance.predates_dropping()):
+            heard = self.replica.dirty() if told_all else ()
+            changed = self._in_batches(Task.adopt(heard))
             self._remember(lost=False)
-            self.holds.provenance.forget()
-            return self.reconcile(Task.look(self.work.ids()))
-        changed = self.adopt() if self.mode.adopting else []
+            provenance.forget()
+            return changed + self.reconcile(Task.look(self.work.ids()))
+        if self.mode.adopting:
+            changed = self.adopt()
         self._remember(lost=False)
         return changed
 
@@ -240,7 +247,7 @@ class Reconciler:
                     self.applier.clear_the_way(minion_id)
             seen, again = self.observer.see(ids, task)
         else:
-            again = {i: True for i in ids if i in self.work}
+            again = {i: True for i in ids if self.mode.adopting or i in self.work}
         changed: list[Record] = []
         moves: list[Move] = []
         plain = not (task.revise or task.adopted)

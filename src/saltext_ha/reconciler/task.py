@@ -60,7 +60,7 @@ class Task(NamedTuple):
         return cls(ids, by, released=True)
 
     @classmethod
-    def adopt(cls, ids: Collection[str], *, outdated: bool) -> Task:
+    def adopt(cls, ids: Collection[str], *, outdated: bool = False) -> Task:
         """What the store shows of *ids* is to be recorded as nobody's decision."""
         return cls(ids, certain=True, adopted=True, outdated=outdated)
 

@@ -28,7 +28,18 @@ from saltext_ha.replica.replica import Replica
 from saltext_ha.sync import antientropy
 from saltext_ha.transport.peer import Peer
 from tests.begun import threads_begun
-from tests.engines import delete, met, places, run, running, sharing, there
+from tests.engines import (
+    accepted,
+    delete,
+    is_level,
+    met,
+    places,
+    records,
+    run,
+    running,
+    sharing,
+    there,
+)
 from tests.loop import becomes, in_a_loop, until
 
 
@@ -371,6 +382,27 @@ async def test_where_nobody_knows_more_than_an_older_replica_the_key_store_count
             await until(lambda e=engine: there(e.place) == {"web3"}, "one is left")
             assert (engine.place.pki_dir / "minions_rejected" / "web1").exists()
             await until(lambda e=engine: not e.parts.core.mode.lost, "it is rebuilt")
+
+
+@in_a_loop
+async def test_an_older_replica_keeps_what_its_master_revoked_and_no_peer_heard_of(
+    tmp_path: Path,
+) -> None:
+    """The peer was down then; or it is itself put back from a backup, which does not show."""
+    group = one, two = places(tmp_path, "m1", "m2")
+    async with sharing(["web1", "web2"], *group):
+        pass
+    shutil.copy2(two.replica_file, backup := two.replica_file.with_name("backup.db"))
+    async with running(two) as (m2,):
+        await delete(m2, "web1")
+        (known,) = records(m2)
+        await until(lambda: records(m2)[known].state == "deleted", "it is recorded")
+    backup.replace(two.replica_file)
+    async with running(one, two) as engines:
+        for place in group:
+            await until(lambda place=place: there(place) == {"web2"}, "the other is left")
+        await until(lambda: is_level(*engines), "all are level")
+        assert accepted(*group) == [{"web2"}, {"web2"}]
 
 
 @pytest.fixture

@@ -566,6 +566,70 @@ def test_an_older_replica_waits_for_a_peer_and_brings_nothing_back(
     assert m1.keeper.holds.provenance.look() == OURS
 
 
+@pytest.mark.parametrize("news", [False, True])
+def test_what_was_revoked_since_an_older_replica_holds_unless_a_peer_has_news_of_it(
+    m1: Master, m2: Master, news: bool
+) -> None:
+    """The peer may be restored from a backup, too, or never have heard of it."""
+    shared(m1, m2, "web1", "web2", "web3")
+    with reverted(m1):
+        m1.remove("web1")
+        m1.move("web2", ACCEPTED, REJECTED)
+        m1.settle()
+        if news:
+            exchange(m1, m2)
+            m2.knock("web1", 0, ACCEPTED)
+            m2.move("web2", REJECTED, ACCEPTED)
+            m2.settle()
+    m1.scan()
+    assert m1.keeper.mode.adopting
+    m1.hear(m2.records())
+    m1.keeper.reconciler.rebuilt()
+    m1.settle()
+    exchange(m1, m2)
+    assert m1.files() == m2.files()
+    assert accepted(m1) == ({"web1", "web2", "web3"} if news else {"web3"})
+    assert (m1.state("web1"), m1.state("web2")) == (
+        (ACCEPTED, ACCEPTED) if news else (DELETED, REJECTED)
+    )
+
+
+def test_of_keys_that_were_forgotten_since_an_older_replica_nothing_is_accepted(
+    m1: Master, m2: Master
+) -> None:
+    """The key store shows one that was deleted since, on a master that was down meanwhile."""
+    shared(m1, m2, "web1")
+    with reverted(m1):
+        m1.knock("unknown", 0, ACCEPTED)
+        m1.settle()
+    m1.scan()
+    with m1.replica.transaction():
+        m1.replica.dropped.raise_horizon({}, 1)
+    m1.hear(m2.records())
+    m1.keeper.reconciler.rebuilt()
+    m1.settle()
+    exchange(m1, m2)
+    assert accepted(m1) == accepted(m2) == {"web1"}
+    assert m1.state("unknown") == PENDING
+
+
+def test_many_keys_that_are_gone_since_an_older_replica_are_held(m1: Master, m2: Master) -> None:
+    """Its signature came back from a backup, and the keys may be on their way."""
+    shared(m1, m2, *names(30))
+    with reverted(m1):
+        pass
+    for name in names(30):
+        m1.remove(name)
+    m1.keeper.reconciler.weigh(m1.store.changed())
+    m1.scan()
+    m1.hear(m2.records())
+    m1.keeper.reconciler.rebuilt()
+    m1.scan()
+    assert set(m1.replica.held.all()) == set(names(30))
+    exchange(m1, m2)
+    assert accepted(m2) == set(names(30))
+
+
 # -- a copy without its signature, over the folder that is there
 
 
