@@ -40,6 +40,8 @@ ANEW = (
 )
 """How a master gets a certificate that does not follow from its present one, and comes back."""
 _BEGIN = "-----BEGIN CERTIFICATE-----"
+_OURS = {KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE, "replica.db"}
+"""A folder with one of these is a state folder, perhaps put back from a backup by hand."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def state_folder(path: Path) -> Path:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         held = {entry.name for entry in path.iterdir()} - {"lost+found"}
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077 and held and not held & {KEY_FILE, CERTIFICATE_FILE, RENEWED_FILE}:
+        if mode & 0o077 and held and not held & _OURS:
             raise TrustError(
                 f"{path}: holds other things and is open to others (mode {mode:04o}); closing it "
                 f"would lock them out. Name a folder for this alone: ha: state_dir: "

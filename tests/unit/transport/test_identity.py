@@ -81,7 +81,8 @@ def test_a_folder_that_others_use_stays_open(state: Path, use: Callable[[Path], 
 
 
 @pytest.mark.parametrize(
-    ("mode", "content"), [(0o755, ()), (0o755, ("lost+found",)), (0o700, ("notes",))]
+    ("mode", "content"),
+    [(0o755, ()), (0o755, ("lost+found",)), (0o700, ("notes",)), (0o755, ("replica.db",))],
 )
 def test_a_folder_that_nobody_else_uses_is_taken(
     state: Path, mode: int, content: tuple[str, ...]
