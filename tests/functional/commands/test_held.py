@@ -92,7 +92,7 @@ async def test_what_a_wiped_master_shows_its_minions_counts(tmp_path: Path) -> N
 
         # It is not ready a moment before what is missing is counted.
         for place in (one, two):
-            await becomes(partial(row_of, place), (0, 3, 3, m2.parts.core.mode.doubt))
+            await becomes(partial(row_of, place), (None, 3, 3, m2.parts.core.mode.doubt))
             await becomes(partial(group_of, place), (0, "degraded"))
             states = [{"m1": "accepted", "m2": None} for _ in range(3)]
             await becomes(partial(keys_of, place), (1, states))

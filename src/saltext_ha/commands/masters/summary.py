@@ -91,7 +91,8 @@ class OwnSummary:
         def read() -> dict[str, Any]:
             in_files = master_key.public_fingerprint(self._opts)
             counts = core.replica.shown_counts()
-            states = () if core.mode.adopting else SHOWN  # nothing was read yet
+            # Nothing was read yet, or what is there is not believed.
+            states = () if core.mode.adopting or core.mode.doubt else SHOWN
             return {
                 **{state: counts.get(state, 0) for state in states},
                 "conflicts": core.replica.conflicts()[:MAX_SHOWN],
