@@ -71,10 +71,13 @@ async def eventually(place: Place, path: str, is_it: Any, what: str) -> Any:
 
 
 async def scraped(place: Place) -> dict[tuple[str, ...], float]:
-    """(name, label values in the order of the labels' names…) → value."""
+    """(name, label values in the order of the labels' names…, without the group) → value."""
     text = await get(place, "/metrics")
     return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        (
+            sample.name,
+            *(value for name, value in sorted(sample.labels.items()) if name != "group"),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }

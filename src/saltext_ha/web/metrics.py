@@ -53,10 +53,12 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, as Prometheus' client takes them."""
-        yield from self._group()
-        yield from self._masters()
-        yield from self._this_master()
-        yield from self._counted()
+        for metrics in (self._group, self._masters, self._this_master, self._counted):
+            for metric in metrics():
+                # In one Prometheus there may be other groups, with masters of the same names.
+                for sample in metric.samples:
+                    sample.labels["group"] = self._own.group
+                yield metric
 
     def _group(self) -> Iterator[Metric]:
         status = self._status
@@ -150,7 +152,6 @@ class _Collector:
             [],
             {
                 "name": own.name,
-                "group": own.group,
                 "mode": own.mode.name,
                 "version": version.ours(),
                 "salt": version.salt(),
