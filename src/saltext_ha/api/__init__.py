@@ -26,6 +26,7 @@ from saltext_ha.api.errors import (
 from saltext_ha.api.jobs import Job, JobStatus, Returns
 from saltext_ha.api.minions import Minions
 from saltext_ha.api.pool import SaltApiPool
+from saltext_ha.api.selection import Policy
 
 __all__ = [
     "ApiPoolError",
@@ -40,6 +41,7 @@ __all__ = [
     "NotAuthorised",
     "OutcomeUnknown",
     "PartlyRun",
+    "Policy",
     "Returns",
     "SaltApiPool",
     "Secret",

@@ -135,7 +135,10 @@ def summary(masters: Iterable[MasterApi]) -> dict[str, Any]:
         about = {"url": endpoint.url, "name": master.name, "healthy": known}
         listed.append({**about, "reason": health.reason})
     healthy = sum(about["healthy"] is True for about in listed)
-    word = "online" if healthy == len(listed) else "degraded" if healthy else "offline"
+    if healthy:
+        word = "online" if healthy == len(listed) else "degraded"
+    else:
+        word = "unknown" if any(about["healthy"] is None for about in listed) else "offline"
     counts = {"master_count": len(listed), "healthy_count": healthy}
     return {"status": word, **counts, "masters": listed}
 

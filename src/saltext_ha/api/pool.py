@@ -303,8 +303,10 @@ class SaltApiPool:
         """
         The presumed health of the masters; asks none of them.
 
-        :return: ``status`` (online, degraded, offline), ``master_count``, ``healthy_count`` and
-            ``masters``: ``url``, ``name``, ``healthy`` (``None``: not known yet), ``reason``.
+        :return: ``status`` (online: all are healthy; degraded: some; offline: all are down;
+            unknown: none is healthy so far, and some may be), ``master_count``,
+            ``healthy_count`` and ``masters``: ``url``, ``name``, ``healthy`` (``None``: not known
+            yet), ``reason``.
         """
         self._check_process()
         return summary(self._masters.values())

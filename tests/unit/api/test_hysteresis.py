@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from types import SimpleNamespace
+from typing import cast, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saltext_ha.api import NoMasterAvailable, SaltApiPool
-from saltext_ha.api.calls import publication
+import saltext_ha.api
+from saltext_ha.api import NoMasterAvailable, Policy, SaltApiPool
+from saltext_ha.api.calls import publication, summary
 from saltext_ha.api.jobs import new_jid, read_status
+from saltext_ha.api.master import MasterApi
 from saltext_ha.api.minions import union
 from saltext_ha.api.reads import is_read
 from saltext_ha.api.selection import Selector, Standing, ranked
@@ -60,8 +64,38 @@ def test_who_never_answered_is_not_known_to_work() -> None:
     with pool, pytest.raises(NoMasterAvailable):
         pool.runner("test.arg")
     (master,) = pool.status()["masters"]
-    assert (pool.status()["status"], master["healthy"]) == ("offline", None)
+    assert (pool.status()["status"], master["healthy"]) == ("unknown", None)
     assert master["reason"] == "refused the connection"
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        ([True, True], "online"),
+        ([True, False], "degraded"),
+        ([True, None], "degraded"),
+        ([False, False], "offline"),
+        ([False, None], "unknown"),
+        ([None, None], "unknown"),
+    ],
+)
+def test_what_is_not_known_is_not_called_offline(known: list[bool | None], says: str) -> None:
+    masters = [
+        SimpleNamespace(
+            endpoint=SimpleNamespace(url="https://m:8000"),
+            name="m",
+            health=Health(usable=good is not False, known=good is not None),
+        )
+        for good in known
+    ]
+    told = summary(cast("list[MasterApi]", masters))
+    assert (told["status"], told["healthy_count"]) == (says, known.count(True))
+
+
+def test_the_type_of_a_policy_is_public() -> None:
+    policy: Policy = "sticky"
+    assert policy in get_args(Policy)
+    assert "Policy" in saltext_ha.api.__all__
 
 
 def test_many_signals_of_one_moment_are_one() -> None:
