@@ -7,14 +7,21 @@ two runs that began in a partition, without knowing of each other, are both seen
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.register import SharedRegister
+from saltext_ha.replication.vouching import MOST_UNKNOWN
 
 RUNNING, DONE, FAILED, UNFINISHED = "running", "done", "failed", "unfinished"
 STATES = (RUNNING, DONE, FAILED, UNFINISHED)
+MOST_SEEN = MOST_UNKNOWN
+"""
+So many nodes in a register's context are enough: a peer takes these, whatever their masters are. A
+master takes a new node at each start, so a context would grow for ever.
+"""
 
 
 class Run(NamedTuple):
@@ -60,6 +67,30 @@ class RunRegister(SharedRegister[Run]):
     def text(value: Run) -> str:
         """Its state."""
         return value.state
+
+    def written(self, dot: Dot, values: Iterable[Run]) -> RunRegister:
+        """
+        As any register; but from a full context only what this write replaces is kept. A run that
+        was replaced long before, and that a master which was away tells again, is then seen beside
+        the newer ones until the next run.
+        """
+        known = self if len(self.context) < MOST_SEEN else self._only(())
+        return super(RunRegister, known).written(dot, values)
+
+    def merged(self, theirs: RunRegister) -> RunRegister:
+        """
+        As any register; but if the context would be too full, the nodes count that both know: so
+        what a writer left out does not come back.
+        """
+        both = super().merged(theirs)
+        if len(both.context) <= MOST_SEEN:
+            return both
+        return both._only(dict(self.context).keys() & dict(theirs.context).keys())
+
+    def _only(self, nodes: Collection[str]) -> RunRegister:
+        """This register with a context of *nodes*, and of those of its values."""
+        wanted = {*nodes, *(run.dot.node for run in self.values)}
+        return replace(self, context=tuple(seen for seen in self.context if seen[0] in wanted))
 
     @property
     def last(self) -> Run | None:

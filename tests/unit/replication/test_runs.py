@@ -14,6 +14,7 @@ from saltext_ha.once import run_rows
 from saltext_ha.replication import runs
 from saltext_ha.replication.record import Dot
 from saltext_ha.replication.runs import DONE, FAILED, RUNNING, UNFINISHED, Run, RunRegister
+from saltext_ha.replication.vouching import MOST_OF_ONE
 
 NODES = {"m1": "a" * 16, "m2": "b" * 16, "m3": "c" * 16}
 EMPTY = RunRegister()
@@ -120,6 +121,52 @@ def test_the_end_of_a_run_that_was_replaced_changes_nothing() -> None:
 
 
 steps = st.lists(st.tuples(st.sampled_from(list(NODES)), st.integers(0, 3)), max_size=12)
+
+
+def test_a_peer_takes_the_runs_of_a_master_however_often_it_starts() -> None:
+    """Each start has a node of its own; and of one master a peer takes only so many."""
+    m1 = m2 = EMPTY
+    owners: dict[str, bytes] = {}
+    for start in range(MOST_OF_ONE + 200):
+        node = f"{start * 7919:016x}"
+        owners[node] = b"m1"
+        m1, begun = begin(m1, "m1", float(start), node)
+        if start % 7:  # else it is told only when the run has ended
+            told, reason = m1.sifted(m2, {node: begun.dot.counter}, owners)
+            assert reason == "", start
+            m2 = m2.merged(told)
+        m1 = runs.end(m1, dot(node), begun.start, DONE, start + 0.5)
+        told, reason = m1.sifted(m2, {}, owners)
+        assert reason == "", start
+        m2 = m2.merged(told)
+        m1 = m1.merged(m2)
+        assert m1.digest == m2.digest, start
+        assert [value.dot.node for value in m2.values] == [node]
+        assert len(m1.context) <= runs.MOST_SEEN
+
+
+def test_a_full_register_of_an_older_release_is_taken_and_replaced() -> None:
+    old, _ = begin(EMPTY, "m2")
+    seen = {f"{number:016x}": 1 for number in range(1020)} | dict(old.context)
+    old = replace(old, context=tuple(sorted(seen.items())))
+    new, begun = begin(EMPTY.merged(old), "m1")
+    assert [value.start for value in new.merged(old).values] == [begun.start]
+    # Its peer still has all of it.
+    assert [value.start for value in old.merged(new).values] == [begun.start]
+    assert new.merged(old).digest == old.merged(new).digest == new.digest
+
+
+def test_what_a_master_that_was_away_tells_again_is_gone_with_the_next_run() -> None:
+    away, first = begin(EMPTY, "m2", node="f" * 16)
+    known = away
+    for start in range(runs.MOST_SEEN + 5):
+        known, _ = begin(known, "m1", node=f"{start:016x}")
+    assert ("f" * 16) not in dict(known.context)
+    known = known.merged(away)
+    assert first in known.values
+    assert len(known.values) == 2
+    known, last = begin(known, "m1")
+    assert known.merged(away).values == (last,)
 
 
 @given(steps, steps)
