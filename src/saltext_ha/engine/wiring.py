@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol, TypeVar, runtime_checkable
+from functools import partial
+from typing import Protocol, TypeVar
 
 from saltext_ha.commands.consistency.consistency_check import ConsistencyCheck, OwnFacts
 from saltext_ha.commands.consistency.lint import Lint
 from saltext_ha.commands.keys.decisions import Decisions
 from saltext_ha.commands.keys.differences import Differences
-from saltext_ha.commands.keys.history import HistoryCommand
+from saltext_ha.commands.keys.history import history
 from saltext_ha.commands.keys.key_section import KeySection
-from saltext_ha.commands.keys.keys import Keys
+from saltext_ha.commands.keys.keys import keys
 from saltext_ha.commands.keys.rewrite import Rewrite
 from saltext_ha.commands.masters.endpoints import Endpoints
 from saltext_ha.commands.masters.proxy_config import ProxyConfig
@@ -25,12 +26,12 @@ from saltext_ha.commands.minions.drain import Drain
 from saltext_ha.commands.minions.failover_safe import FailoverSafe
 from saltext_ha.commands.minions.minions import Bound, accepted_of
 from saltext_ha.commands.minions.past_jobs import PastJobs
-from saltext_ha.commands.minions.reachability import Reachability
+from saltext_ha.commands.minions.reachability import reachability
 from saltext_ha.commands.minions.where import Where
 from saltext_ha.commands.once.leader import LeaderCommand
 from saltext_ha.commands.once.lock import LockCommand
 from saltext_ha.commands.once.once import Once
-from saltext_ha.commands.rollout.minion_config import SHA256, MinionConfig
+from saltext_ha.commands.rollout.minion_config import SHA256, minion_config
 from saltext_ha.commands.trees.deploy import Deploy
 from saltext_ha.commands.trees.tree_states import TreeStates
 from saltext_ha.engine.parts import Parts
@@ -50,21 +51,15 @@ from saltext_ha.web.pages import Pages
 from saltext_ha.web.snapshot import Snapshots
 
 T = TypeVar("T")
-P = TypeVar("P")
 
 
-@runtime_checkable
-class AnswersOperators(Protocol):
-    """A part with commands of the control socket."""
-
-    def commands(self) -> Mapping[str, Command]: ...
-
-
-@runtime_checkable
 class AnswersPeers(Protocol):
     """A part with methods that peers call."""
 
     def for_peers(self) -> Mapping[str, Handler]: ...
+
+
+P = TypeVar("P", bound=AnswersPeers)
 
 
 class Answering:
@@ -93,12 +88,13 @@ class Answering:
         self.pages = self._pages()
 
     def _add(self, part: P) -> P:
-        """Have *part* answer, if it does."""
-        if isinstance(part, AnswersOperators):
-            merge(self.commands, part.commands())
-        if isinstance(part, AnswersPeers):
-            merge(self.peer_handlers, part.for_peers())
+        """Have *part* answer peers."""
+        merge(self.peer_handlers, part.for_peers())
         return part
+
+    def _on_socket(self, **commands: Command) -> None:
+        """Have the control socket answer *commands*."""
+        merge(self.commands, commands)
 
     def _exchange(self) -> None:
         """The parts for which there are no commands: what engines tell each other."""
@@ -124,10 +120,19 @@ class Answering:
         self.bound = self._add(
             Bound(group, jobs, core, opts, presence=parts.presence, room=parts.room)
         )
-        where = self._add(Where(core, jobs, self.bound))
-        self._add(Reachability(jobs, self.bound))
-        self._add(Commands(jobs, where, bool(opts.get("order_masters"))))
-        self._add(PastJobs(group, jobs, JobCache(opts)))
+        where = Where(core, jobs, self.bound)
+        cmd = Commands(jobs, where, bool(opts.get("order_masters")))
+        past = self._add(PastJobs(group, jobs, JobCache(opts)))
+        self._on_socket(
+            minions=self.bound.minions,
+            where=where.where,
+            reachability=partial(reachability, jobs, self.bound),
+            cmd=cmd.cmd,
+            cmd_more=cmd.more,
+            cmd_progress=cmd.progress,
+            jobs=past.jobs,
+            lookup_jid=past.lookup,
+        )
 
     def _comparing(self) -> None:
         """The parts that compare masters, and deploy what is to be the same."""
@@ -138,13 +143,21 @@ class Answering:
         self._key_section = keys = KeySection(group, core)
         facts = self._add(OwnFacts(opts, config, keys, parts.master_key))
         note = parts.watch.note
-        self.checking = self._add(
-            ConsistencyCheck(group, config, core, facts, keys, tree_states.explain, note)
+        self.checking = ConsistencyCheck(
+            group, config, core, facts, keys, tree_states.explain, note
         )
-        self._add(Lint(group, opts))
+        lint = self._add(Lint(group, opts))
         registers, trees = self._add(parts.tree_registers), self._add(parts.trees)
         folder, check = config.state_dir / "trees", parts.ending.check
-        self._add(Deploy(group, registers, trees, self._add(stager), tree_states, folder, check))
+        deploy = Deploy(group, registers, trees, self._add(stager), tree_states, folder, check)
+        self._on_socket(
+            check=self.checking.check,
+            lint=lint.lint,
+            deploy=deploy.background.begins(deploy.deploy),
+            rollback=deploy.background.begins(deploy.rollback),
+            deploy_progress=deploy.background.progress,
+            deployments=deploy.deployments,
+        )
 
     def _masters(self) -> None:
         """The parts about masters themselves, and who is one."""
@@ -165,20 +178,18 @@ class Answering:
                 timeout=config.peer_timeout,
             )
         )
-        self.status = self._add(
-            Status(
-                group,
-                config,
-                opts,
-                core,
-                summary=self.summary,
-                watch=parts.watch,
-                refusals=parts.refusals,
-                leader=parts.leader,
-                looks=parts.looks,
-            )
+        self.status = Status(
+            group,
+            config,
+            opts,
+            core,
+            summary=self.summary,
+            watch=parts.watch,
+            refusals=parts.refusals,
+            leader=parts.leader,
+            looks=parts.looks,
         )
-        self._add(
+        members = self._add(
             Members(
                 group,
                 config,
@@ -190,7 +201,7 @@ class Answering:
                 disk=parts.trust.disk,
             )
         )
-        self._add(
+        removal = self._add(
             RemovePeer(
                 group,
                 core,
@@ -200,15 +211,33 @@ class Answering:
                 notes=parts.notes,
             )
         )
-        self._add(RestartMasters(group, config.restart, config.state_dir / "restart"))
+        restart = self._add(RestartMasters(group, config.restart, config.state_dir / "restart"))
+        self._on_socket(
+            status=self.status.status,
+            peers=members.peers,
+            pause=members.pause,
+            resume=members.resume,
+            leave=members.leave,
+            renew=members.renew,
+            remove_peer=removal.remove_peer,
+            restart=restart.restart,
+        )
 
     def _keys(self) -> None:
         group, core = self._parts.group, self._parts.core
-        self._add(Keys(group, core))
-        self._add(Differences(group, core, self._key_section))
-        self._add(Decisions(group, core))
-        self._add(HistoryCommand(core, self._parts.config.name))
-        self._add(Rewrite(group, core, self._parts.vouching))
+        differences, decisions = Differences(group, core, self._key_section), Decisions(group, core)
+        self._on_socket(
+            keys=partial(keys, group, core),
+            history=partial(history, core, self._parts.config.name),
+            sync=differences.sync,
+            knowledge=differences.knowledge,
+            resolve=decisions.resolve,
+            restore=decisions.restore,
+            release=decisions.release,
+            refill=decisions.refill,
+            left=decisions.left,
+            rewrite=Rewrite(group, core, self._parts.vouching).rewrite,
+        )
 
     def _rollout(self) -> None:
         """The parts about the way of minions and applications to masters."""
@@ -216,21 +245,34 @@ class Answering:
         config, jobs, host = parts.config, self.jobs, parts.config.address
         endpoints = self._add(Endpoints(group, core, parts.opts, host))
         hash_type = str(parts.opts.get("hash_type") or SHA256)
-        self._add(MinionConfig(core, endpoints, hash_type))
-        self._add(Drain(group, jobs, self.bound, parts.health, host))
+        drain = self._add(Drain(group, jobs, self.bound, parts.health, host))
         per_worker = config.minions_per_worker
-        self._add(FailoverSafe(group, jobs, endpoints, self.checking, self.summary, per_worker))
-        self._add(ProxyConfig(group, parts.opts, config))
+        safe = self._add(
+            FailoverSafe(group, jobs, endpoints, self.checking, self.summary, per_worker)
+        )
+        self._on_socket(
+            minion_config=partial(minion_config, core, endpoints, hash_type),
+            may_drain=drain.may_drain,
+            drain=drain.drain,
+            rebalance=drain.rebalance,
+            failover_safe=safe.failover_safe,
+            proxy_config=self._add(ProxyConfig(group, parts.opts, config)).proxy_config,
+        )
 
     def _once(self) -> None:
         """The parts that do on one master what must not be done twice."""
         parts, group = self._parts, self._parts.group
-        leader, runs, locks = parts.leader, parts.runs, parts.locks
-        for part in (leader, runs, locks, parts.reactions):
-            self._add(part)
-        self._add(LeaderCommand(group, leader, runs, parts.reactions))
-        self._add(Once(group, leader, runs))
-        self._add(LockCommand(group.name, leader, locks))
+        leader, runs, locks = self._add(parts.leader), self._add(parts.runs), self._add(parts.locks)
+        if parts.reactions:
+            self._add(parts.reactions)
+        once, lock = Once(group, leader, runs), LockCommand(group.name, leader, locks)
+        self._on_socket(
+            leader=self._add(LeaderCommand(group, leader, runs, parts.reactions)).leader,
+            once=once.once,
+            once_end=once.end,
+            lock=lock.lock,
+            unlock=lock.unlock,
+        )
 
     def _pages(self) -> Pages:
         parts, config, core = self._parts, self._parts.config, self._parts.core

@@ -113,8 +113,9 @@ class Group:
         loop = asyncio.get_running_loop()
 
         def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
-            commands = Once(NO_GROUP, self.leaders[master], self.runs[master]).commands()
-            work: Any = commands[command]({**payload, "by": "root"})
+            there = Once(NO_GROUP, self.leaders[master], self.runs[master])
+            work: Any = {"once": there.once, "once_end": there.end}[command]
+            work = work({**payload, "by": "root"})
             answer: dict[str, Any] = asyncio.run_coroutine_threadsafe(work, loop).result(20)
             self.told += [answer["do"]] if command == "once" else []
             return answer

@@ -25,7 +25,6 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -140,9 +139,6 @@ class ConsistencyCheck:
     ) -> None:
         self._group, self._config, self._core = group, config, core
         self._own, self._keys, self._explain, self._note = own, keys, explain, note
-
-    def commands(self) -> dict[str, Command]:
-        return {"check": self.check}
 
     async def check(self, payload: dict[str, Any]) -> dict[str, Any]:
         names = sections.select(payload.get("only"))

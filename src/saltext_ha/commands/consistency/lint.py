@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from saltext_ha.sync.group import SLOW, Group
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -19,9 +18,6 @@ class Lint:
         self._group, self._opts = group, opts
         # One question at a time: many must not take all threads.
         self._turn = asyncio.Lock()
-
-    def commands(self) -> dict[str, Command]:
-        return {"lint": self.lint}
 
     def for_peers(self) -> dict[str, Handler]:
         return {"lint": self.answer}

@@ -21,7 +21,6 @@ from saltext_ha.replication.placement import ABSENT, accepted_keys, place
 from saltext_ha.replication.record import ACCEPTED, DELETED, REJECTED, Record
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import NO_KEY, change_row, key_text, text
-from saltext_ha.transport.control_server import Command
 
 # What to do about held keys, and the argument that confirms ha.release.
 CONFIRM = (
@@ -46,15 +45,6 @@ class Held(NamedTuple):
 class Decisions:
     def __init__(self, group: Group, core: Core) -> None:
         self._group, self._core = group, core
-
-    def commands(self) -> dict[str, Command]:
-        return {
-            "resolve": self.resolve,
-            "restore": self.restore,
-            "release": self.release,
-            "refill": self.refill,
-            "left": self.left,
-        }
 
     async def resolve(self, payload: dict[str, Any]) -> dict[str, Any]:
         """``ha.resolve``: of several accepted keys of an id one stays, the others are deleted."""

@@ -18,15 +18,11 @@ from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.group import LEFT, MEANWHILE, SLOW, Group
 from saltext_ha.sync.key_rows import moved_row
 from saltext_ha.sync.line import Line
-from saltext_ha.transport.control_server import Command
 
 
 class Differences:
     def __init__(self, group: Group, core: Core, keys: KeySection) -> None:
         self._group, self._core, self._keys = group, core, keys
-
-    def commands(self) -> dict[str, Command]:
-        return {"sync": self.sync, "knowledge": self.knowledge}
 
     async def knowledge(self, payload: dict[str, Any]) -> dict[str, Any]:
         """A page of all that this master knows of keys, for ``ha.join test=True``."""

@@ -13,7 +13,6 @@ from saltext_ha.reconciler.core import Core
 from saltext_ha.replica import history_text
 from saltext_ha.replica.deployments import DeployedLine
 from saltext_ha.replica.history import BEGINNING, BEGINNING_OF_ACCOUNTS, AccountPlace, Line, Place
-from saltext_ha.transport.control_server import Command
 
 log = logging.getLogger(__name__)
 
@@ -21,42 +20,32 @@ MAX_LINES = 100_000
 PRUNE_INTERVAL = 3600.0
 
 
-class HistoryCommand:
+async def history(core: Core, name: str, payload: dict[str, Any]) -> dict[str, Any]:
     """
-    The command ``ha.history``.
+    ``ha.history``: who did what to which key or tree, when, on which master, and why.
 
     :param name: this master's.
     """
+    limit = arguments.whole_of(payload, "limit", 100, MAX_LINES)
+    glob, by = str(payload.get("glob", "*")), str(payload.get("by_whom") or "*")
+    span = payload.get("since")
+    since = time.time() - arguments.span(span) if span else None
 
-    def __init__(self, core: Core, name: str) -> None:
-        self._core, self._name = core, name
+    def read() -> list[Line | DeployedLine]:
+        # One line more than is shown, to know whether there are more.
+        chosen = glob, limit + 1, since, by
+        replica = core.replica
+        found: list[Line | DeployedLine] = list(replica.history.lines(*chosen))
+        found += replica.deployments.lines(*chosen)
+        return sorted(found, key=lambda line: line.received, reverse=True)
 
-    def commands(self) -> dict[str, Command]:
-        return {"history": self.history}
-
-    async def history(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``ha.history``: who did what to which key or tree, when, on which master, and why."""
-        core = self._core
-        limit = arguments.whole_of(payload, "limit", 100, MAX_LINES)
-        glob, by = str(payload.get("glob", "*")), str(payload.get("by_whom") or "*")
-        span = payload.get("since")
-        since = time.time() - arguments.span(span) if span else None
-
-        def read() -> list[Line | DeployedLine]:
-            # One line more than is shown, to know whether there are more.
-            chosen = glob, limit + 1, since, by
-            replica = core.replica
-            found: list[Line | DeployedLine] = list(replica.history.lines(*chosen))
-            found += replica.deployments.lines(*chosen)
-            return sorted(found, key=lambda line: line.received, reverse=True)
-
-        lines = await core.run(read)
-        return {
-            "kind": "history",
-            "writes": [history_text.row(line, self._name) for line in lines[:limit]],
-            "more": len(lines) > limit,
-            "retcode": 0,
-        }
+    lines = await core.run(read)
+    return {
+        "kind": "history",
+        "writes": [history_text.row(line, name) for line in lines[:limit]],
+        "more": len(lines) > limit,
+        "retcode": 0,
+    }
 
 
 async def prune_regularly(core: Core, days: float, interval: float = PRUNE_INTERVAL) -> None:

@@ -9,43 +9,37 @@ from typing import Any
 from saltext_ha.common.batches import batches
 from saltext_ha.keystore import minion_key
 from saltext_ha.reconciler.core import Core
+from saltext_ha.replica.replica import Replica
 from saltext_ha.replication.placement import ABSENT, Stored, accepted_keys
 from saltext_ha.sync.group import Group
-from saltext_ha.transport.control_server import Command
 
 
-class Keys:
-    def __init__(self, group: Group, core: Core) -> None:
-        self._group, self._core = group, core
+async def keys(group: Group, core: Core, payload: dict[str, Any]) -> dict[str, Any]:
+    """The table of ``ha.keys``: every id that matches, on every master."""
+    glob = str(payload.get("glob", "*"))
+    everywhere, errors = await group.shown_everywhere({"glob": glob})
+    ids = {minion_id for shown in everywhere.values() for minion_id in shown}
+    conflicts: dict[str, list[bytes]] = {}
+    for some in batches(ids.intersection(await core.run(core.replica.conflicts))):
+        conflicts |= await core.run(_accepted, core.replica, some)
+    masters = [group.name, *sorted({*everywhere, *errors} - {group.name})]
+    rows = await asyncio.to_thread(_rows, sorted(ids), everywhere, conflicts, masters)
+    differ = any(row["conflict"] or not row["same"] for row in rows)
+    nobody = glob != "*" and not rows  # a caller that names minions expects some
+    return {
+        "kind": "keys",
+        "match": glob,
+        "masters": masters,
+        "keys": rows,
+        "unknown": errors,
+        "retcode": 2 if errors else 1 if differ or nobody else 0,
+    }
 
-    def commands(self) -> dict[str, Command]:
-        return {"keys": self.keys}
 
-    async def keys(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The table of ``ha.keys``: every id that matches, on every master."""
-        glob = str(payload.get("glob", "*"))
-        everywhere, errors = await self._group.shown_everywhere({"glob": glob})
-        ids = {minion_id for shown in everywhere.values() for minion_id in shown}
-        conflicts: dict[str, list[bytes]] = {}
-        for some in batches(ids.intersection(await self._core.run(self._core.replica.conflicts))):
-            conflicts |= await self._core.run(self._accepted, some)
-        masters = [self._group.name, *sorted({*everywhere, *errors} - {self._group.name})]
-        rows = await asyncio.to_thread(_rows, sorted(ids), everywhere, conflicts, masters)
-        differ = any(row["conflict"] or not row["same"] for row in rows)
-        nobody = glob != "*" and not rows  # a caller that names minions expects some
-        return {
-            "kind": "keys",
-            "match": glob,
-            "masters": masters,
-            "keys": rows,
-            "unknown": errors,
-            "retcode": 2 if errors else 1 if differ or nobody else 0,
-        }
-
-    def _accepted(self, ids: Iterable[str]) -> dict[str, list[bytes]]:
-        """Each of *ids* → its accepted keys, also those that no store shows."""
-        records = self._core.replica.records_of(ids)
-        return {minion_id: accepted_keys(known.values()) for minion_id, known in records.items()}
+def _accepted(replica: Replica, ids: Iterable[str]) -> dict[str, list[bytes]]:
+    """Each of *ids* → its accepted keys, also those that no store shows."""
+    records = replica.records_of(ids)
+    return {minion_id: accepted_keys(known.values()) for minion_id, known in records.items()}
 
 
 def _rows(

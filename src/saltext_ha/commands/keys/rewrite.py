@@ -14,7 +14,6 @@ from saltext_ha.sync.group import Group
 from saltext_ha.sync.key_rows import change_row, key_text
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.vouching import Vouching
-from saltext_ha.transport.control_server import Command
 
 PAGE = 2000
 TRIES = 3
@@ -23,9 +22,6 @@ TRIES = 3
 class Rewrite:
     def __init__(self, group: Group, core: Core, vouching: Vouching) -> None:
         self._group, self._core, self._vouching = group, core, vouching
-
-    def commands(self) -> dict[str, Command]:
-        return {"rewrite": self.rewrite}
 
     async def rewrite(self, payload: dict[str, Any]) -> dict[str, Any]:
         core, minion = self._core, str(payload.get("minion"))

@@ -12,7 +12,6 @@ from saltext_ha.balancer.render import render, wishes
 from saltext_ha.balancer.servers import Address, Server
 from saltext_ha.config.mapping import HaConfig
 from saltext_ha.sync.group import Group, read_each
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -20,9 +19,6 @@ from saltext_ha.transport.peer import Peer
 class ProxyConfig:
     def __init__(self, group: Group, opts: Mapping[str, Any], config: HaConfig) -> None:
         self._group, self._opts, self._config = group, opts, config
-
-    def commands(self) -> dict[str, Command]:
-        return {"proxy_config": self.proxy_config}
 
     def for_peers(self) -> dict[str, Handler]:
         return {"salt_api": self.answer}

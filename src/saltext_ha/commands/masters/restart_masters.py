@@ -14,7 +14,6 @@ from saltext_ha.common.errors import HaError, PeerUnreachable
 from saltext_ha.minion.restarting import detached
 from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 
 RESTARTER = "saltext_ha.commands.restarter"
@@ -34,9 +33,6 @@ class RestartMasters:
         self._group, self._command, self._result = group, command, result
         self._start = secrets.token_hex(8)
         self._not_before = 0.0
-
-    def commands(self) -> dict[str, Command]:
-        return {"restart": self.restart}
 
     def for_peers(self) -> dict[str, Handler]:
         return {"restart": lambda _, asked: self._own(wire.field(asked, "begin", bool, False))}

@@ -28,7 +28,6 @@ from saltext_ha.sync.line import Line
 from saltext_ha.sync.link import Link
 from saltext_ha.sync.summary import MasterSummary
 from saltext_ha.transport import fingerprints
-from saltext_ha.transport.control_server import Command
 
 UNUSED = (
     "no minion is configured with {}, so it is not counted among the masters that may be lost: "
@@ -77,9 +76,6 @@ class Status:
         self._summary, self._watch = summary, watch
         self._refusals, self._leader = refusals, leader
         self._apis = KnownApis(config.state_dir, looks)
-
-    def commands(self) -> dict[str, Command]:
-        return {"status": self.status}
 
     async def status(self, payload: dict[str, Any]) -> dict[str, Any]:
         """

@@ -20,7 +20,6 @@ from saltext_ha.sync.hello import Hello
 from saltext_ha.sync.vouching import Vouching
 from saltext_ha.transport import fingerprints, succession
 from saltext_ha.transport.client import call_once
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -57,15 +56,6 @@ class Members:
         self._group, self._config, self._core = group, config, core
         self._membership, self._renewal = membership, renewal
         self._vouching, self._hello, self._disk = vouching, hello, disk
-
-    def commands(self) -> dict[str, Command]:
-        return {
-            "peers": self.peers,
-            "pause": self.pause,
-            "resume": self.resume,
-            "leave": self.leave,
-            "renew": self.renew,
-        }
 
     def for_peers(self) -> dict[str, Handler]:
         async def pause(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

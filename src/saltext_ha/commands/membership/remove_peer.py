@@ -21,7 +21,6 @@ from saltext_ha.replica import history_text
 from saltext_ha.replica.history import VIA, Write
 from saltext_ha.replication.record import DECISIONS, Dot
 from saltext_ha.sync.group import Group
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.removals import Removed
 from saltext_ha.transport.trust import Trust
@@ -84,9 +83,6 @@ class RemovePeer:
         self._group, self._core, self._trust = group, core, trust
         self._membership, self._by_secret, self._progress = membership, by_secret, notes
         self._dealings = Dealings(group, core, trust)
-
-    def commands(self) -> dict[str, Command]:
-        return {"remove_peer": self.remove_peer}
 
     def for_peers(self) -> dict[str, Handler]:
         return self._dealings.for_peers()

@@ -19,7 +19,6 @@ from saltext_ha.minions.job_specs import CommandSpec, sendable
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.publishing import new_jids
 from saltext_ha.transport import wire
-from saltext_ha.transport.control_server import Command
 
 BELOW = (
     "batch: no minion with an accepted key matches, and those below its syndics, whom a master of "
@@ -52,9 +51,6 @@ class Commands:
         self._order_masters = order_masters
         self._under_way: dict[str, UnderWay] = {}
         """By operation, while its command runs."""
-
-    def commands(self) -> dict[str, Command]:
-        return {"cmd": self.cmd, "cmd_more": self.more, "cmd_progress": self.progress}
 
     async def cmd(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``ha.cmd``; :meth:`progress` tells how far it is if *payload* has an ``operation``."""

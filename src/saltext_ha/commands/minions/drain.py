@@ -26,7 +26,6 @@ from saltext_ha.minions.job_specs import WHERE, JobSpec
 from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.move_planner import BoundMinion, RebalanceStep
 from saltext_ha.sync.group import Group
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 
 log = logging.getLogger(__name__)
@@ -72,9 +71,6 @@ class Drain:
         self._drained = DrainedMasters(group, health)
         self._moves = Moves(jobs, bound, self._drained)
         self._turn = asyncio.Lock()
-
-    def commands(self) -> dict[str, Command]:
-        return {"may_drain": self.may_drain, "drain": self.drain, "rebalance": self.rebalance}
 
     def for_peers(self) -> dict[str, Handler]:
         return self._drained.for_peers()

@@ -21,7 +21,6 @@ from saltext_ha.minions.jobs import Jobs
 from saltext_ha.minions.safety import Capacity, MinionReport
 from saltext_ha.sync.group import Group
 from saltext_ha.sync.summary import MasterSummary, Unused
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -53,9 +52,6 @@ class FailoverSafe:
         # One job at a time: many questions of peers must not flood the minions.
         self._turn = asyncio.Lock()
         self._waiting = 0
-
-    def commands(self) -> dict[str, Command]:
-        return {"failover_safe": self.failover_safe}
 
     def for_peers(self) -> dict[str, Handler]:
         return {"minion_reports": self._reports}

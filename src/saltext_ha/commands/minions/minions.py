@@ -29,7 +29,6 @@ from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.salt_bus.intake import MemoryBudget
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 
 PAGE = 5_000  # minions in one message, some 400 KB
@@ -109,9 +108,6 @@ class Bound:
         self._presence, self._room = presence, room
         self._counted: tuple[float, int | None] = (-math.inf, None)
         self._counting = asyncio.Lock()
-
-    def commands(self) -> dict[str, Command]:
-        return {"minions": self.minions}
 
     def for_peers(self) -> dict[str, Handler]:
         return {"bound": lambda _, payload: self.page(payload)}

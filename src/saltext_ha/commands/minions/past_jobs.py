@@ -19,7 +19,6 @@ from saltext_ha.minions.own_jobs import MAX_ANSWERS, NO_ROOM
 from saltext_ha.salt_bus.intake import fitted
 from saltext_ha.sync.group import SLOW, Group
 from saltext_ha.transport import wire
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -60,9 +59,6 @@ class PastJobs:
     def __init__(self, group: Group, jobs: Jobs, cache: JobCache) -> None:
         self._group, self._jobs, self._cache = group, jobs, cache
         self._reading = asyncio.Semaphore(1)
-
-    def commands(self) -> dict[str, Command]:
-        return {"jobs": self.jobs, "lookup_jid": self.lookup}
 
     def for_peers(self) -> dict[str, Handler]:
         async def listed(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

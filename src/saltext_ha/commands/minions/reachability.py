@@ -12,7 +12,6 @@ from saltext_ha.commands.minions.minions import Bound
 from saltext_ha.minions.job_answers import Answers, Stray
 from saltext_ha.minions.job_specs import PING, WHERE, JobSpec
 from saltext_ha.minions.jobs import Jobs
-from saltext_ha.transport.control_server import Command
 
 OK = "ok"
 DEAF = "deaf"
@@ -30,40 +29,33 @@ ASTRAY_NOTE = (
 )
 
 
-class Reachability:
+async def reachability(jobs: Jobs, bound: Bound, payload: dict[str, Any]) -> dict[str, Any]:
     """Has every master ping the minions at once, and shows who answered whom."""
+    glob = glob_of(payload)
+    seconds = timeout_of(payload, TIMEOUT)
+    answers, strays = await jobs.run(JobSpec(PING, glob=glob), seconds)
+    ids = sorted({*await bound.accepted(glob), *_targeted(answers)})
+    kinds = await _kinds(bound, glob, ids)
+    asked = {name for name, each in answers.items() if not each.error}
+    if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
+        # Is it a failover minion, or does it not hear? Minions with saltext-ha can say.
+        await jobs.run(JobSpec(WHERE, glob=glob), seconds)
+        kinds = await _kinds(bound, glob, ids)
+    found = await asyncio.to_thread(answer, ids, answers, strays, kinds, seconds)
+    if glob != "*" and not ids:  # a caller that names minions expects some
+        found["retcode"] = found["retcode"] or 1
+    return found
 
-    def __init__(self, jobs: Jobs, bound: Bound) -> None:
-        self._jobs, self._bound = jobs, bound
 
-    def commands(self) -> dict[str, Command]:
-        return {"reachability": self.reachability}
-
-    async def reachability(self, payload: dict[str, Any]) -> dict[str, Any]:
-        glob = glob_of(payload)
-        seconds = timeout_of(payload, TIMEOUT)
-        answers, strays = await self._jobs.run(JobSpec(PING, glob=glob), seconds)
-        ids = sorted({*await self._bound.accepted(glob), *_targeted(answers)})
-        kinds = await self._kinds(glob, ids)
-        asked = {name for name, each in answers.items() if not each.error}
-        if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
-            # Is it a failover minion, or does it not hear? Minions with saltext-ha can say.
-            await self._jobs.run(JobSpec(WHERE, glob=glob), seconds)
-            kinds = await self._kinds(glob, ids)
-        found = await asyncio.to_thread(answer, ids, answers, strays, kinds, seconds)
-        if glob != "*" and not ids:  # a caller that names minions expects some
-            found["retcode"] = found["retcode"] or 1
-        return found
-
-    async def _kinds(self, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Minion → its type and number of masters, if any master knows them."""
-        known, _ = await self._bound.everywhere({"glob": glob}, frozenset(ids))
-        return {
-            minion_id: (sight.type, sight.of)
-            for each in known.values()
-            for minion_id, sight in each.sights.items()
-            if sight.type
-        }
+async def _kinds(bound: Bound, glob: str, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Minion → its type and number of masters, if any master knows them."""
+    known, _ = await bound.everywhere({"glob": glob}, frozenset(ids))
+    return {
+        minion_id: (sight.type, sight.of)
+        for each in known.values()
+        for minion_id, sight in each.sights.items()
+        if sight.type
+    }
 
 
 def answer(

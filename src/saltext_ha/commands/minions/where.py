@@ -16,7 +16,6 @@ from saltext_ha.minions.locator import reached_by
 from saltext_ha.minions.presence import Sight
 from saltext_ha.reconciler.core import Core
 from saltext_ha.sync.group import MEANWHILE
-from saltext_ha.transport.control_server import Command
 
 TIMEOUT = 2.0
 """Seconds that a minion has to answer a ping, if no master is sure that it listens there."""
@@ -36,9 +35,6 @@ class Where:
 
     def __init__(self, core: Core, jobs: Jobs, bound: Bound) -> None:
         self._core, self._jobs, self._bound = core, jobs, bound
-
-    def commands(self) -> dict[str, Command]:
-        return {"where": self.where}
 
     async def where(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         seconds = timeout_of(payload, TIMEOUT)

@@ -10,7 +10,6 @@ from saltext_ha.once.reactions import COUNTED, Reactions
 from saltext_ha.once.runs import Runs
 from saltext_ha.replication.runs import FAILED, UNFINISHED
 from saltext_ha.sync.group import Group
-from saltext_ha.transport.control_server import Command
 from saltext_ha.transport.listener import Handler
 from saltext_ha.transport.peer import Peer
 
@@ -21,9 +20,6 @@ class LeaderCommand:
     ) -> None:
         self._group, self._leader, self._runs = group, leader, runs
         self._reactions = reactions
-
-    def commands(self) -> dict[str, Command]:
-        return {"leader": self.leader}
 
     def for_peers(self) -> dict[str, Handler]:
         async def leading(peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:

@@ -7,15 +7,11 @@ from typing import Any
 from saltext_ha.common.errors import HaError
 from saltext_ha.once.leader import Leader
 from saltext_ha.once.locks import Locks, Wish
-from saltext_ha.transport.control_server import Command
 
 
 class LockCommand:
     def __init__(self, name: str, leader: Leader, locks: Locks) -> None:
         self._name, self._leader, self._locks = name, leader, locks
-
-    def commands(self) -> dict[str, Command]:
-        return {"lock": self.lock, "unlock": self.unlock}
 
     async def lock(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Take a lock, or prolong it by its ``token``: see :class:`.once.locks.Locks`."""

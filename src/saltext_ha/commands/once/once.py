@@ -14,7 +14,6 @@ from saltext_ha.once.runs import Runs, check
 from saltext_ha.replication.record import Dot
 from saltext_ha.sync.group import Group
 from saltext_ha.transport import wire
-from saltext_ha.transport.control_server import Command
 
 RUN, SKIP, WAIT = "run", "skip", "wait"
 LATELY = 2.0
@@ -25,9 +24,6 @@ class Once:
     def __init__(self, group: Group, leader: Leader, runs: Runs) -> None:
         self._group, self._leader, self._runs = group, leader, runs
         self._told, self._at = Leadership(""), float("-inf")
-
-    def commands(self) -> dict[str, Command]:
-        return {"once": self.once, "once_end": self.end}
 
     async def once(self, payload: dict[str, Any]) -> dict[str, Any]:
         """

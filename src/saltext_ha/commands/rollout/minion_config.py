@@ -16,7 +16,6 @@ from saltext_ha.minion import binding
 from saltext_ha.reconciler.core import Core
 from saltext_ha.replication.record import ACCEPTED
 from saltext_ha.rollout import drop_in
-from saltext_ha.transport.control_server import Command
 
 SHARE = (
     "salt-ha invite share_master_key=True on the master whose key the minions know, salt-ha join "
@@ -26,21 +25,15 @@ SHARE = (
 SHA256 = "sha256"
 
 
-class MinionConfig:
+async def minion_config(
+    core: Core, endpoints: Endpoints, hash_type: str, payload: dict[str, Any]
+) -> dict[str, Any]:
     """:param hash_type: Salt's option, as this master has it; minions are to have the same."""
-
-    def __init__(self, core: Core, endpoints: Endpoints, hash_type: str) -> None:
-        self._core, self._endpoints, self._hash_type = core, endpoints, hash_type
-
-    def commands(self) -> dict[str, Command]:
-        return {"minion_config": self.minion_config}
-
-    async def minion_config(self, payload: dict[str, Any]) -> dict[str, Any]:
-        masters, errors = await self._endpoints.all()
-        counts = await self._core.run(self._core.replica.counts)
-        minions = counts.get(ACCEPTED, 0)
-        work = (masters, errors, minions, payload, self._hash_type)
-        return await asyncio.to_thread(answer, *work)
+    masters, errors = await endpoints.all()
+    counts = await core.run(core.replica.counts)
+    return await asyncio.to_thread(
+        answer, masters, errors, counts.get(ACCEPTED, 0), payload, hash_type
+    )
 
 
 def answer(

@@ -25,7 +25,6 @@ from saltext_ha.config.trees import Tree
 from saltext_ha.reconciler import wheel_calls
 from saltext_ha.replication.deployment import Entry, Register
 from saltext_ha.sync.group import Group
-from saltext_ha.transport.control_server import Command
 from saltext_ha.trees import manifest as manifests
 from saltext_ha.trees.live_path import FOREIGN
 from saltext_ha.trees.registers import TreeRegisters, conflict
@@ -47,6 +46,7 @@ class Deploy:
 
     :param digests: the folder that keeps digests of source files that were read before.
     :param stop: called while a source is read; raises to end the reading.
+    :ivar background: carries :meth:`deploy` and :meth:`rollback` out.
     """
 
     def __init__(
@@ -63,15 +63,7 @@ class Deploy:
         self._disks = stager.disks
         self._states, self._digests, self._step = states, digests, steps(stop)
         self._masters = Masters(group, registers, trees, stager, states)
-        self._background = Background("a deployment", "salt-run ha.deployments")
-
-    def commands(self) -> dict[str, Command]:
-        return {
-            "deploy": self._background.begins(self.deploy),
-            "rollback": self._background.begins(self.rollback),
-            "deploy_progress": self._background.progress,
-            "deployments": self.deployments,
-        }
+        self.background = Background("a deployment", "salt-run ha.deployments")
 
     # -- the commands
 
