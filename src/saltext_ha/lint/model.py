@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from saltext_ha.config import engines
@@ -256,25 +257,29 @@ class Rule:
 
 
 class RuleBook:
-    """The rules of one module, in the order in which they are written."""
+    """
+    The rules of one module, in the order in which they are written.
+
+    ``error``, ``warning`` and ``info`` decorate the check of a rule of that severity.
+    """
 
     def __init__(self, about: str) -> None:
         self._about = about
         self.rules: list[Rule] = []
+        self.error = partial(self._rule, ERROR)
+        self.warning = partial(self._rule, WARNING)
+        self.info = partial(self._rule, INFO)
 
-    def rule(
+    def _rule(
         self,
-        code: str,
         severity: str,
+        code: str,
         title: str,
-        *,
+        *sources: CitedLine | str,
         why: str,
         fix: str,
-        sources: tuple[CitedLine | str, ...],
         **more: Any,
     ) -> Callable[[Check], Check]:
-        """Decorator: register a function as the check of a rule."""
-
         def add(check: Check) -> Check:
             self.rules.append(
                 Rule(code, severity, self._about, title, why, fix, sources, check, **more)

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.lint.cited import ALIVE_CHECK, PORT_OF_ENTRY, PORT_SET, PORT_TOLD, CitedLine
-from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.model import MINION, Hit, Hits, HostFacts, RuleBook
 from saltext_ha.minion.binding import DEFAULT_PUBLISH_PORT, DEFAULT_REQUEST_PORT, split_entry
 
 BOOK = RuleBook(MINION)
@@ -70,14 +70,14 @@ def told(facts: HostFacts, entry: MasterEntry) -> int | None:
     return None
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA101",
-    ERROR,
     "the publish port written into master:",
+    PORT_OF_ENTRY,
+    CitedLine("salt/minion.py:331 resolve_dns", 'ret["master_uri"] = '),
     why="The port of an entry is the request port (4506). At the publish port nobody answers "
     "requests: the minion never authenticates.",
     fix="leave the port out, or write that of the master's ret_port",
-    sources=(PORT_OF_ENTRY, CitedLine("salt/minion.py:331 resolve_dns", 'ret["master_uri"] = ')),
 )
 def publish_port_as_request_port(facts: HostFacts) -> Hits:
     known = list(entries(facts))
@@ -109,43 +109,36 @@ def _mapped_beside(
     return None
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA102",
-    ERROR,
     "host:port entries with master_failback",
+    CitedLine(
+        "salt/minion.py:2166 Minion._post_master_init",
+        'and self.opts["master"] != self.opts["master_list"][0]',
+    ),
+    PORT_OF_ENTRY,
+    "tests/integration/test_lint_traps.py",
     why="Salt compares the master it is on, without the port, with the entry, with it: they are "
     "never the same. A minion on its first master goes on failing back to it, about once a second.",
     fix="write bare hosts in master:, each master at an address of its own, and the port once as "
     "master_port",
-    sources=(
-        CitedLine(
-            "salt/minion.py:2166 Minion._post_master_init",
-            'and self.opts["master"] != self.opts["master_list"][0]',
-        ),
-        PORT_OF_ENTRY,
-        "tests/integration/test_lint_traps.py",
-    ),
 )
 def ports_with_failback(facts: HostFacts) -> Hits:
     if facts.failover and facts.get("master_failback"):
         yield from _with_port(facts)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA103",
-    WARNING,
     "host:port entries with failover",
+    CitedLine(
+        "salt/minion.py:959 MinionBase.eval_master", 'if opts["master"] in opts["local_masters"]:'
+    ),
     why="Salt looks for the lost master, without its port, among the entries, with theirs, does "
     "not find it, and starts again with the lost one instead of the next. On 3007.15 minions were "
     "still lost 90 s after their master died.",
     fix="write bare hosts in master:, each master at an address of its own, and the port once as "
     "master_port",
-    sources=(
-        CitedLine(
-            "salt/minion.py:959 MinionBase.eval_master",
-            'if opts["master"] in opts["local_masters"]:',
-        ),
-    ),
 )
 def ports_with_failover(facts: HostFacts) -> Hits:
     if facts.failover and not facts.get("master_failback") and len(facts.masters) > 1:
@@ -160,14 +153,13 @@ def _with_port(facts: HostFacts) -> Hits:
             yield Hit("master", entry.text, entry.item)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA104",
-    WARNING,
     "two masters at one address",
+    ALIVE_CHECK,
     why="Only their ports tell them apart. Salt's alive check (status.master) looks at addresses "
     "and one publish port: it sees one of them for the other.",
     fix="give each master an address of its own, and all the same ports",
-    sources=(ALIVE_CHECK,),
 )
 def two_at_one_address(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -186,19 +178,14 @@ def _answers_both(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> boo
     return facts.hot and twins and not _deaf(facts, one, other)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA114",
-    ERROR,
     "two masters at one address, and a minion of both at once",
+    CitedLine("salt/minion.py:4544 Minion.handle_event", 'if job_master == self.opts["master"]:'),
+    "tests/integration/test_lint_traps.py",
     why="A hot-hot minion tells its masters apart by their host, without the port. It sends every "
     "answer to both: each master gets returns of jobs that the other one published.",
     fix="give each master an address of its own, and all the same ports",
-    sources=(
-        CitedLine(
-            "salt/minion.py:4544 Minion.handle_event", 'if job_master == self.opts["master"]:'
-        ),
-        "tests/integration/test_lint_traps.py",
-    ),
 )
 def returns_to_both(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -206,18 +193,15 @@ def returns_to_both(facts: HostFacts) -> Hits:
             yield Hit("master", f"{one.text} and {other.text}", other.item)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA105",
-    ERROR,
     "one master under two names",
+    CitedLine("salt/minion.py:1631 MinionManager._spawn_minions", "for master in masters:"),
+    "tests/integration/test_lint_traps.py",
     why="The minion is bound to it twice: as hot-hot minion it gets every job twice and logs the "
     "second as CRITICAL, a message that somebody replays (invalid serial); as failover minion it "
     "moves from a lost master to the same one.",
     fix="name each master once",
-    sources=(
-        CitedLine("salt/minion.py:1631 MinionManager._spawn_minions", "for master in masters:"),
-        "tests/integration/test_lint_traps.py",
-    ),
 )
 def one_master_twice(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -225,13 +209,12 @@ def one_master_twice(facts: HostFacts) -> Hits:
             yield Hit("master", f"{one.text} and {other.text}", other.item)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA106",
-    ERROR,
     "an entry of master: that Salt cannot read",
+    CitedLine("salt/utils/network.py:2295 parse_host_port", "raise ValueError("),
     why="Salt takes a host, or a host and a port; several masters are a list of them.",
     fix="write a YAML list of hosts:  master: [10.0.0.1, 10.0.0.2]",
-    sources=(CitedLine("salt/utils/network.py:2295 parse_host_port", "raise ValueError("),),
 )
 def no_host(facts: HostFacts) -> Hits:
     if facts.get("master_type") in ("func", "disable"):
@@ -244,15 +227,14 @@ def no_host(facts: HostFacts) -> Hits:
             yield Hit("master", str(exc), item)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA107",
-    ERROR,
     "a port map that changes the request port only",
+    PORT_TOLD,
     why="The minion authenticates to the second master, and then subscribes to the publish port "
     "that this one names, which at that address is the first master's: it is deaf to the second.",
     fix="give each master an address of its own; or have the second really publish on a port of "
     "its own (publish_port in its configuration), mapped under the same number",
-    sources=(PORT_TOLD,),
 )
 def request_port_only(facts: HostFacts) -> Hits:
     for one, other in combinations(entries(facts), 2):
@@ -270,17 +252,14 @@ def _deaf(facts: HostFacts, one: MasterEntry, other: MasterEntry) -> bool:
     return ports[0] is not None and ports[0] == ports[1]
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA108",
-    WARNING,
     "retry_dns: 0 with several masters at once, by name",
+    CitedLine("salt/minion.py:261 resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
+    "tests/integration/test_lint_traps.py",
     why="A name that cannot be looked up becomes 127.0.0.1, for as long as the minion runs: it is "
     "deaf to that master, or connected to one that happens to run on its own host.",
     fix="write IP addresses in master:",
-    sources=(
-        CitedLine("salt/minion.py:261 resolve_dns", 'ret["master_ip"] = "127.0.0.1"'),
-        "tests/integration/test_lint_traps.py",
-    ),
 )
 def no_retry_hot(facts: HostFacts) -> Hits:
     if facts.hot and facts.number("retry_dns") == 0:
@@ -289,17 +268,14 @@ def no_retry_hot(facts: HostFacts) -> Hits:
             yield Hit("retry_dns", ", ".join(names))
 
 
-@BOOK.rule(
+@BOOK.info(
     "HA109",
-    INFO,
     "several masters at once, by name",
+    CitedLine("salt/minion.py:243 resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
+    "tests/integration/test_lint.py",
     why="While one name cannot be looked up, the minion waits retry_dns seconds at a time and does "
     "nothing else meanwhile: it is deaf to all its masters, the healthy ones too.",
     fix="write IP addresses in master:, or have the names in /etc/hosts",
-    sources=(
-        CitedLine("salt/minion.py:243 resolve_dns", 'opts["retry_dns"], _RESOLVE_DNS_ABORT'),
-        "tests/integration/test_lint.py",
-    ),
 )
 def names_hot(facts: HostFacts) -> Hits:
     if facts.hot and facts.number("retry_dns") > 0:
@@ -308,14 +284,14 @@ def names_hot(facts: HostFacts) -> Hits:
             yield Hit("master", ", ".join(entry.text for entry in names), names[0].item)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA110",
-    ERROR,
     "publish_port of the minion is not the master's",
+    PORT_SET,
+    "tests/integration/test_lint_traps.py",
     why="The minion's own publish_port holds for all its masters, whatever they tell: it "
     "subscribes where that master does not publish, and never hears a job.",
     fix="take publish_port out of the minion's configuration, or make all masters publish there",
-    sources=(PORT_SET, "tests/integration/test_lint_traps.py"),
 )
 def other_publish_port(facts: HostFacts) -> Hits:
     own = own_publish_port(facts)
@@ -325,14 +301,14 @@ def other_publish_port(facts: HostFacts) -> Hits:
             yield Hit("publish_port", f"{own}; {entry.text} publishes on {port}")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA111",
-    ERROR,
     "masters that publish on another port than 4505, and no publish_port on the minion",
+    ALIVE_CHECK,
+    "tests/integration/test_lint_traps.py",
     why="Salt's alive check looks for a connection to publish_port, 4505 where it is not set, "
     "finds none and takes a healthy master for lost: about one reconnect a second.",
     fix="set publish_port on the minion to the masters' publish_port",
-    sources=(ALIVE_CHECK, "tests/integration/test_lint_traps.py"),
 )
 def alive_at_wrong_port(facts: HostFacts) -> Hits:
     if own_publish_port(facts) or facts.number("master_alive_interval") <= 0:
@@ -343,29 +319,25 @@ def alive_at_wrong_port(facts: HostFacts) -> Hits:
             yield Hit("master_alive_interval", f"{entry.text} publishes on {port}")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA112",
-    WARNING,
     "publish_port: 4506 on a minion",
+    PORT_SET,
     why="Salt takes 4506 for unset when it subscribes, and for the publish port when it checks "
     "whether the master is alive.",
     fix="take it out, or write the masters' publish_port",
-    sources=(PORT_SET,),
 )
 def publish_port_4506(facts: HostFacts) -> Hits:
     if facts.written("publish_port") and facts.number("publish_port") == DEFAULT_REQUEST_PORT:
         yield Hit("publish_port", "4506 means: not set")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA113",
-    WARNING,
     "a master whose name cannot be looked up",
+    CitedLine("salt/utils/network.py:2234 dns_check", "raise SaltSystemExit(code=42, msg=err)"),
     why="The minion does not get there; and whether two names are one master is not known.",
     fix="mend the name, or the name service",
-    sources=(
-        CitedLine("salt/utils/network.py:2234 dns_check", "raise SaltSystemExit(code=42, msg=err)"),
-    ),
 )
 def no_address(facts: HostFacts) -> Hits:
     # If it is not set, "salt" is Salt's own default, usually of a minion without a master.

@@ -9,10 +9,8 @@ from saltext_ha.consistency.options import RULES
 from saltext_ha.consistency.values import is_secret_key, is_secret_value
 from saltext_ha.lint.cited import MASTER_INCLUDES, CitedLine
 from saltext_ha.lint.model import (
-    ERROR,
     FILES,
     MINION,
-    WARNING,
     Hit,
     Hits,
     HostFacts,
@@ -32,42 +30,35 @@ SHORTEST = 6
 RIGHT = frozenset({"auth_retries", "auth_token", "log_datefmt_console", "master_id", "master_ip"})
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA001",
-    ERROR,
     "a configuration file that Salt cannot read, or fails on",
+    CitedLine(
+        "salt/config/__init__.py:2540 load_config", "sys.exit(salt.defaults.exitcodes.EX_GENERIC)"
+    ),
+    CitedLine("salt/config/__init__.py:2585 include_config", "opts = _read_conf_file(fn_)"),
     why="Salt does not start with a broken main file or a value that it fails on, nor a minion "
     "with a broken included file; a master leaves that out with a line in its log, and none of its "
     "options holds.",
     fix="mend the file, or the option in the line of Salt; if permission is denied, make it "
     "readable for the user that salt-master or the minion runs as",
-    sources=(
-        CitedLine(
-            "salt/config/__init__.py:2540 load_config",
-            "sys.exit(salt.defaults.exitcodes.EX_GENERIC)",
-        ),
-        CitedLine("salt/config/__init__.py:2585 include_config", "opts = _read_conf_file(fn_)"),
-    ),
 )
 def unreadable(facts: HostFacts) -> Hits:
     for problem in facts.problems:
         yield Hit("", problem.reason, place=Place(problem.file, problem.line))
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA002",
-    WARNING,
     "an included file replaces a list or mapping of another file",
+    CitedLine("salt/config/__init__.py:2727 minion_config", "overrides.update("),
+    MASTER_INCLUDES,
     why="What minion.d or master.d sets takes the place of the whole option in the main file: "
     "lists and mappings of the two are not merged, at any depth. What include: names takes the "
     "place of both in the same way. Entries of the replaced file are gone, such as other engines, "
     "rights in external_auth, or half of ha:. A single master in a later file, as salt-bootstrap "
     "writes it (99-master-address.conf), takes the place of a list of masters, too.",
     fix="keep each list and mapping in one place: the main file, or the included ones",
-    sources=(
-        CitedLine("salt/config/__init__.py:2727 minion_config", "overrides.update("),
-        MASTER_INCLUDES,
-    ),
 )
 def replaced(facts: HostFacts) -> Hits:
     last = {s.option: s for s in facts.settings if s.layer == INCLUDED}
@@ -142,13 +133,12 @@ def _shown(item: object) -> str:
     return "…" if is_secret_value(str(item)) else str(item)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA003",
-    WARNING,
     "an option that Salt does not know, and that is spelt nearly like one that it knows",
+    CitedLine("salt/config/__init__.py:2268 _validate_opts", "if key in VALID_OPTS:"),
     why="Salt ignores options that it does not know, without a word: the default holds.",
     fix="write the name that is meant",
-    sources=(CitedLine("salt/config/__init__.py:2268 _validate_opts", "if key in VALID_OPTS:"),),
 )
 def misspelt(facts: HostFacts) -> Hits:
     for option in facts.places:
@@ -159,19 +149,16 @@ def misspelt(facts: HostFacts) -> Hits:
             yield Hit(option, f"did you mean {near[0]}?")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA004",
-    WARNING,
     "the masters of a minion in several included files",
+    CitedLine(
+        "salt/config/__init__.py:2600 include_config",
+        "salt.utils.dictupdate.update(configuration, opts, True, True)",
+    ),
     why="Lists in files of one folder are put together, in the order of the file names: the minion "
     "has all masters of all files, not those of the last one.",
     fix="write master: in one file only",
-    sources=(
-        CitedLine(
-            "salt/config/__init__.py:2600 include_config",
-            "salt.utils.dictupdate.update(configuration, opts, True, True)",
-        ),
-    ),
 )
 def merged_masters(facts: HostFacts) -> Hits:
     set_in = [s for s in facts.settings if s.option == "master" and s.layer == INCLUDED]
@@ -182,52 +169,46 @@ def merged_masters(facts: HostFacts) -> Hits:
         yield Hit("master", f"and in {others}: {', '.join(facts.masters)}")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA005",
-    ERROR,
     "settings with which the engine of this package does not start",
+    "saltext_ha/engines/ha.py",
+    "saltext_ha/engines/ha_watchdog.py",
     why="A wrong key or value is never left out. After the next restart no keys are replicated, or "
     "the watchdog watches no master.",
     fix="mend it before the restart (docs/configuration.md)",
-    sources=("saltext_ha/engines/ha.py", "saltext_ha/engines/ha_watchdog.py"),
 )
 def refused(facts: HostFacts) -> Hits:
     if facts.refused:
         yield Hit(*facts.refused)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA006",
-    WARNING,
     "a YAML file that Salt does not read",
+    CitedLine("salt/config/__init__.py:1845", '"default_include": "master.d/*.conf"'),
+    CitedLine("salt/config/__init__.py:1394", '"default_include": "minion.d/*.conf"'),
     why="Of master.d and minion.d Salt reads the files whose names match default_include: *.conf. "
     "None of the options in this file holds.",
     fix="give it a name that ends in .conf, name it in include:, or move it elsewhere",
-    sources=(
-        CitedLine("salt/config/__init__.py:1845", '"default_include": "master.d/*.conf"'),
-        CitedLine("salt/config/__init__.py:1394", '"default_include": "minion.d/*.conf"'),
-    ),
 )
 def left_out(facts: HostFacts) -> Hits:
     for path in facts.left_out:
         yield Hit("", "", place=Place(path, 0))
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA007",
-    ERROR,
     "engines: that Salt does not start as they are written",
+    CitedLine(
+        "salt/engines/__init__.py:42 start_engines",
+        "engine, engine_opts = next(iter(engine.items()))",
+    ),
     why="Of an entry with several names Salt starts the first engine, and says nothing of the "
     "others, nor of settings that are not below their engine. An engine that is named twice with "
     "the same settings is started twice, and does everything twice.",
     fix="begin each engine with a dash, name it once, and write its settings further to the right "
     "than its name",
-    sources=(
-        CitedLine(
-            "salt/engines/__init__.py:42 start_engines",
-            "engine, engine_opts = next(iter(engine.items()))",
-        ),
-    ),
 )
 def not_started(facts: HostFacts) -> Hits:
     listed = facts.get("engines")
@@ -243,16 +224,13 @@ def not_started(facts: HostFacts) -> Hits:
         started.append((name, settings))
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA008",
-    ERROR,
     "fileserver_backend is a text",
+    CitedLine("salt/fileserver/__init__.py:352 Fileserver.backends", "back = list(back)"),
     why="Salt takes its letters for the backends, of which there is none: no states and no files "
     "are served, and a line of the log says only that the type is wrong.",
     fix="write a list: [roots]",
-    sources=(
-        CitedLine("salt/fileserver/__init__.py:352 Fileserver.backends", "back = list(back)"),
-    ),
 )
 def serves_nothing(facts: HostFacts) -> Hits:
     served = facts.role == MINION and facts.get("file_client") != "local"  # by its masters

@@ -20,7 +20,7 @@ from saltext_ha.lint.cited import (
     WHY_NO_SHARED_CACHEDIR,
     CitedLine,
 )
-from saltext_ha.lint.model import ERROR, GROUP, INFO, WARNING, Hit, Hits, Member, RuleBook
+from saltext_ha.lint.model import GROUP, Hit, Hits, Member, RuleBook
 from saltext_ha.lint.rules.storage import LOCKS
 
 BOOK = RuleBook(GROUP)
@@ -51,47 +51,43 @@ def _differing(members: Members, option: str) -> Hits:
             yield Hit(option, detail, master=member.name)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA701",
-    WARNING,
     "masters with different publish ports",
+    PORT_TOLD,
+    ALIVE_CHECK,
     why="A minion's publish_port and Salt's alive check know one for all masters: a minion that "
     "sets it is deaf to the others, a failover minion takes healthy masters for lost.",
     fix="the same publish_port on all masters, each with an address of its own",
-    sources=(PORT_TOLD, ALIVE_CHECK),
 )
 def publish_ports(members: Members) -> Hits:
     yield from _differing(members, "publish_port")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA702",
-    WARNING,
     "masters with different request ports",
+    PORT_OF_ENTRY,
     why="Minions then need host:port entries, which break failover and failback (HA102, HA103).",
     fix="the same ret_port on all masters, each with an address of its own",
-    sources=(PORT_OF_ENTRY,),
 )
 def request_ports(members: Members) -> Hits:
     yield from _differing(members, "ret_port")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA703",
-    ERROR,
     "masters with different master keys",
+    CitedLine(
+        "salt/crypt.py:1840 AsyncAuth.verify_master", "if payload_pub_key != local_master_pub:"
+    ),
+    "saltstack/salt issue 62318",
     why="A minion keeps one master key: bound to several masters, or moved to another one, it says "
     "that the master key has changed and refuses it. Only failover minions that verify the "
     "masters' signature know masters by different keys.",
     fix="salt-ha invite share_master_key=True on the master whose key the minions know, "
     "salt-ha join --token-file - force=True on the others; or let masters sign and failover "
     "minions verify, together (docs/different-keys.md)",
-    sources=(
-        CitedLine(
-            "salt/crypt.py:1840 AsyncAuth.verify_master", "if payload_pub_key != local_master_pub:"
-        ),
-        "saltstack/salt issue 62318",
-    ),
 )
 def different_keys(members: Members) -> Hits:
     known = [member for member in members if member.fingerprint]
@@ -103,15 +99,14 @@ def different_keys(members: Members) -> Hits:
             yield Hit("pki_dir", detail, master=member.name)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA704",
-    ERROR,
     "master_sign_pubkey on some masters only",
+    SIGNED_UNVERIFIED,
     why="A minion that verifies refuses a master that does not sign, and one that does not verify "
     "refuses a master that signs: each minion can use only some of the masters.",
     fix="where minions verify, master_sign_pubkey: True on all masters, with one master_sign pair "
     "(salt-ha invite share_signing_key=True); else on none (docs/different-keys.md)",
-    sources=(SIGNED_UNVERIFIED,),
 )
 def some_sign(members: Members) -> Hits:
     if len({bool(member.get("master_sign_pubkey")) for member in members}) > 1:
@@ -139,13 +134,12 @@ def _shared(members: Members, folder: str) -> Hits:
         yield Hit(folder, detail, master=member.name)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA705",
-    ERROR,
     "masters that share one cachedir",
+    *SHARED_CACHEDIR,
     why=WHY_NO_SHARED_CACHEDIR,
     fix="give each master a cachedir of its own",
-    sources=SHARED_CACHEDIR,
 )
 def one_cache(members: Members) -> Hits:
     # Salt wants a cluster without isolated file systems to share it, and such has one AES key.
@@ -154,54 +148,45 @@ def one_cache(members: Members) -> Hits:
     yield from _shared([m for m in members if m not in sharing], "cachedir")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA706",
-    ERROR,
     "masters that share one pki_dir",
+    *SHARED_PKI_DIR,
     why="There is nothing to replicate, and both write the same files; who can read the share has "
     "master.pem. The state of ha below pki_dir would be one for both, too.",
     fix="give each master a pki_dir of its own; salt-ha invite share_master_key=True hands "
     "master.pem over",
-    sources=SHARED_PKI_DIR,
 )
 def one_key_folder(members: Members) -> Hits:
     yield from _shared(members, "pki_dir")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA707",
-    WARNING,
     "one scheduled job on several masters",
+    CitedLine("salt/utils/schedule.py:1535 Schedule.eval", "for job, data in schedule.items():"),
+    "saltstack/salt issue 17033",
     why="Each master runs it: once a master, not once. What each must do for itself is left out: "
     "saltutil.sync_all, fileserver.update, git_pillar.update, winrepo.update_git_repos.",
     fix="let it run ha.once with a name, on all masters (docs/once.md; in a partition it still "
     "runs once in each half), leave it on one master, or make it harmless when it runs several "
     "times",
-    sources=(
-        CitedLine(
-            "salt/utils/schedule.py:1535 Schedule.eval", "for job, data in schedule.items():"
-        ),
-        "saltstack/salt issue 17033",
-    ),
 )
 def schedules(members: Members) -> Hits:
     yield from _on_several(members, "schedule")
 
 
-@BOOK.rule(
+@BOOK.info(
     "HA708",
-    INFO,
     "one reactor on several masters",
+    CitedLine(
+        "salt/utils/reactor.py:283 Reactor.run", 'reactors = self.list_reactors(data["tag"])'
+    ),
+    "saltstack/salt issue 66278",
     why="A hot-hot minion sends its events to all masters, and each reacts: once a master.",
     fix="ha: once: {reactor: true} on all masters (docs/once.md; in a partition each half reacts; "
     "a reaction local. reaches only minions that are connected to the leader), leave it on one "
     "master, or make it harmless when it runs several times",
-    sources=(
-        CitedLine(
-            "salt/utils/reactor.py:283 Reactor.run", 'reactors = self.list_reactors(data["tag"])'
-        ),
-        "saltstack/salt issue 66278",
-    ),
 )
 def reactors(members: Members) -> Hits:
     yield from _on_several(members, "reactor")
@@ -217,14 +202,13 @@ def _on_several(members: Members, option: str) -> Hits:
             yield Hit(option, f"{name}, on {', '.join(masters)}", master=masters[0])
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA709",
-    ERROR,
     "gitfs or git_pillar without global lock, in a shared cachedir",
+    GLOBAL_LOCK,
     why="A master then removes the lock that another one holds, and both write one repository.",
     fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
     "cachedir of its own",
-    sources=(GLOBAL_LOCK,),
 )
 def unlocked(members: Members) -> Hits:
     for member in _sharing(members, "cachedir"):
@@ -233,33 +217,29 @@ def unlocked(members: Members) -> Hits:
                 yield Hit(option, "False", master=member.name)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA710",
-    WARNING,
     "masters with different hash_type",
+    FINGER,
+    CitedLine(
+        "salt/fileserver/roots.py:326 file_hash",
+        'salt.utils.hashutils.get_hash(path, __opts__["hash_type"])',
+    ),
     why="Fingerprints of keys (master_finger, key.finger) and hashes of served files are written "
     "by it: what one master prints is never what another one does.",
     fix="the same hash_type on all masters and minions",
-    sources=(
-        FINGER,
-        CitedLine(
-            "salt/fileserver/roots.py:326 file_hash",
-            'salt.utils.hashutils.get_hash(path, __opts__["hash_type"])',
-        ),
-    ),
 )
 def hash_types(members: Members) -> Hits:
     yield from _differing(members, "hash_type")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA711",
-    WARNING,
     "ha: masters that differ",
+    "saltext_ha/commands/membership/join.py: by_secret",
     why="The first of the list founds the group when nobody answers: with different lists two "
     "masters may found two groups, and with two master keys.",
     fix="the same list in the same order on all masters",
-    sources=("saltext_ha/commands/membership/join.py: by_secret",),
 )
 def seeds(members: Members) -> Hits:
     listed = [member for member in members if (member.get("ha") or {}).get("masters")]
@@ -268,14 +248,13 @@ def seeds(members: Members) -> Hits:
             yield Hit("ha", ", ".join(member.get("ha")["masters"]), master=member.name)
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA712",
-    ERROR,
     "a member of a cluster under another name than the others know",
+    PEER_ID,
     why="The others look it up by the name in their cluster_peers; it presents itself by its id, "
     "and they find no key for it.",
     fix="set id to the name that the others have in cluster_peers",
-    sources=(PEER_ID,),
     since=3007,
 )
 def unknown_member(members: Members) -> Hits:
@@ -293,15 +272,14 @@ def unknown_member(members: Members) -> Hits:
             )
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA713",
-    ERROR,
     "trees that masters do not have alike",
+    "tests/functional/trees/test_deploy.py",
     why="ha.deploy changes nothing as long as one master lacks the tree. Where it is served at "
     "another path, file_roots must differ, too; where it is secret on some only, other users of "
     "the other masters read it.",
     fix="the same  ha: trees:  on all masters (source and check may differ); restart salt-master",
-    sources=("tests/functional/trees/test_deploy.py",),
 )
 def unlike_trees(members: Members) -> Hits:
     trees = [(m, m.get("ha")["trees"]) for m in members if "trees" in (m.get("ha") or {})]
@@ -317,14 +295,13 @@ def unlike_trees(members: Members) -> Hits:
             yield Hit("ha", f"no tree {name}, as {', '.join(having)} have", master=master)
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA714",
-    WARNING,
     "once: {reactor: true} on some masters only",
+    "docs/once.md",
     why="The leader's reactor reacts for all that have it. A master without it reacts besides, to "
     "every event that it hears: twice in all.",
     fix="once: {reactor: true}  in  ha:  on all masters that have  reactor:  ; restart salt-master",
-    sources=("docs/once.md",),
 )
 def some_react_once(members: Members) -> Hits:
     once = [m.name for m in members if (m.get("ha") or {}).get("reacts_once")]

@@ -7,7 +7,7 @@ import ipaddress
 from saltext_ha.common.addresses import bare_ip
 from saltext_ha.common.cluster import ISOLATED
 from saltext_ha.lint.cited import PEER_ID, CitedLine
-from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.model import MASTER, Hit, Hits, HostFacts, RuleBook
 
 BOOK = RuleBook(MASTER)
 # From here on cluster_pool_port counts.
@@ -32,23 +32,19 @@ def _wildcard(facts: HostFacts) -> bool:
     return ip is not None and ipaddress.ip_address(ip).is_unspecified
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA601",
-    ERROR,
     "cluster_id with interface: 0.0.0.0",
+    CitedLine(
+        "salt/channel/server.py:3108 MasterPubServerChannel._publish_daemon",
+        'if bootstrap_pool and bootstrap_pool[0] == self.opts["interface"]:',
+    ),
+    CitedLine(
+        "salt/cluster/consensus/service.py:83 RaftService.__init__", 'node_id = opts["interface"]'
+    ),
     why="interface is this member's name in the cluster, and the lowest one founds it: 0.0.0.0 is "
     "lower than all others, so every member founds a cluster of its own.",
     fix="set interface to the address that the others have in cluster_peers",
-    sources=(
-        CitedLine(
-            "salt/channel/server.py:3108 MasterPubServerChannel._publish_daemon",
-            'if bootstrap_pool and bootstrap_pool[0] == self.opts["interface"]:',
-        ),
-        CitedLine(
-            "salt/cluster/consensus/service.py:83 RaftService.__init__",
-            'node_id = opts["interface"]',
-        ),
-    ),
     since=3008,
 )
 def wildcard(facts: HostFacts) -> Hits:
@@ -56,14 +52,13 @@ def wildcard(facts: HostFacts) -> Hits:
         yield Hit("interface", str(facts.get("interface")), beside="cluster_id")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA602",
-    ERROR,
     "cluster_id with an id that is not this member's address",
+    PEER_ID,
     why="The others look this member up by the name that they have in cluster_peers, which is the "
     "address they connect to; it presents itself, and its key, by its id.",
     fix="set id to the address that the others have in cluster_peers",
-    sources=(PEER_ID,),
     since=3007,
 )
 def other_id(facts: HostFacts) -> Hits:
@@ -76,19 +71,16 @@ def other_id(facts: HostFacts) -> Hits:
         yield Hit("id", f"{name}, not {facts.get('interface')}", beside="cluster_id")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA603",
-    ERROR,
     "cluster_id without cluster_secret",
+    CitedLine(
+        "salt/channel/server.py:3621 MasterPubServerChannel.handle_pool_publish",
+        'if secret != (self.opts.get("cluster_secret") or ""):',
+    ),
     why="A master that asks to join must know the secret; where there is none, the empty one will "
     "do: who reaches TCP 4520 becomes a member and gets the cluster's key.",
     fix="set cluster_secret, the same on all members (openssl rand -hex 32)",
-    sources=(
-        CitedLine(
-            "salt/channel/server.py:3621 MasterPubServerChannel.handle_pool_publish",
-            'if secret != (self.opts.get("cluster_secret") or ""):',
-        ),
-    ),
     since=3008,
 )
 def no_secret(facts: HostFacts) -> Hits:
@@ -96,20 +88,17 @@ def no_secret(facts: HostFacts) -> Hits:
         yield Hit("cluster_secret", "is not set", beside="cluster_id")
 
 
-@BOOK.rule(
+@BOOK.info(
     "HA604",
-    INFO,
     "a cluster with isolated file systems, and no repair by ha",
+    CitedLine(
+        "salt/master.py:1427 EventMonitor.handle_event",
+        "self._apply_peer_key_change(act, minion_id, pub)",
+    ),
+    "docs/native-cluster.md",
     why="Salt distributes automatic acceptances and deletions only: salt-key -a and -r stay on one "
     "member, and a member that was down keeps deleted keys.",
     fix="run the ha engine on all members, with  ha: repair: true",
-    sources=(
-        CitedLine(
-            "salt/master.py:1427 EventMonitor.handle_event",
-            "self._apply_peer_key_change(act, minion_id, pub)",
-        ),
-        "docs/native-cluster.md",
-    ),
     since=3008,
 )
 def no_repair(facts: HostFacts) -> Hits:
@@ -117,17 +106,14 @@ def no_repair(facts: HostFacts) -> Hits:
         yield Hit(ISOLATED, "ha: repair is not set")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA605",
-    WARNING,
     "cluster_id on Salt 3006",
+    CitedLine(
+        "salt/config/__init__.py:114", "VALID_OPTS = immutabletypes.freeze(", release="3006.28"
+    ),
     why="3006 has no clusters and ignores it: these masters share nothing.",
     fix="upgrade to 3008, or take it out and let ha replicate the keys",
-    sources=(
-        CitedLine(
-            "salt/config/__init__.py:114", "VALID_OPTS = immutabletypes.freeze(", release="3006.28"
-        ),
-    ),
     before=3007,
 )
 def too_old(facts: HostFacts) -> Hits:
@@ -135,18 +121,15 @@ def too_old(facts: HostFacts) -> Hits:
         yield Hit("cluster_id", str(facts.get("cluster_id")))
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA606",
-    ERROR,
     "cluster_isolated_filesystem on Salt 3007",
+    CitedLine(
+        "salt/config/__init__.py:114", "VALID_OPTS = immutabletypes.freeze(", release="3007.15"
+    ),
     why="3007 knows shared folders only and ignores it: members with folders of their own do not "
     "find each other's keys.",
     fix="upgrade to 3008, or put cluster_pki_dir on storage that all members share",
-    sources=(
-        CitedLine(
-            "salt/config/__init__.py:114", "VALID_OPTS = immutabletypes.freeze(", release="3007.15"
-        ),
-    ),
     since=3007,
     before=3008,
 )
@@ -155,24 +138,21 @@ def not_isolated(facts: HostFacts) -> Hits:
         yield Hit(ISOLATED, "True")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA607",
-    ERROR,
     "cluster_id without cluster_peers",
+    CitedLine(
+        "salt/master.py:1017 Master._pre_flight",
+        'if self.opts.get("cluster_id") and not self.opts.get("cluster_peers"):',
+        release="3008.3",
+    ),
+    CitedLine(
+        "salt/config/__init__.py:4164 apply_master_config",
+        'opts["cluster_peers"] = []',
+        release="3007.15",
+    ),
     why="A 3007 member is alone in its cluster; 3008 refuses to start.",
     fix="list the addresses of the other members",
-    sources=(
-        CitedLine(
-            "salt/master.py:1017 Master._pre_flight",
-            'if self.opts.get("cluster_id") and not self.opts.get("cluster_peers"):',
-            release="3008.3",
-        ),
-        CitedLine(
-            "salt/config/__init__.py:4164 apply_master_config",
-            'opts["cluster_peers"] = []',
-            release="3007.15",
-        ),
-    ),
     since=3007,
 )
 def no_peers(facts: HostFacts) -> Hits:
@@ -180,22 +160,19 @@ def no_peers(facts: HostFacts) -> Hits:
         yield Hit("cluster_peers", "is empty", beside="cluster_id")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA608",
-    WARNING,
     "a cluster whose members may use different ports",
+    CitedLine(
+        "salt/config/__init__.py:4434 apply_master_config",
+        'if "cluster_port" in overrides and "cluster_pool_port" not in overrides:',
+    ),
+    "saltstack/salt issue 69877",
     why="3008.0 to 3008.2 read the port of the cluster from cluster_port, which is documented "
     "nowhere, and else take 55596; the others take cluster_pool_port, 4520. Members that are "
     "upgraded one after the other do not meet, and a firewall is open for the wrong port.",
     fix="set cluster_port to the number of cluster_pool_port (4520) on all members, before the "
     "next upgrade; take it out when all run 3008.3 or newer",
-    sources=(
-        CitedLine(
-            "salt/config/__init__.py:4434 apply_master_config",
-            'if "cluster_port" in overrides and "cluster_pool_port" not in overrides:',
-        ),
-        "saltstack/salt issue 69877",
-    ),
     since=3008,
 )
 def other_port(facts: HostFacts) -> Hits:

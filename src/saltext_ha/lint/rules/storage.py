@@ -10,7 +10,7 @@ from saltext_ha.lint.cited import (
     WHY_NO_SHARED_CACHEDIR,
     CitedLine,
 )
-from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.model import MASTER, Hit, Hits, HostFacts, RuleBook
 from saltext_ha.lint.rules.master import in_group
 
 BOOK = RuleBook(MASTER)
@@ -18,13 +18,12 @@ BOOK = RuleBook(MASTER)
 LOCKS = ("gitfs_global_lock", "git_pillar_global_lock")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA506",
-    WARNING,
     "cachedir on a network file system",
+    *SHARED_CACHEDIR,
     why=WHY_NO_SHARED_CACHEDIR,
     fix="give each master a cachedir on a disk of its own",
-    sources=SHARED_CACHEDIR,
 )
 def remote_cache(facts: HostFacts) -> Hits:
     inside = cluster.of(facts.options)
@@ -32,15 +31,14 @@ def remote_cache(facts: HostFacts) -> Hits:
         yield from _on_network(facts, "cachedir")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA507",
-    WARNING,
     "pki_dir on a network file system",
+    *SHARED_PKI_DIR,
     why="Who can read the share has master.pem and with it all minions; when it is away, no minion "
     "can authenticate on any master. A shared pki_dir would also hold the state of ha twice.",
     fix="give each master a pki_dir of its own: keys are replicated, and salt-ha "
     "invite share_master_key=True hands master.pem over",
-    sources=SHARED_PKI_DIR,
 )
 def remote_keys(facts: HostFacts) -> Hits:
     yield from _on_network(facts, "pki_dir")
@@ -51,14 +49,13 @@ def _on_network(facts: HostFacts, folder: str) -> Hits:
         yield Hit(folder, f"{facts.get(folder)} is on {facts.shared[folder]}")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA508",
-    ERROR,
     "gitfs or git_pillar without global lock, in a cachedir on a network file system",
+    GLOBAL_LOCK,
     why="A master then removes the lock that another one holds, and both write one repository.",
     fix="take gitfs_global_lock and git_pillar_global_lock out; better, give each master a "
     "cachedir of its own",
-    sources=(GLOBAL_LOCK,),
 )
 def unlocked_remote(facts: HostFacts) -> Hits:
     for option in LOCKS:
@@ -66,19 +63,15 @@ def unlocked_remote(facts: HostFacts) -> Hits:
             yield Hit(option, "False")
 
 
-@BOOK.rule(
+@BOOK.info(
     "HA511",
-    INFO,
     "minion data cache that masters share, and preserve_minion_cache: False",
+    CitedLine(
+        "salt/key.py:503 Key.check_minion_cache", 'self.opts.get("preserve_minion_cache", False):'
+    ),
     why="Deleting or rejecting any key drops the cached data of every id that has no key on this "
     "very master, also of minions that only other masters know.",
     fix="set preserve_minion_cache: True",
-    sources=(
-        CitedLine(
-            "salt/key.py:503 Key.check_minion_cache",
-            'self.opts.get("preserve_minion_cache", False):',
-        ),
-    ),
 )
 def drops_cache(facts: HostFacts) -> Hits:
     cache = facts.get("cache", "localfs")
@@ -86,15 +79,15 @@ def drops_cache(facts: HostFacts) -> Hits:
         yield Hit("cache", str(cache))
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA518",
-    ERROR,
     "two masters with one state folder",
+    "saltext_ha/replica/state_owner.py",
+    "tests/integration/test_shared_store.py",
     why="The folder says who a master is to its peers. The second would be the first: it is turned "
     "away, its engine does not start, and no key is replicated to or from it.",
     fix="give each master a pki_dir of its own; or, where they share it, each a folder of its own "
     "as ha: state_dir, outside of it. Then start salt-master",
-    sources=("saltext_ha/replica/state_owner.py", "tests/integration/test_shared_store.py"),
 )
 def one_state_folder(facts: HostFacts) -> Hits:
     if facts.state_owner and in_group(facts):

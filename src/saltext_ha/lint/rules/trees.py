@@ -10,7 +10,7 @@ from typing import Any
 
 from saltext_ha.consistency.tree import ANY, ignoring
 from saltext_ha.lint.cited import CitedLine
-from saltext_ha.lint.model import ERROR, INFO, MASTER, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.model import MASTER, Hit, Hits, HostFacts, RuleBook
 
 BOOK = RuleBook(MASTER)
 SERVED = "tests/integration/test_trees.py"
@@ -20,15 +20,14 @@ INCLUDING = ("default_include", "include")
 CHECKOUT = ".git/config"
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA801",
-    WARNING,
     "a tree that Salt does not read",
+    SERVED,
     why="It is deployed, and no minion sees anything of it: neither file_roots nor pillar_roots, "
     "nor anything else in the configuration names its live folder.",
     fix="name the live folder:  file_roots: {base: [/srv/salt]}, or of configuration  include: "
     "[shared/*.conf]; restart salt-master",
-    sources=(SERVED,),
 )
 def unread(facts: HostFacts) -> Hits:
     others = {option: value for option, value in facts.options.items() if option != "ha"}
@@ -44,18 +43,15 @@ def unread(facts: HostFacts) -> Hits:
             yield Hit("ha", f"tree {name}: {live}")
 
 
-@BOOK.rule(
+@BOOK.info(
     "HA802",
-    INFO,
     "git beside a tree of the same kind",
+    CitedLine("salt/fileserver/__init__.py:595 Fileserver.find_file", "for fsb in back:"),
+    "docs/trees.md",
     why="Of files that both have, one hides the other; and what comes from git is fetched by each "
     "master when it comes to it, so the masters do not switch at once.",
     fix="take git out (fileserver_backend, ext_pillar), and deploy from a checkout of it; or leave "
     "it, where it holds other files than the tree",
-    sources=(
-        CitedLine("salt/fileserver/__init__.py:595 Fileserver.find_file", "for fsb in back:"),
-        "docs/trees.md",
-    ),
 )
 def beside_git(facts: HostFacts) -> Hits:
     pillars, backends = facts.get("ext_pillar"), facts.get("fileserver_backend")
@@ -74,14 +70,14 @@ def beside_git(facts: HostFacts) -> Hits:
                 yield Hit(where[kind], f"git, and tree {name}: {tree['live']}")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA803",
-    ERROR,
     "pillar in a tree that is not secret",
+    "saltext_ha/config/trees.py",
+    "tests/functional/trees/test_deploy.py",
     why="Every user of the masters may read its files, and ha.deploy shows what changes in them, "
     "also to who follows Salt's events.",
     fix="secret: true in  ha: trees:  on all masters; restart salt-master",
-    sources=("saltext_ha/config/trees.py", "tests/functional/trees/test_deploy.py"),
 )
 def open_pillar(facts: HostFacts) -> Hits:
     for name, tree in _trees(facts):
@@ -89,16 +85,16 @@ def open_pillar(facts: HostFacts) -> Hits:
             yield Hit("ha", f"tree {name}: {tree['live']} is in pillar_roots")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA804",
-    WARNING,
     "versions of a tree that Salt reads, too",
+    "saltext_ha/config/trees.py",
+    "saltext_ha/consistency/tree.py",
     why="The live folder lies in a folder of file_roots or pillar_roots, and so do its versions "
     "beside it (.NAME.ha): minions list and may read the deployments that are kept, each list "
     "takes several times as long, and ha.check_consistency finds files of them that differ.",
     fix="name the live folder itself in  file_roots  or  pillar_roots; for file_roots also  "
     "file_ignore_regex: ['\\.[^/]+\\.ha/']; restart salt-master",
-    sources=("saltext_ha/config/trees.py", "saltext_ha/consistency/tree.py"),
 )
 def read_versions(facts: HostFacts) -> Hits:
     ignored = ignoring(facts.options)
@@ -112,15 +108,14 @@ def read_versions(facts: HostFacts) -> Hits:
                     yield Hit(kind, f"{folder}, and tree {name}: {live}")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA805",
-    ERROR,
     "the source of a secret tree in that of another tree",
+    "saltext_ha/trees/source.py",
     why="What is secret is deployed with the other tree, too: where that is in file_roots, every "
     "minion may read all of it, and ha.deploy shows it.",
     fix="leave the folder out of the other tree:  ignore: [/pillar/]  in  ha: trees:  ; or let "
     "source: of that name a folder beside it; restart salt-master",
-    sources=("saltext_ha/trees/source.py",),
 )
 def secret_inside(facts: HostFacts) -> Hits:
     trees = [(name, tree) for name, tree in _trees(facts) if tree.get("source")]
@@ -134,21 +129,16 @@ def secret_inside(facts: HostFacts) -> Hits:
                     yield Hit("ha", f"tree {other}: {inner} lies in tree {name}: {source}")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA806",
-    WARNING,
     "a git checkout in file_roots, with its .git",
+    CitedLine("salt/fileserver/__init__.py:279 is_file_ignored", 'if opts["file_ignore_regex"]:'),
+    "docs/trees.md",
     why="Minions may read .git as they read states (salt://.git/config): the whole history, what "
     "was taken out since, and the address of the remote, often with a password. Each minion also "
     "gets it by a file.recurse of that folder.",
     fix="file_ignore_regex: ['(^|/)\\.git(/|$)']  on all masters; or deploy from the checkout by a "
     "tree, which leaves .git out; restart salt-master",
-    sources=(
-        CitedLine(
-            "salt/fileserver/__init__.py:279 is_file_ignored", 'if opts["file_ignore_regex"]:'
-        ),
-        "docs/trees.md",
-    ),
 )
 def served_checkout(facts: HostFacts) -> Hits:
     ignored = ignoring(facts.options)

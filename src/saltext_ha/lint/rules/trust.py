@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from saltext_ha.lint.cited import FINGER, IPC_PORTS, SIGNED_UNVERIFIED, CitedLine
-from saltext_ha.lint.model import ERROR, INFO, MINION, WARNING, Hit, Hits, HostFacts, RuleBook
+from saltext_ha.lint.model import MINION, Hit, Hits, HostFacts, RuleBook
 
 BOOK = RuleBook(MINION)
 
@@ -18,19 +18,16 @@ def sign_key(facts: HostFacts) -> str:
     return f"{facts.get('master_sign_key_name', 'master_sign')}.pub"
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA301",
-    ERROR,
     "verify_master_pubkey_sign without the masters' master_sign.pub",
+    CitedLine(
+        "salt/crypt.py:1696 AsyncAuth.verify_pubkey_sig",
+        '"Verification public key %s does not exist. You need to "',
+    ),
+    "tests/integration/test_lint_traps.py",
     why="The minion has nothing to check the signature with, and takes no master at all.",
     fix="copy master_sign.pub from a master's pki_dir into the minion's pki_dir",
-    sources=(
-        CitedLine(
-            "salt/crypt.py:1696 AsyncAuth.verify_pubkey_sig",
-            '"Verification public key %s does not exist. You need to "',
-        ),
-        "tests/integration/test_lint_traps.py",
-    ),
 )
 def no_sign_key(facts: HostFacts) -> Hits:
     name = sign_key(facts)
@@ -38,35 +35,31 @@ def no_sign_key(facts: HostFacts) -> Hits:
         yield Hit("verify_master_pubkey_sign", f"{facts.get('pki_dir')}/{name} is not there")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA302",
-    ERROR,
     "always_verify_signature without verify_master_pubkey_sign",
+    CitedLine(
+        "salt/crypt.py:1863 AsyncAuth.verify_master", 'if self.opts["always_verify_signature"]:'
+    ),
+    SIGNED_UNVERIFIED,
     why="With masters that do not sign, the minion fails on the signature that is not there as "
     "soon as it knows a master's key; masters that sign it refuses.",
     fix="where masters sign, set verify_master_pubkey_sign: True, too; else take "
     "always_verify_signature out",
-    sources=(
-        CitedLine(
-            "salt/crypt.py:1863 AsyncAuth.verify_master", 'if self.opts["always_verify_signature"]:'
-        ),
-        SIGNED_UNVERIFIED,
-    ),
 )
 def always_verify(facts: HostFacts) -> Hits:
     if facts.get("always_verify_signature") and not facts.get("verify_master_pubkey_sign"):
         yield Hit("always_verify_signature", "True")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA303",
-    ERROR,
     "master_finger of another hash_type",
+    FINGER,
     why="The minion compares it with the master key's fingerprint by its own hash_type, and ends "
     "when they differ.",
     fix="take hash_type out (ha.multi_master writes a fingerprint of SHA-256); or write it by the "
     "minion's hash_type: on a minion that is connected, salt-call --local key.finger_master",
-    sources=(FINGER,),
 )
 def finger_of_other_type(facts: HostFacts) -> Hits:
     if _wrong_length(facts):
@@ -83,15 +76,15 @@ def _wrong_length(facts: HostFacts) -> bool:
     return bool(facts.get("master_finger")) and wanted is not None and _digits(facts) != wanted
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA304",
-    ERROR,
     "master_finger is not that of the master's key",
+    FINGER,
+    "tests/integration/test_lint_traps.py",
     why="The minion has the key of its master cached, and it has another fingerprint: at the next "
     "authentication it ends. It pins one key, so all masters must have the same. (salt-key -f of "
     "3008 prints another fingerprint of the same key.)",
     fix="write what  salt-call --local key.finger_master  prints on a minion that is connected",
-    sources=(FINGER, "tests/integration/test_lint_traps.py"),
 )
 def other_finger(facts: HostFacts) -> Hits:
     finger = facts.get("master_finger")
@@ -99,14 +92,13 @@ def other_finger(facts: HostFacts) -> Hits:
         yield Hit("master_finger", f"{CACHED_KEY} has {facts.fingerprint}")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA305",
-    WARNING,
     "master_finger beside verify_master_pubkey_sign",
+    FINGER,
     why="The signature is for masters with keys of their own; master_finger lets only those with "
     "that one key be.",
     fix="take master_finger out: the signature says more",
-    sources=(FINGER,),
 )
 def finger_and_signature(facts: HostFacts) -> Hits:
     if (
@@ -117,51 +109,45 @@ def finger_and_signature(facts: HostFacts) -> Hits:
         yield Hit("master_finger", "with verify_master_pubkey_sign")
 
 
-@BOOK.rule(
+@BOOK.info(
     "HA306",
-    INFO,
     "verify_master_pubkey_sign with several masters at once",
+    CitedLine(
+        "salt/crypt.py:1726 AsyncAuth.verify_signing_master",
+        'm_pub_fn = os.path.join(self.opts["pki_dir"], self.mpub)',
+    ),
+    "saltstack/salt issue 62318",
     why="All masters share the minion's one cached master key, and each that is verified "
     "overwrites it: with different keys the minion rejects what the others sign.",
     fix="see that all masters have the same master.pem (salt-run ha.check_consistency), or use "
     "master_type: failover",
-    sources=(
-        CitedLine(
-            "salt/crypt.py:1726 AsyncAuth.verify_signing_master",
-            'm_pub_fn = os.path.join(self.opts["pki_dir"], self.mpub)',
-        ),
-        "saltstack/salt issue 62318",
-    ),
 )
 def signature_hot(facts: HostFacts) -> Hits:
     if facts.hot and facts.get("verify_master_pubkey_sign"):
         yield Hit("verify_master_pubkey_sign", "True")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA307",
-    ERROR,
     "open_mode on a minion",
+    CitedLine("salt/crypt.py:1836 AsyncAuth.verify_master", 'not self.opts["open_mode"]'),
     why="The minion takes whatever master key it is shown, at any time: who answers at a master's "
     "address commands it.",
     fix="take open_mode out; after a change of the master key remove minion_master.pub instead",
-    sources=(
-        CitedLine("salt/crypt.py:1836 AsyncAuth.verify_master", 'not self.opts["open_mode"]'),
-    ),
 )
 def open_minion(facts: HostFacts) -> Hits:
     if facts.get("open_mode") is True:
         yield Hit("open_mode", "True")
 
 
-@BOOK.rule(
+@BOOK.warning(
     "HA308",
-    WARNING,
     "the masters' master_sign.pub, and no verify_master_pubkey_sign",
+    SIGNED_UNVERIFIED,
+    "tests/integration/test_lint_traps.py",
     why="A minion that does not verify refuses a master that signs. Turning it on takes masters "
     "and minions together.",
     fix="where masters sign, set verify_master_pubkey_sign: True; else remove the file",
-    sources=(SIGNED_UNVERIFIED, "tests/integration/test_lint_traps.py"),
 )
 def half_way(facts: HostFacts) -> Hits:
     name = sign_key(facts)
@@ -170,14 +156,14 @@ def half_way(facts: HostFacts) -> Hits:
         yield Hit("verify_master_pubkey_sign", detail, beside="master")
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA401",
-    ERROR,
     "lists of tcp_pub_port or tcp_pull_port",
+    *IPC_PORTS,
+    "tests/integration/test_lint.py",
     why="Salt's tutorial on several masters recommends them; Salt itself takes one number, and the "
     "minion fails with a TypeError. All its masters share one event bus.",
     fix="write one number, or leave the option out",
-    sources=(*IPC_PORTS, "tests/integration/test_lint.py"),
 )
 def port_lists(facts: HostFacts) -> Hits:
     if facts.get("ipc_mode") == "tcp":
@@ -186,13 +172,12 @@ def port_lists(facts: HostFacts) -> Hits:
                 yield Hit(option, str(facts.get(option)))
 
 
-@BOOK.rule(
+@BOOK.error(
     "HA402",
-    ERROR,
     "tcp_pub_port and tcp_pull_port are the same",
+    *IPC_PORTS,
     why="With ipc_mode: tcp the minion listens on both; the second cannot be had.",
     fix="give them different numbers",
-    sources=IPC_PORTS,
 )
 def port_overlap(facts: HostFacts) -> Hits:
     one, other = (facts.get(option) for option in PORTS)
