@@ -11,6 +11,7 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,24 @@ def unknown(key: object, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(key), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(names)}"
     return f"unknown key {key!r}; {hint}"
+
+
+def setting(check: Check, default: Any = MISSING, file: bool = False) -> Any:
+    """
+    A field of a class of settings.
+
+    :param check: of the value in the configuration.
+    :param file: its key ends with ``_file``, and has the name of a file; what is read from that is
+        never shown.
+    """
+    told = {"check": check, "file": file}
+    return field(default=default, metadata=told, repr=not file, compare=not file)
+
+
+def checks(cls: type) -> dict[str, Check]:
+    """Key → the check of its value, of each :func:`setting` of *cls*."""
+    found = [each for each in fields(cls) if "check" in each.metadata]
+    return {f"{f.name}{'_file' * f.metadata['file']}": f.metadata["check"] for f in found}
 
 
 def read(value: Mapping[Any, Any], checks: Mapping[str, Check]) -> dict[str, Any]:

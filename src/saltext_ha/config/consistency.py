@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from saltext_ha.common import validators
+from saltext_ha.common.validators import checks, read, seconds, setting
 
-DEFAULT_INTERVAL = 600.0
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not isinstance(value or [], list) or not all(isinstance(p, str) and p for p in value or ()):
+        raise ValueError("takes a list of paths or globs, such as nodegroups:* or options:timeout")
+    return tuple(value or ())
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,8 @@ class ConsistencySettings:
         here](consistency.md#letting-something-pass), such as ``nodegroups:night``.
     """
 
-    interval: float = DEFAULT_INTERVAL
-    ignore: tuple[str, ...] = ()
+    interval: float = setting(seconds(10, 86400, or_zero="never"), 600.0)
+    ignore: tuple[str, ...] = setting(_patterns, ())
 
     def ignores(self, section: str, path: str) -> bool:
         """
@@ -45,17 +49,6 @@ def parse(value: Any) -> ConsistencySettings:
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
     if not isinstance(value, Mapping):
-        raise ValueError(f": takes a mapping with the keys {' and '.join(CHECKS)}")
-    return ConsistencySettings(**validators.read(value, CHECKS))
-
-
-def _patterns(value: Any) -> tuple[str, ...]:
-    if not isinstance(value or [], list) or not all(isinstance(p, str) and p for p in value or ()):
-        raise ValueError("takes a list of paths or globs, such as nodegroups:* or options:timeout")
-    return tuple(value or ())
-
-
-CHECKS: dict[str, validators.Check] = {
-    "interval": validators.seconds(10, 86400, or_zero="never"),
-    "ignore": _patterns,
-}
+        keys = " and ".join(checks(ConsistencySettings))
+        raise ValueError(f": takes a mapping with the keys {keys}")
+    return ConsistencySettings(**read(value, checks(ConsistencySettings)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.common import validators
 from saltext_ha.common.hysteresis import Rules
+from saltext_ha.common.validators import checks, path, seconds, setting, switch, whole, word
 from saltext_ha.config import secret
 
 
@@ -23,14 +23,14 @@ class HealthSettings:
     :ivar password: a file, of mode 0600, with that user's password.
     """
 
-    interval: float = 5.0
-    timeout: float = 3.0
-    fall: int = 2
-    rise: int = 2
-    deep_interval: float = 60.0
-    user: str = ""
-    eauth: str = "pam"
-    password: str = field(default="", repr=False, compare=False)
+    interval: float = setting(seconds(1, 300), 5.0)
+    timeout: float = setting(seconds(0.5, 60), 3.0)
+    fall: int = setting(whole(1, 20), 2)
+    rise: int = setting(whole(1, 20), 2)
+    deep_interval: float = setting(seconds(10, 86400, or_zero="never"), 60.0)
+    user: str = setting(word, "")
+    eauth: str = setting(word, "pam")
+    password: str = setting(path, "", file=True)
 
     @property
     def rules(self) -> Rules:
@@ -44,7 +44,7 @@ def parse(value: Any) -> HealthSettings | None:
 
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
-    found = validators.switch(value, CHECKS)
+    found = switch(value, checks(HealthSettings))
     if found is None:
         return None
     if "password_file" in found:
@@ -52,15 +52,3 @@ def parse(value: Any) -> HealthSettings | None:
     if ("user" in found) != ("password" in found):
         raise ValueError(": user: and password_file: belong together; set both or none")
     return HealthSettings(**found)
-
-
-CHECKS: dict[str, validators.Check] = {
-    "interval": validators.seconds(1, 300),
-    "timeout": validators.seconds(0.5, 60),
-    "fall": validators.whole(1, 20),
-    "rise": validators.whole(1, 20),
-    "deep_interval": validators.seconds(10, 86400, or_zero="never"),
-    "user": validators.word,
-    "eauth": validators.word,
-    "password_file": validators.path,
-}

@@ -19,12 +19,33 @@ from urllib.parse import urlsplit
 
 from saltext_ha.common import cluster, validators
 from saltext_ha.common.errors import ConfigError
+from saltext_ha.common.validators import flag, number, setting, whole
 from saltext_ha.config import consistency as settings
 from saltext_ha.config import engines, health, leader, once, secret, status, trees
 
 DEFAULT_PEER_PORT = 4530
 RESTART = ("systemctl", "--no-block", "restart", "salt-master")
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        # YAML: 1, 007, yes, off.
+        other = "; what YAML may take for a number or for true or false stands in quotes"
+        raise ValueError(
+            "takes at most 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            + (other if isinstance(value, (int, float)) else "")
+        )
+    return value
+
+
+def _command(value: Any) -> tuple[str, ...]:
+    if value is False:
+        return ()
+    words = validators.words(value) if isinstance(value, str) else []
+    if not words:
+        raise ValueError("takes a command as one text, without a shell, or false")
+    return tuple(words)
 
 
 @dataclass(frozen=True)
@@ -35,7 +56,7 @@ class PeerAddress:
     url: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HaConfig:
     """
     All that the engine and the runner read from ``ha:``. Durations are in seconds, except that
@@ -100,39 +121,39 @@ class HaConfig:
     URL than it says.
     """
 
-    name: str
-    listen_host: str
-    address: str
-    state_dir: Path
-    control_socket: Path
-    group: str = "default"
-    mode: str = "enforce"
-    port: int = DEFAULT_PEER_PORT
-    peers: tuple[PeerAddress, ...] = ()
-    repair: bool = False
-    sync_interval: float = 3.0
-    scan_interval: float = 60.0
-    peer_timeout: float = 5.0
-    hold_fraction: float = 0.05
-    hold_minimum: int = 10
-    keep_tombstones: float = 30.0
+    name: str = setting(_name)
+    group: str = setting(_name, "default")
+    mode: str = setting(validators.one_of("enforce", "observe"), "enforce")
+    address: str = setting(validators.host)
+    port: int = setting(whole(1, 65535), DEFAULT_PEER_PORT)
+    listen_host: str = setting(validators.host)
+    state_dir: Path = setting(validators.path)
+    secret: bytes | None = setting(validators.path, None, file=True)
+    share_master_key: bool = setting(flag, False)
+    commands: bool = setting(flag, True)
+    share_mines: bool = setting(flag, False)
+    sync_interval: float = setting(number(0.1, 3600), 3.0)
+    scan_interval: float = setting(number(1, 86400), 60.0)
+    peer_timeout: float = setting(number(0.1, 300), 5.0)
+    hold_minimum: int = setting(whole(0, 1_000_000), 10)
+    hold_fraction: float = setting(number(0, 1), 0.05)
+    pending_limit: int = setting(whole(0, 1_000_000), 10_000)
+    pending_rate: int = setting(whole(1, 1_000_000), 1_000)
+    keep_tombstones: float = setting(number(0, 36500), 30.0)
+    keep_history: float = setting(number(1, 36500), 365.0)
+    max_members: int = setting(whole(2, 1000), 64)
+    minions_per_worker: int = setting(whole(1, 1_000_000), 200)
+    restart: tuple[str, ...] = setting(_command, RESTART)
+    repair: bool = setting(flag, False)
     masters: tuple[str, ...] = ()
-    share_master_key: bool = False
-    commands: bool = True
-    share_mines: bool = False
-    secret: bytes | None = field(default=None, repr=False, compare=False)
-    keep_history: float = 365.0
-    max_members: int = 64
-    minions_per_worker: int = 200
-    pending_limit: int = 10_000
-    pending_rate: int = 1_000
+    peers: tuple[PeerAddress, ...] = ()
     consistency: settings.ConsistencySettings = field(default_factory=settings.ConsistencySettings)
     health: health.HealthSettings | None = field(default_factory=health.HealthSettings)
     leader: leader.LeaderSettings | None = field(default_factory=leader.LeaderSettings)
     once: once.OnceSettings = field(default_factory=once.OnceSettings)
     status: status.StatusSettings | None = field(default_factory=status.StatusSettings)
     trees: tuple[trees.Tree, ...] = ()
-    restart: tuple[str, ...] = RESTART
+    control_socket: Path
     source: str = field(default="the master configuration", compare=False)
     has_engine: bool = field(default=True, compare=False)
     """Whether ``engines:`` has the engine ``ha``."""
@@ -195,26 +216,6 @@ def _with_scheme(text: str) -> str:
         return "https://host:port"
 
 
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not NAME.fullmatch(value):
-        # YAML: 1, 007, yes, off.
-        other = "; what YAML may take for a number or for true or false stands in quotes"
-        raise ValueError(
-            "takes at most 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
-            + (other if isinstance(value, (int, float)) else "")
-        )
-    return value
-
-
-def _command(value: Any) -> tuple[str, ...]:
-    if value is False:
-        return ()
-    words = validators.words(value) if isinstance(value, str) else []
-    if not words:
-        raise ValueError("takes a command as one text, without a shell, or false")
-    return tuple(words)
-
-
 def _masters(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError(": takes a list of https://host:port")
@@ -253,32 +254,6 @@ def _peers(value: Any) -> tuple[PeerAddress, ...]:
     return tuple(peers)
 
 
-_FIELDS: dict[str, validators.Check] = {
-    "name": _name,
-    "group": _name,
-    "mode": validators.one_of("enforce", "observe"),
-    "address": validators.host,
-    "port": validators.whole(1, 65535),
-    "listen_host": validators.host,
-    "state_dir": validators.path,
-    "secret_file": validators.path,
-    "share_master_key": validators.flag,
-    "commands": validators.flag,
-    "share_mines": validators.flag,
-    "sync_interval": validators.number(0.1, 3600),
-    "scan_interval": validators.number(1, 86400),
-    "peer_timeout": validators.number(0.1, 300),
-    "hold_minimum": validators.whole(0, 1_000_000),
-    "hold_fraction": validators.number(0, 1),
-    "pending_limit": validators.whole(0, 1_000_000),
-    "pending_rate": validators.whole(1, 1_000_000),
-    "keep_tombstones": validators.number(0, 36500),
-    "keep_history": validators.number(1, 36500),
-    "max_members": validators.whole(2, 1000),
-    "minions_per_worker": validators.whole(1, 1_000_000),
-    "restart": _command,
-    "repair": validators.flag,
-}
 _PARTS: dict[str, Callable[[Any], Any]] = {
     "masters": _masters,
     "peers": _peers,
@@ -290,6 +265,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "trees": trees.parse,
 }
 """Their errors begin with what follows the key: ``: takes …``, or ``[0]: …``."""
+_FIELDS = validators.checks(HaConfig)
 KEYS = (*_FIELDS, *_PARTS, "lint")
 """What may stand under ``ha:`` in the configuration of a master."""
 

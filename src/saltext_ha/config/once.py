@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from saltext_ha.common import validators
+from saltext_ha.common.validators import checks, flag, read, setting
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class OnceSettings:
         masters hear; see [Reactors](once.md#reactors). The same on all masters.
     """
 
-    reactor: bool = False
+    reactor: bool = setting(flag, False)
 
 
 def parse(value: Any) -> OnceSettings:
@@ -26,8 +26,6 @@ def parse(value: Any) -> OnceSettings:
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
     if value is not None and not isinstance(value, Mapping):
-        raise ValueError(f": takes a mapping with some of the keys {', '.join(CHECKS)}")
-    return OnceSettings(**validators.read(value or {}, CHECKS))
-
-
-CHECKS: Mapping[str, validators.Check] = {"reactor": validators.flag}
+        keys = ", ".join(checks(OnceSettings))
+        raise ValueError(f": takes a mapping with some of the keys {keys}")
+    return OnceSettings(**read(value or {}, checks(OnceSettings)))

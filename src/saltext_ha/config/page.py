@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from saltext_ha.common.errors import ConfigError
+from saltext_ha.common.validators import checks
 from saltext_ha.config import consistency, health, leader, mapping, once, status, trees, watchdog
 
 HEAD = """\
@@ -36,45 +37,32 @@ Made from the code by `python -m saltext_ha.config.page > docs/configuration.md`
 
 LINT = "`{ignore: [HA707, …]}`: findings of [`ha.lint`](lint.md) that you accept."
 
-# Key → the field that is read from it, if it has another name.
-READ = {"secret_file": "secret", "password_file": "password", "token_file": "token"}  # nosec B105
-
-MAPPINGS: tuple[tuple[str, type, Iterable[str], str], ...] = (
-    (
-        "consistency",
-        consistency.ConsistencySettings,
-        consistency.CHECKS,
-        "[Consistency](consistency.md)",
-    ),
-    (
-        "health",
-        health.HealthSettings,
-        health.CHECKS,
-        "[Health](status-page.md#when-a-master-serves)",
-    ),
-    ("leader", leader.LeaderSettings, leader.CHECKS, "[Once](once.md#who-leads)"),
-    ("once", once.OnceSettings, once.CHECKS, "[Reactors](once.md#reactors)"),
-    ("status", status.StatusSettings, status.CHECKS, "[Status page](status-page.md#who-may-look)"),
-    ("trees", trees.Tree, trees.CHECKS, "For each tree, below its name. [Trees](trees.md)"),
+MAPPINGS: tuple[tuple[str, type, str], ...] = (
+    ("consistency", consistency.ConsistencySettings, "[Consistency](consistency.md)"),
+    ("health", health.HealthSettings, "[Health](status-page.md#when-a-master-serves)"),
+    ("leader", leader.LeaderSettings, "[Once](once.md#who-leads)"),
+    ("once", once.OnceSettings, "[Reactors](once.md#reactors)"),
+    ("status", status.StatusSettings, "[Status page](status-page.md#who-may-look)"),
+    ("trees", trees.Tree, "For each tree, below its name. [Trees](trees.md)"),
 )
 
 
 def page() -> str:
     """The whole page, in Markdown."""
     parts = [HEAD, _table(mapping.HaConfig, mapping.KEYS, _of_master)]
-    for name, cls, keys, more in MAPPINGS:
+    for name, cls, more in MAPPINGS:
 
         def parse(key: str, value: Any, name: str = name) -> None:
             given = {key: value}
             _of_master(name, {"t": given} if name == "trees" else given)
 
-        parts += [f"## `ha: {name}:`\n", f"{more}.\n", _table(cls, keys, parse)]
+        parts += [f"## `ha: {name}:`\n", f"{more}.\n", _table(cls, checks(cls), parse)]
     parts += [
         "## On a minion\n",
         "In the minion configuration `ha:` takes `lint`, as above, and `watchdog`, for\n"
         "[the engine `ha_watchdog`](minions.md).\n",
         "### `ha: watchdog:`\n",
-        _table(watchdog.WatchdogSettings, watchdog.CHECKS, _of_watchdog),
+        _table(watchdog.WatchdogSettings, checks(watchdog.WatchdogSettings), _of_watchdog),
     ]
     return "\n".join([*parts, TAIL])
 
@@ -91,7 +79,7 @@ def _table(cls: type, keys: Iterable[str], parse: Callable[[str, Any], None]) ->
     texts, defaults = _texts(cls), _defaults(cls)
     rows = ["| key | takes | default | |", "|---|---|---|---|"]
     for key in keys:
-        name = READ.get(key, key)
+        name = key.removesuffix("_file")
         text = LINT if key == "lint" else texts[name]
         cells = (f"`{key}`", _takes(parse, key), defaults.get(name, ""), text)
         rows.append("| " + " | ".join(cells) + " |")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ class StatusSettings:
     ``/ready``; without: no token is needed.
     """
 
-    host: str = DEFAULT_HOST
-    port: int = DEFAULT_PORT
-    certificate: Path | None = None
-    key: Path | None = None
-    token: bytes | None = field(default=None, repr=False, compare=False)
+    host: str = validators.setting(validators.host, DEFAULT_HOST)
+    port: int = validators.setting(validators.whole(1, 65535), DEFAULT_PORT)
+    certificate: Path | None = validators.setting(validators.path, None)
+    key: Path | None = validators.setting(validators.path, None)
+    token: bytes | None = validators.setting(validators.path, None, file=True)
 
     @property
     def url(self) -> str:
@@ -43,7 +43,7 @@ def parse(value: Any) -> StatusSettings | None:
 
     :raises ValueError: begins with the key that is wrong; says what it takes.
     """
-    found = validators.switch(value, CHECKS)
+    found = validators.switch(value, validators.checks(StatusSettings))
     if found is None:
         return None
     file = found.pop("token_file", None)
@@ -66,12 +66,3 @@ def parse(value: Any) -> StatusSettings | None:
             f"then: set {' and '.join(missing)}, or host: {DEFAULT_HOST}"
         )
     return settings
-
-
-CHECKS: dict[str, validators.Check] = {
-    "host": validators.host,
-    "port": validators.whole(1, 65535),
-    "certificate": validators.path,
-    "key": validators.path,
-    "token_file": validators.path,
-}

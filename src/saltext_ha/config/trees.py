@@ -9,49 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from saltext_ha.common import validators
+from saltext_ha.common.validators import checks, flag, seconds, setting
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
 TAKES = "takes a mapping of NAME: {source: /folder, live: /folder}"
-
-
-@dataclass(frozen=True)
-class Tree:
-    """
-    One folder that all masters serve the same.
-
-    :ivar live: the folder that is served. It must not be in another tree, in ``pki_dir`` or in
-    ``state_dir``.
-    :ivar source: the folder that ``ha.deploy`` takes on this master; without: nothing is deployed
-        from here.
-    :ivar secret: ``true`` for pillar: other users read nothing of it, and no content is shown.
-    :ivar ignore: globs of files and folders that are left out, wherever they are, as
-        ``["*.swp", "notes/"]``; ``/README.md`` only at the top. ``.git`` and ``__pycache__`` are
-        always left out.
-    :ivar check: it is run on every staged version, in its folder; ``{tree}`` is its path. For a
-        shell write ``sh -c '…'``. When it fails on one master, none switches. It must not change
-        anything in that folder.
-    :ivar check_timeout: seconds that it may take; then it is killed, and has failed.
-    """
-
-    name: str
-    live: Path
-    source: Path | None = None
-    secret: bool = False
-    ignore: tuple[str, ...] = ()
-    check: str = ""
-    check_timeout: float = 60.0
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its versions, on the file system of the live folder."""
-        return self.live.parent / f".{self.live.name}.ha"
-
-    def shown(self, version: bytes) -> str:
-        """
-        A version as shown to people and in events; empty if the tree is secret: the version is a
-        hash of the files, and short secrets can be found by trying.
-        """
-        return "" if self.secret else version.hex()
 
 
 def _globs(value: Any) -> tuple[str, ...]:
@@ -75,14 +36,44 @@ def _command(value: Any) -> str:
     return value
 
 
-CHECKS: dict[str, validators.Check] = {
-    "live": _folder,
-    "source": _folder,
-    "secret": validators.flag,
-    "ignore": _globs,
-    "check": _command,
-    "check_timeout": validators.seconds(1, 3600),
-}
+@dataclass(frozen=True)
+class Tree:
+    """
+    One folder that all masters serve the same.
+
+    :ivar live: the folder that is served. It must not be in another tree, in ``pki_dir`` or in
+    ``state_dir``.
+    :ivar source: the folder that ``ha.deploy`` takes on this master; without: nothing is deployed
+        from here.
+    :ivar secret: ``true`` for pillar: other users read nothing of it, and no content is shown.
+    :ivar ignore: globs of files and folders that are left out, wherever they are, as
+        ``["*.swp", "notes/"]``; ``/README.md`` only at the top. ``.git`` and ``__pycache__`` are
+        always left out.
+    :ivar check: it is run on every staged version, in its folder; ``{tree}`` is its path. For a
+        shell write ``sh -c '…'``. When it fails on one master, none switches. It must not change
+        anything in that folder.
+    :ivar check_timeout: seconds that it may take; then it is killed, and has failed.
+    """
+
+    name: str
+    live: Path = setting(_folder)
+    source: Path | None = setting(_folder, None)
+    secret: bool = setting(flag, False)
+    ignore: tuple[str, ...] = setting(_globs, ())
+    check: str = setting(_command, "")
+    check_timeout: float = setting(seconds(1, 3600), 60.0)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its versions, on the file system of the live folder."""
+        return self.live.parent / f".{self.live.name}.ha"
+
+    def shown(self, version: bytes) -> str:
+        """
+        A version as shown to people and in events; empty if the tree is secret: the version is a
+        hash of the files, and short secrets can be found by trying.
+        """
+        return "" if self.secret else version.hex()
 
 
 def parse(value: Any) -> tuple[Tree, ...]:
@@ -105,7 +96,7 @@ def parse(value: Any) -> tuple[Tree, ...]:
         if not isinstance(given, Mapping):
             raise ValueError(f": {name}: {TAKES}")
         try:
-            values = validators.read(given, CHECKS)
+            values = validators.read(given, checks(Tree))
         except ValueError as exc:
             raise ValueError(f": {name}{exc}") from None
         if "live" not in values:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from saltext_ha.common import validators
 from saltext_ha.common.errors import ConfigError
+from saltext_ha.common.validators import checks, flag, seconds, setting, whole
 
 
 @dataclass(frozen=True)
@@ -36,32 +37,19 @@ class WatchdogSettings:
         to it, for ``ha.minions``; 0: none.
     """
 
-    interval: float = 5.0
-    timeout: float = 2.5
-    failures: int = 2
-    jitter: float = 2.0
-    report: float = 300.0
-    failback: bool = False
-    stable: float = 60.0
-    restart: bool = True
+    interval: float = setting(seconds(0.5, 3600), 5.0)
+    timeout: float = setting(seconds(0.1, 300), 2.5)
+    failures: int = setting(whole(1, 100), 2)
+    jitter: float = setting(seconds(0, 3600), 2.0)
+    report: float = setting(seconds(0, 86400), 300.0)
+    failback: bool = setting(flag, False)
+    stable: float = setting(seconds(1, 86400), 60.0)
+    restart: bool = setting(flag, True)
 
     @property
     def soon(self) -> float:
         """Seconds until the next look at a master that did not answer."""
         return self.interval / 5
-
-
-CHECKS: dict[str, validators.Check] = {
-    "interval": validators.seconds(0.5, 3600),
-    "timeout": validators.seconds(0.1, 300),
-    "failures": validators.whole(1, 100),
-    "jitter": validators.seconds(0, 3600),
-    "report": validators.seconds(0, 86400),
-    "failback": validators.flag,
-    "stable": validators.seconds(1, 86400),
-    "restart": validators.flag,
-}
-assert set(CHECKS) == {field.name for field in fields(WatchdogSettings)}
 
 
 SECTIONS = ("watchdog", "lint")
@@ -110,7 +98,7 @@ def read(opts: Mapping[str, Any]) -> WatchdogSettings:
             raise ValueError(f"ha: {validators.unknown(key, SECTIONS)}")
     raw = _mapping("ha: watchdog:", section.get("watchdog"))
     try:
-        settings = WatchdogSettings(**validators.read(raw, CHECKS))
+        settings = WatchdogSettings(**validators.read(raw, checks(WatchdogSettings)))
     except ValueError as exc:
         raise ValueError(f"ha: watchdog{exc}") from None
     if settings.timeout > settings.interval:
