@@ -131,7 +131,8 @@ complete -F _salt_ha salt-ha
 
 
 def _zsh(parser: argparse.ArgumentParser, words: list[Word]) -> str:
-    names = "\n".join(f"        {_described(word.name, word.help)}" for word in words)
+    described = (shlex.quote(f"{word.name}:{_plain(word.help)}") for word in words)
+    names = "\n".join(f"        {each}" for each in described)
     options = " \\\n".join(f"        {each}" for each in _zsh_options(parser))
     return f"""\
 #compdef salt-ha
@@ -190,7 +191,3 @@ def _cases(words: list[Word], form: str, quote_each: bool = False) -> str:
 def _plain(text: str | None) -> str:
     """Help text without the characters that have a meaning in ``_arguments``."""
     return " ".join((text or "").split()).translate(str.maketrans("[]:", "() "))
-
-
-def _described(name: str, text: str) -> str:
-    return shlex.quote(f"{name}:{_plain(text)}")

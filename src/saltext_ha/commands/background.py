@@ -1,4 +1,4 @@
-"""Work that outlasts the time for an answer: one command begins it, another asks for progress."""
+"""Deployments outlast the time for an answer: one command begins, another asks for progress."""
 
 from __future__ import annotations
 
@@ -27,15 +27,9 @@ Work = Callable[[dict[str, Any], Job], Awaitable[dict[str, Any]]]
 
 
 class Background:
-    """
-    Does one piece of work at a time.
+    """Does one piece of work at a time."""
 
-    :param what: the kind of work in messages, such as ``a deployment``.
-    :param listed: the command that lists all such work.
-    """
-
-    def __init__(self, what: str, listed: str) -> None:
-        self._what, self._listed = what, listed
+    def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
 
     def begins(self, work: Work) -> Command:
@@ -43,7 +37,7 @@ class Background:
 
         async def begin(payload: dict[str, Any]) -> dict[str, Any]:
             if any(job.task and not job.task.done() for job in self._jobs.values()):
-                raise HaError(f"{self._what} is under way on this master; wait until it has ended")
+                raise HaError("a deployment is under way on this master; wait until it has ended")
             for old in list(self._jobs)[: 1 - KEPT]:
                 del self._jobs[old]
             name, job = secrets.token_hex(8), Job()
@@ -57,11 +51,13 @@ class Background:
         """How far ``job`` is (``text``), or its result (``answer``)."""
         job = self._jobs.get(str(payload.get("job")))
         if job is None or job.task is None:
-            raise HaError(f"{self._what} of that name is not known here; {self._listed} shows all")
+            raise HaError(
+                "a deployment of that name is not known here; salt-run ha.deployments shows all"
+            )
         await asyncio.wait([job.task], timeout=QUESTION_WAITS)
         if not job.task.done():
             return {"text": job.text}
         try:
             return {"answer": job.task.result()}
         except OSError as exc:
-            raise HaError(f"{exc.filename or self._what}: {reason_of(exc)}") from None
+            raise HaError(f"{exc.filename or 'a deployment'}: {reason_of(exc)}") from None

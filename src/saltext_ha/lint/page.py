@@ -98,14 +98,13 @@ def page() -> str:
         rules = [rule for rule in RULES if rule.about == about]
         parts.append(f"## {title}\n")
         parts.append("| code | severity | Salt | |\n|---|---|---|---|")
-        parts += [f"| [{r.code}](#{r.code.lower()}) {_cells(r)}" for r in rules]
+        parts += [
+            f"| [{r.code}](#{r.code.lower()}) | {r.severity} | {r.versions} | {r.title} |"
+            for r in rules
+        ]
         parts.append("")
         parts += [_section(rule) for rule in rules]
     return "\n".join([*parts, TAIL])
-
-
-def _cells(rule: Rule) -> str:
-    return f"| {rule.severity} | {rule.versions} | {rule.title} |"
 
 
 def _section(rule: Rule) -> str:

@@ -136,11 +136,13 @@ def _note_closed(folder: Path, sources: Sources) -> None:
 
 def _read_file(path: str, layer: str, sources: Sources) -> dict[Any, Any]:
     """Note the settings of *path*, and return its values: none of a file with a problem."""
+    import salt.utils.yaml
+
     sources.read.add(Path(path))
     try:
         text = Path(path).read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=_LOADER)
-        values = _loaded(text)
+        values = salt.utils.yaml.safe_load(text)  # it refuses duplicate keys in a mapping
     except OSError as exc:
         if layer != MAIN or not isinstance(exc, FileNotFoundError):
             sources.unreadable(path, 0, exc.strerror or type(exc).__name__)
@@ -175,10 +177,3 @@ def _reason(exc: yaml.YAMLError) -> str:
         return reason  # the name of an option
     # ``password: *hunter2`` is an unknown alias: a quoted text may be a secret.
     return QUOTED.sub("…", reason)
-
-
-def _loaded(text: str) -> Any:
-    """The values by Salt's own loader, which refuses duplicate keys in a mapping."""
-    import salt.utils.yaml
-
-    return salt.utils.yaml.safe_load(text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from importlib import metadata
 
 MOST = 3
@@ -95,13 +94,11 @@ def page() -> str:
 
 
 @functools.cache
-def _messages() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple(_each())
-
-
-def _each() -> Iterator[tuple[str, re.Pattern[str]]]:
+def _messages() -> list[tuple[str, re.Pattern[str]]]:
+    found = []
     for heading in HEADINGS:
         for words in re.findall(r"`([^`]+)`", heading):
             if " " in words:
                 parts = map(re.escape, _EXAMPLE.split(" ".join(words.split())))
-                yield anchor(heading), re.compile(r"\S*".join(parts))
+                found.append((anchor(heading), re.compile(r"\S*".join(parts))))
+    return found

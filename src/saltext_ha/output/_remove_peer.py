@@ -32,7 +32,11 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
         lines += [
             f"  {clean(member.get('name'))}  pinned {clean(member.get('added')) or '?'}"
             f"  on {', '.join(map(clean, member.get('on') or []))}"
-            + ("" if member.get("introducer") == data.get("name") else _by(member))
+            + (
+                ""
+                if member.get("introducer") == data.get("name")
+                else f", by {clean(member.get('introducer') or '?')}"
+            )
             for member in members[:LISTED]
         ]
     keys = data.get("keys") or []
@@ -44,10 +48,6 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     if undo and test:
         lines.append("planned; nothing was changed (test=True)")
     return lines + not_asked(data, screen) + (notes(data) if test else [])
-
-
-def _by(member: Mapping[str, Any]) -> str:
-    return f", by {clean(member.get('introducer') or '?')}"
 
 
 def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str) -> list[str]:

@@ -121,10 +121,6 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _notice(data: Mapping[str, Any], screen: Screen) -> list[str]:
-    return notes(data)
-
-
 def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
     """A job, and its returns in Salt's own form."""
     lines, show = _jobs.head(data, screen), _of_minions(screen)
@@ -208,6 +204,6 @@ _RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
     "failover_safe": _failover.safe,
     # Meant for a file: unchanged.
     "proxy_config": lambda data, screen: str(data.get("text") or "").splitlines(),
-    "notice": _notice,
+    "notice": lambda data, screen: notes(data),
     "error": _error,
 }

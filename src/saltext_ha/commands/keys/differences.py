@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from saltext_ha.commands.keys import key_pages
@@ -17,7 +17,6 @@ from saltext_ha.sync import antientropy, messages
 from saltext_ha.sync.answers import RECORDS
 from saltext_ha.sync.group import LEFT, MEANWHILE, SLOW, Group
 from saltext_ha.sync.key_rows import moved_row
-from saltext_ha.sync.line import Line
 
 
 class Differences:
@@ -108,7 +107,9 @@ class Differences:
         for name, line in lines.items():
             try:
                 buckets = await antientropy.differing_buckets(core.replica.records, RECORDS, line)
-                async for answer in self._compared(line, buckets):
+                peer = line.within(SLOW)
+                comparison = antientropy.Comparison(core.replica, core.run, peer)
+                async for answer in comparison.answers(buckets):
                     learn(messages.read_records(answer.get("records"))[0])
                     learn(await core.run(antientropy.wanted, core.replica, answer.get("want")))
                 # Even if the records agree, a store may be behind: paused, or not writable.
@@ -138,11 +139,6 @@ class Differences:
                 if wanted != stored:
                     changes.append(moved_row(name, minion_id, stored, wanted))
         return changes, conflicts, unreachable
-
-    def _compared(self, line: Line, buckets: list[int]) -> AsyncIterator[dict[str, Any]]:
-        """What a peer answers about *buckets*."""
-        core, peer = self._core, line.within(SLOW)
-        return antientropy.Comparison(core.replica, core.run, peer).answers(buckets)
 
     def _one_denied(self, name: str) -> bool:
         """Whether the store of master *name* keeps one denied key per id, as files do."""

@@ -238,13 +238,10 @@ def _named(raw: Any) -> tuple[str, int, str, bytes, str]:
 def _write(raw: Any) -> Write:
     at, by, on, received, sender = raw[5:10]
     texts = (by, on, "" if sender is None else sender)
-    if not (_is_time(at) and _is_time(received) and all(map(_is_text, texts))):
+    short = all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts)
+    if not (_is_time(at) and _is_time(received) and short):
         raise InvalidRecord("no list of writes")
     return Write(*_named(raw), float(at), by, on, float(received), sender)
-
-
-def _is_text(text: Any) -> bool:
-    return isinstance(text, str) and len(text) <= MAX_TEXT
 
 
 def _place(raw: Any) -> Place:

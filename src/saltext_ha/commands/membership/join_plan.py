@@ -82,10 +82,11 @@ def plan(
         problems.append(f"{first.inviter} would refuse: {first.refused}")
     unpinnable, merging = _unpinnable(first, config, force)
     problems += unpinnable
+    public, shares = first.told.get("public"), first.told.get("shares")
     key_notes, key_problems = handover.foretell(
         opts,
-        _mapping(first.told.get("public")),
-        [role for role in ROLES if role in _list(first.told.get("shares"))],
+        public if isinstance(public, Mapping) else {},
+        [role for role in ROLES if isinstance(shares, list) and role in shares],
         force,
     )
     mine = _own(opts, config)
@@ -236,11 +237,3 @@ def _conflict(minion_id: str, sides: Mapping[str, Mapping[str, SideKnowledge]]) 
     known = {name: side.get(minion_id, NOTHING) for name, side in sides.items()}
     shown = {name: entry.shown for name, entry in known.items()}
     return conflict_row(minion_id, shown, joined(each.records for each in known.values()).values())
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

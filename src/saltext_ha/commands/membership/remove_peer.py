@@ -107,7 +107,7 @@ class RemovePeer:
         for gone in {*unknown, *unreached} & set(names):
             unknown.pop(gone, None)
             unreached.pop(gone, None)
-        rows = [_key_row(one, left.get(_about(one.last), "")) for one in decided]
+        rows = [_key_row(one, left.get((one.last.minion_id, one.last.key), "")) for one in decided]
         return {
             "kind": "removal",
             "name": wish.name,
@@ -294,10 +294,6 @@ def _span(since: Any) -> float | None:
     if not since:
         return WEEK
     return None if since == ALL else arguments.span(since)
-
-
-def _about(write: Write) -> tuple[str, bytes]:
-    return write.minion_id, write.key
 
 
 def _removed(brought: Mapping[str, Sequence[Pin]]) -> list[Removed]:

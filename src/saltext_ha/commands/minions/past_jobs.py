@@ -148,7 +148,10 @@ class PastJobs:
             "job": job,
             "published": published,
             "targeted": None if whom is None else len(whom | returned.keys()),
-            "returned": {i: _value(value) for i, value in sorted(returned.items())},
+            "returned": {
+                i: value.get("return", value) if isinstance(value, Mapping) else value
+                for i, value in sorted(returned.items())
+            },
             "arrived": arrived,
             "failed": failed,
             "missing": [i for i in missing if i not in runs],
@@ -292,7 +295,3 @@ def _shown(job: Mapping[str, Any]) -> dict[str, Any]:
         "arguments": job.get("arguments"),
         "listening": job.get("listening") is True,  # an older release does not say
     }
-
-
-def _value(value: Any) -> Any:
-    return value.get("return", value) if isinstance(value, Mapping) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from saltext_ha.commands.arguments import glob_of, timeout_of
@@ -34,7 +34,8 @@ async def reachability(jobs: Jobs, bound: Bound, payload: dict[str, Any]) -> dic
     glob = glob_of(payload)
     seconds = timeout_of(payload, TIMEOUT)
     answers, strays = await jobs.run(JobSpec(PING, glob=glob), seconds)
-    ids = sorted({*await bound.accepted(glob), *_targeted(answers)})
+    targeted = {minion_id for each in answers.values() for minion_id in each.targeted}
+    ids = sorted({*await bound.accepted(glob), *targeted})
     kinds = await _kinds(bound, glob, ids)
     asked = {name for name, each in answers.items() if not each.error}
     if any(i not in kinds and 0 < len(heard_by(i, answers)) < len(asked) for i in ids):
@@ -153,10 +154,6 @@ def judge(cells: Mapping[str, str], kind: str, of: int) -> tuple[str, str]:
 def heard_by(minion_id: str, answers: Mapping[str, Answers]) -> list[str]:
     """The masters that this minion has answered."""
     return sorted(name for name, each in answers.items() if minion_id in each.returned)
-
-
-def _targeted(answers: Mapping[str, Answers]) -> Collection[str]:
-    return {minion_id for each in answers.values() for minion_id in each.targeted}
 
 
 def _who(cells: Mapping[str, str], *states: str) -> list[str]:

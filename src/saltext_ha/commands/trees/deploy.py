@@ -63,7 +63,7 @@ class Deploy:
         self._disks = stager.disks
         self._states, self._digests, self._step = states, digests, steps(stop)
         self._masters = Masters(group, registers, trees, stager, states)
-        self.background = Background("a deployment", "salt-run ha.deployments")
+        self.background = Background()
 
     # -- the commands
 

@@ -18,10 +18,6 @@ def _member(facts: HostFacts) -> bool:
     return bool(facts.get("cluster_id"))
 
 
-def _id(facts: HostFacts) -> str:
-    return str(facts.get("id", "")).removesuffix("_master")
-
-
 def _peers(facts: HostFacts) -> list[str]:
     peers = facts.get("cluster_peers", [])
     return [str(peer) for peer in peers] if isinstance(peers, list) else []
@@ -64,7 +60,7 @@ def wildcard(facts: HostFacts) -> Hits:
 def other_id(facts: HostFacts) -> Hits:
     if not _member(facts) or not _peers(facts):
         return
-    name = _id(facts)
+    name = str(facts.get("id", "")).removesuffix("_master")
     addresses = all(bare_ip(peer) for peer in _peers(facts))
     differs = not _wildcard(facts) and bare_ip(str(facts.get("interface"))) != bare_ip(name)
     if addresses and (not bare_ip(name) or differs):
