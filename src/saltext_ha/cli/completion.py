@@ -38,10 +38,7 @@ def words(
     functions: Mapping[str, Callable[..., object]], own: Mapping[str, Callable[..., object]]
 ) -> list[Word]:
     """
-    All that salt-ha can call, by name; reads signatures and docstrings.
-
-    :param functions: of the runner.
-    :param own: those that the runner does not have.
+    All that salt-ha can call, by name, of the runner and its *own*; by signatures and docstrings.
     """
     found = [
         *(Word(name, _first(of), _arguments(of)) for name, of in functions.items()),

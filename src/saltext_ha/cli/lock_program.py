@@ -42,7 +42,6 @@ class Lock:
     One lock.
 
     :param by: what its holder calls itself.
-    :param say: prints a line for people.
     """
 
     def __init__(self, ask: Ask, name: str, by: str, say: Callable[[str], None]) -> None:
@@ -134,7 +133,6 @@ def run(lock: Lock, name: str, command: Sequence[str], wait: float | None, say: 
     Run *command* while *lock* is held. Returns its exit code, 128 plus the signal that ended it, or
     a code of this module.
 
-    :param say: prints a line for people.
     :raises HaError: as :meth:`Lock.take`.
     """
     if not lock.take(wait):

@@ -58,9 +58,7 @@ def text(opts: Mapping[str, Any], status: Callable[[], str], versions: Iterable[
     """
     The whole report.
 
-    :param opts: the master's configuration.
     :param status: the table of ``ha.status``, without colours.
-    :param versions: lines of Salt's versions report.
     """
     files = sources.read(str(opts.get("conf_file") or ""), str(opts.get("default_include") or ""))
     named = {option: opts.get(option, files.merged.get(option)) for option in files.places()}
@@ -102,11 +100,7 @@ def _pattern(secret: str) -> str:
 
 
 def _configuration(opts: Mapping[str, Any], named: Mapping[str, Any]) -> Iterator[str]:
-    """
-    The options that files set, and what is wrong with them.
-
-    :param named: those options.
-    """
+    """The options that files set, and what is wrong with them."""
     yield f"# {opts.get('conf_file')}"
     try:
         mapping.parse(opts)

@@ -53,8 +53,6 @@ class Watch:
 
     :param ask: answers as ``ha.status`` does; may block for long, and runs in a thread.
     :param render: an answer as the text of a table.
-    :param out: the terminal.
-    :param interval: seconds between two questions.
     :param width: how many cells of the terminal a text takes.
     """
 

@@ -46,7 +46,6 @@ class OwnFacts:
     """
     This master's own facts, for the checks of all masters.
 
-    :param opts: this master's configuration; *config*: the ``ha:`` part of it.
     :param master_key: the fingerprint of the running master's key.
     """
 
@@ -121,8 +120,6 @@ class ConsistencyCheck:
     """
     The command itself.
 
-    :param config: this master's, with the expected differences.
-    :param own: this master's facts.
     :param explain: adds to each difference in the roots the tree that it is in.
     :param note: called with each answer about all sections.
     """

@@ -65,9 +65,6 @@ async def offer(
 ) -> dict[str, Any]:
     """
     The answer to a master with *invite* that asks what joining would do: states of keys, no keys.
-
-    :param opts: this master's configuration.
-    :param after: as for :func:`page`.
     """
     if not after:
         await core.scan()

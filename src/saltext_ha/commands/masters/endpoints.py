@@ -123,11 +123,7 @@ def _workers(opts: Mapping[str, Any]) -> int:
 
 
 class Endpoints:
-    """
-    The endpoints of all masters of the group.
-
-    :param opts: this master's configuration; *host*: where others reach it.
-    """
+    """The endpoints of all masters of the group. :param host: where others reach this one."""
 
     def __init__(self, group: Group, core: Core, opts: Mapping[str, Any], host: str) -> None:
         self._group, self._core = group, core

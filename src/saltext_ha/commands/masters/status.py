@@ -51,11 +51,9 @@ class Status:
     """
     The command; the status page and metrics show the same.
 
-    :param config: the ``ha:`` part of *opts*, this master's configuration.
     :param watch: keeps the result of the last comparison of masters.
     :param refusals: callers that were turned away: counts by reason, and recent ones with time and
         place.
-    :param looks: looks at the state folder.
     """
 
     def __init__(

@@ -40,7 +40,6 @@ class OwnSummary:
     """
     What one master says of itself in ``ha.status``.
 
-    :param opts: its configuration.
     :param key: the fingerprint of the key by which minions know the running master; empty: unknown.
     :param bound: counts the minions that are connected to it.
     :param mines: how many minions that came here have an older mine here than elsewhere.

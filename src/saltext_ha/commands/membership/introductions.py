@@ -37,7 +37,6 @@ def introduced_by(
     accused masters say does not count, so none clears itself, nor do two of them clear each other:
     an accused master clears others only after one that is not accused has cleared it.
 
-    :param pins: of all masters.
     :param own: the master that asks.
     :param since: pins before this (Unix seconds) do not count.
     """

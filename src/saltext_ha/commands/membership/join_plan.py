@@ -59,9 +59,7 @@ def plan(
     """
     The plan of ``ha.join``.
 
-    :param opts: this master's configuration, and *config* its ``ha:`` part.
     :param wait: seconds to keep trying while the inviting master does not answer.
-    :param force: as for ``ha.join``.
     :param reach: where the group would try to reach this master.
     :return: ``group``, ``inviter``, ``members``; ``problems``: why it would be refused;
         ``key_problems``: why a master key would not be put in place; ``changes`` and

@@ -36,9 +36,6 @@ class Members:
     """
     Commands that show and change the members of the group, and whether a master applies what it
     receives.
-
-    :param hello: what this master says of itself in ``hello``.
-    :param disk: for work in the state folder.
     """
 
     def __init__(
@@ -214,8 +211,6 @@ class Members:
         """
         Withdraw the open invitations: their tokens name the former certificate, so nobody can join
         by them any more. Returns a note for each.
-
-        :param test: only say which.
         """
 
         names: list[str] = []

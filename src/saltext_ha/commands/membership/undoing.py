@@ -49,7 +49,6 @@ def undo(
     """
     How to undo the writes *dots* of one key of an id.
 
-    :param records: of the id.
     :param dots: the writes that no longer count.
     :param decisions: all writes about the key, the last one first.
     """

@@ -53,7 +53,6 @@ def run(
     The answer of ``ha.cmd``; see the runner.
 
     :param ask: sends a command to the engine; called from two threads with *progress*.
-    :param progress: print the progress on standard error.
     :raises HaError: an argument is wrong, or the engine refused the first batch.
     """
     ask = patient(ask)  # it may refuse one question of many
@@ -114,11 +113,7 @@ def _lists(ids: list[str], size: int) -> list[Target]:
 
 
 def _in_turn(ask: Ask, job: Answer, targets: list[Target], batch: bool, progress: bool) -> Answer:
-    """
-    Run *job* for one target after the other; see :func:`run`.
-
-    :param batch: these are batches of one target.
-    """
+    """Run *job* for one target after the other; with *batch* these are batches of one."""
     timeout, test = job["timeout"], job["test"]
     whole: Answer = {}
     for number, (part, kind) in enumerate(targets, 1):

@@ -315,11 +315,7 @@ def _everyone(answers: Mapping[str, Answers]) -> dict[str, BoundMinion]:
 def _looked_up(
     hosts: Collection[str], addresses: Mapping[str, set[str]], own: str
 ) -> dict[str, set[str]]:
-    """
-    The *addresses* of masters, and those of *hosts* that are the same machine. Blocks.
-
-    :param own: this master's name.
-    """
+    """The *addresses* of masters, and those of *hosts* that are the same machine. Blocks."""
     end, ips = time.monotonic() + LOOKING_UP, dict[str, frozenset[str]]()
     for host in sorted(hosts):
         if time.monotonic() < end:

@@ -168,8 +168,6 @@ def _lookup(
     Address → masters: those that minions met there, and those that give it as their own. The
     minions count more: behind a port map they use other addresses. If minions contradict each
     other, a master's own address counts, so that one minion cannot change it.
-
-    :param own: this master's name.
     """
     addresses: dict[reports.Place, set[str]] = defaultdict(set)
     for each in masters:

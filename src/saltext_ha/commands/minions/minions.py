@@ -88,7 +88,6 @@ class Bound:
     The status page and the metrics use :meth:`count` and :meth:`known` for this master,
     :meth:`minions` for the group.
 
-    :param opts: this master's configuration.
     :param presence: what this master's bus tells of minions.
     :param room: the memory for that; gets the number of accepted minions from time to time.
     """

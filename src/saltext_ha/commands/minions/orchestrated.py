@@ -85,7 +85,6 @@ def shown(
     """
     What a state function returns, without its name; ``result`` is true or false.
 
-    :param answer: of ``ha.cmd``.
     :param is_change: whether what a minion returned is shown as a change.
     """
     returned, failed = answer["returned"], _failed(answer, expected)

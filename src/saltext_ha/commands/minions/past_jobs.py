@@ -221,8 +221,6 @@ def merged(told: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str
     """
     The jobs of all masters, newest first: each once, with the masters that know it, and the minions
     without a return on any master. And master → what is wrong with its answer.
-
-    :param told: master → its answer.
     """
     rows: dict[str, dict[str, Any]] = {}
     unknown = {}

@@ -55,7 +55,6 @@ def run(
     """
     What ``ha.once`` returns.
 
-    :param ask: asks the engine.
     :param options: some of :data:`OPTIONS`.
     :raises HaError: the engine cannot be asked, or there is no such function.
     """
@@ -104,8 +103,6 @@ def usual_wait(arguments: Mapping[str, Any], opts: Mapping[str, Any]) -> float:
     salt-master looks at its schedule once in ``loop_interval`` seconds (60), also for jobs with
     ``cron`` (``Maintenance.run`` in ``salt/master.py``, 3006 to 3008): so far apart do masters with
     the same schedule begin.
-
-    :param arguments: of ``ha.once``, with those that Salt adds.
     """
     apart = opts.get("loop_interval", 0.0) if SCHEDULE in arguments else 0.0
     return float(min(WAIT + apart, LONGEST_WAIT))
@@ -137,8 +134,6 @@ def log_unseen(answer: Answer, arguments: Mapping[str, Any]) -> None:
     """
     Log what went wrong if a schedule of salt-master has called: it shows neither what comes back
     nor the exit code to anybody.
-
-    :param arguments: of ``ha.once``, with those that Salt adds.
     """
     if not (schedule := arguments.get(SCHEDULE)):
         return
@@ -167,7 +162,6 @@ class Functions:
     """
     What may be run once: functions of runners, of wheel, and of minions.
 
-    :param runners: the functions of ``salt-run``.
     :param context: ``__context__``, where a runner function leaves its exit code.
     """
 

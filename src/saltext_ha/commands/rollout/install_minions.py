@@ -68,8 +68,6 @@ class Installation:
     """
     One run of the command.
 
-    :param ask: has the engine carry out a command.
-    :param wheel: the wheel to install.
     :param timeout: seconds for each step of a minion.
     """
 

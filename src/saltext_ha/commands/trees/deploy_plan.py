@@ -50,7 +50,6 @@ def plan_row(
     What *each* would change on this master.
 
     :param there: the live folder, if no deployment made it.
-    :param store: the tree's. :param register: says which version of the tree is current.
     :param own: the name of this master.
     """
     name = each.tree.name

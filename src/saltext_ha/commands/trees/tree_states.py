@@ -23,11 +23,7 @@ States = Mapping[str, Mapping[str, TreeState]]
 
 
 class TreeStates:
-    """
-    The states of trees on all masters.
-
-    :param stager: this master's.
-    """
+    """The states of trees on all masters."""
 
     def __init__(self, group: Group, stager: Stager, opts: Mapping[str, Any]) -> None:
         self._group, self._stager, self._opts = group, stager, opts
@@ -144,11 +140,7 @@ def folders_of(opts: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
 def places(
     path: str, trees: Sequence[Tree], folders: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> Iterator[tuple[Tree, str]]:
-    """
-    The trees that a path of the section ``roots`` may be in, and its path in each.
-
-    :param folders: as :func:`folders_of` returns them.
-    """
+    """The trees that a path of the section ``roots`` may be in, and its path in each."""
     option, _, rest = path.partition(":")
     env, _, below = rest.partition(":")
     for folder in folders.get(option, {}).get(env, ()) if below else ():
