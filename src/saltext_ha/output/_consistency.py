@@ -9,6 +9,7 @@ from typing import Any
 from saltext_ha.output._text import (
     LISTED,
     LONGEST_REASON,
+    Data,
     Screen,
     clean,
     count,
@@ -29,9 +30,9 @@ LONGEST_PATH = 300
 WIDEST_VALUE = 60
 
 
-def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def render(data: Data, screen: Screen) -> list[str]:
     """Lines for the result of :func:`saltext_ha.consistency.result.answer`."""
-    unreached: Mapping[str, Any] = data.get("unknown") or {}
+    unreached: Data = data.get("unknown") or {}
     asked = [clean(name) for name in data.get("masters") or [] if name not in unreached]
     lines = not_asked(data, screen)
     quiet: dict[str, list[str]] = {"same": [], "unknown": []}
@@ -63,7 +64,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines or ["nothing was compared"]
 
 
-def last(answer: Mapping[str, Any] | None, screen: Screen) -> list[str]:
+def last(answer: Data | None, screen: Screen) -> list[str]:
     """Lines about the last answer, for ``ha.status``; none if nothing is wrong."""
     counts = {
         name: amount for name, amount in ((answer or {}).get("counts") or {}).items() if amount
@@ -92,9 +93,7 @@ def unknown(why: str, screen: Screen) -> list[str]:
     ]
 
 
-def _block(
-    title: str, section: Mapping[str, Any], own: Mapping[str, Any], screen: Screen
-) -> list[str]:
+def _block(title: str, section: Data, own: Data, screen: Screen) -> list[str]:
     differences = list(section.get("differences") or [])
     lines = [f"{pad(title, TITLE - 1)} {_headline(section, differences, screen)}"]
     shown = differences[:LISTED]
@@ -112,9 +111,7 @@ def _block(
     return lines
 
 
-def _headline(
-    section: Mapping[str, Any], differences: list[Mapping[str, Any]], screen: Screen
-) -> str:
+def _headline(section: Data, differences: list[Data], screen: Screen) -> str:
     counts = section.get("counts")
     notes = sum(difference.get("severity") == "note" for difference in differences)
     drift = len(differences) - notes
@@ -131,10 +128,10 @@ def _headline(
     return ", ".join(parts) or screen.paint("unknown")
 
 
-def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str]:
+def _item(difference: Data, width: int, screen: Screen) -> list[str]:
     # The end of a path distinguishes it: a path that is too long gets a line of its own.
     path = shorten(clean(difference.get("path")), LONGEST_PATH)
-    values: Mapping[str, Any] = difference.get("values") or {}
+    values: Data = difference.get("values") or {}
     fix = f"→ {clean(difference['fix'])}" if difference.get("fix") else ""
     pairs = any(_is_pair(value) for value in values.values())
     if pairs:
@@ -154,7 +151,7 @@ def _item(difference: Mapping[str, Any], width: int, screen: Screen) -> list[str
     return [*lines, f"      {fix}"] if fix else lines
 
 
-def _grouped(values: Mapping[str, Any]) -> list[str]:
+def _grouped(values: Data) -> list[str]:
     """``m1, m2 [.*]`` and ``m3 absent``: lists masters with the same value together."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
@@ -176,7 +173,7 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, Mapping) and {"file", "running"} <= value.keys()
 
 
-def _pairs(values: Mapping[str, Any]) -> dict[str, list[str]]:
+def _pairs(values: Data) -> dict[str, list[str]]:
     """What file and running master say → the masters of which that is true."""
     said: dict[str, list[str]] = {}
     for name, value in values.items():

@@ -13,14 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from saltext_ha.minion import binding
-from saltext_ha.output._text import Screen, clean, count, shorten
+from saltext_ha.output._text import Data, Screen, clean, count, shorten
 
 LONGEST = 300
 
 
-def line(
-    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
-) -> list[str]:
+def line(minion: str, data: Data, names: Mapping[str, str], screen: Screen) -> list[str]:
     """
     A minion's master, since when, and what is wrong.
 
@@ -47,13 +45,13 @@ def line(
 
 
 def masters(
-    minion: str, rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], screen: Screen
+    minion: str, rows: Sequence[Data], names: Mapping[str, str], screen: Screen
 ) -> list[str]:
     """All masters of a minion with their states; arguments as :func:`line`."""
     parts, odd = [], False
     for row in rows:
         inner = row.get("ping")
-        ping: Mapping[str, Any] = inner if isinstance(inner, Mapping) else row
+        ping: Data = inner if isinstance(inner, Mapping) else row
         ping = ping if "answers" in ping else {}
         parts.append(" ".join(filter(None, [_master(row, names), ", ".join(_states(row, ping))])))
         lost = row.get("current") is True and row.get("connected") is False
@@ -62,7 +60,7 @@ def masters(
     return [": ".join(filter(None, (head, " · ".join(parts) or "no master known")))]
 
 
-def _states(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
+def _states(row: Data, ping: Data) -> Iterator[str]:
     """What is known of a master of a minion, each with the note that says why."""
     if row.get("current"):
         yield "current"
@@ -79,13 +77,11 @@ def _states(row: Mapping[str, Any], ping: Mapping[str, Any]) -> Iterator[str]:
         yield "nor does its publisher" if ping.get("answers") is False else "its publisher does not"
 
 
-def _note(data: Mapping[str, Any]) -> str:
+def _note(data: Data) -> str:
     return f" ({shorten(clean(data['note']), LONGEST)})" if data.get("note") else ""
 
 
-def version(
-    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
-) -> list[str]:
+def version(minion: str, data: Data, names: Mapping[str, str], screen: Screen) -> list[str]:
     """Which saltext-ha a minion has, since when its process runs, and whether that has it, too."""
     started = data.get("started")
     since = "no running minion"
@@ -98,9 +94,7 @@ def version(
     return [f"{head}: saltext-ha {clean(data.get('version'))} · {since}{restart}"]
 
 
-def moved(
-    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
-) -> list[str]:
+def moved(minion: str, data: Data, names: Mapping[str, str], screen: Screen) -> list[str]:
     """Where a minion goes, or why it does not; arguments as :func:`line`."""
     text = clean(data.get("comment"))
     for address in {str(data.get("from")), str(data.get("to"))} & names.keys():
@@ -110,7 +104,7 @@ def moved(
     return [f"{screen.paint(clean(minion), 'degraded' if failed else 'running')}: {text}"]
 
 
-def _master(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def _master(data: Data, names: Mapping[str, str]) -> str:
     address, ip, port = data.get("address"), data.get("ip"), data.get("port")
     if address is None:
         return "no current master"
@@ -121,7 +115,7 @@ def _master(data: Mapping[str, Any], names: Mapping[str, str]) -> str:
     return f"{clean(name)} ({clean(there)})" if name else clean(there)
 
 
-def _odd(data: Mapping[str, Any], ping: Mapping[str, Any]) -> list[str]:
+def _odd(data: Data, ping: Data) -> list[str]:
     told = [data.get("note")]
     if data.get("connected") is not True and data.get("address") is not None:
         told.insert(0, "not connected" if data.get("connected") is False else "connected: unknown")

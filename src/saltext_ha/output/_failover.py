@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from saltext_ha.output._text import Screen, clean, count, shorten
+from saltext_ha.output._text import Data, Screen, clean, count, shorten
 
 
-def config(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def config(data: Data, screen: Screen) -> list[str]:
     """The file, to be written unchanged: notes are comments in it."""
     # Its own engine made the text from checked addresses and numbers; clean() would remove the
     # indentation.
@@ -24,7 +23,7 @@ LISTED = 5  # minions that a reason names; up to a thousand are in the JSON
 LONGEST = 300
 
 
-def safe(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def safe(data: Data, screen: Screen) -> list[str]:
     """A verdict for each master, and below it the reasons why not."""
     lines = []
     for row in data.get("masters") or ():
@@ -37,7 +36,7 @@ def safe(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, f"{clean(answered)} of {clean(known)} accepted minions answered"]
 
 
-def _verdict(row: Mapping[str, Any], reasons: Iterable[Mapping[str, Any]], screen: Screen) -> str:
+def _verdict(row: Data, reasons: Iterable[Data], screen: Screen) -> str:
     if row.get("safe"):
         return screen.paint("safe", "ok")
     known = any(not reason.get("unknown") for reason in reasons)
@@ -46,7 +45,7 @@ def _verdict(row: Mapping[str, Any], reasons: Iterable[Mapping[str, Any]], scree
     return f"{screen.paint('NO', 'unknown')}, it is not known whether all would go on"
 
 
-def _reason(reason: Mapping[str, Any], screen: Screen) -> list[str]:
+def _reason(reason: Data, screen: Screen) -> list[str]:
     style = "unknown" if reason.get("unknown") else "differ"
     head = screen.paint(clean(reason.get("about")), style)
     ids = [clean(each) for each in reason.get("minions") or ()]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._names import Masters
-from saltext_ha.output._text import Screen, clean, count, distinct, number, table
+from saltext_ha.output._text import Data, Screen, clean, count, distinct, number, table
 
 INDENT = "    "
 APART = 60.0
@@ -21,7 +20,7 @@ APART = 60.0
 EARLIEST, LATEST = 0, 32503680000  # the years 1970 to 3000; a clock may be far off
 
 
-def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def render(data: Data, screen: Screen) -> list[str]:
     writes = data.get("writes") or []
     if not writes:
         return ["nothing is recorded of that"]
@@ -75,12 +74,12 @@ def at_time(at: Any) -> str:
     return _time(at)[0]
 
 
-def _shown_at(write: Mapping[str, Any]) -> Any:
+def _shown_at(write: Data) -> Any:
     received = write.get("received")
     return write.get("at") if received is None else received
 
 
-def _claimed(write: Mapping[str, Any]) -> str:
+def _claimed(write: Data) -> str:
     """The writer's own statement, if it differs from what this master saw."""
     at, received, sender = write.get("at"), write.get("received"), write.get("from")
     if received is None:

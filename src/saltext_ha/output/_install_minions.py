@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from saltext_ha.output._minions import LISTED
-from saltext_ha.output._text import Screen, clean, count, left_out, not_asked, number, table, yes_no
+from saltext_ha.output._text import (
+    Data,
+    Screen,
+    clean,
+    count,
+    left_out,
+    not_asked,
+    number,
+    table,
+    yes_no,
+)
 
 _FIRST = ("no answer", "failed")
 
 
-def install_minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def install_minions(data: Data, screen: Screen) -> list[str]:
     every = data.get("minions") or []
     rows = sorted(every, key=lambda row: row.get("result") not in _FIRST)
     cells = [

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.output._names import Masters
-from saltext_ha.output._text import Screen, clean, count, inline, not_asked, shorten, table
+from saltext_ha.output._text import Data, Screen, clean, count, inline, not_asked, shorten, table
 
 LISTED = 10
 
 
-def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def jobs(data: Data, screen: Screen) -> list[str]:
     rows = [
         [
             job.get("jid"),
@@ -32,12 +32,12 @@ def jobs(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *not_asked(data, screen), *notes(data, screen)]
 
 
-def notes(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def notes(data: Data, screen: Screen) -> list[str]:
     """Which minions were not asked what they run."""
     return [screen.paint(clean(note), "unknown") for note in data.get("notes") or []]
 
 
-def _call(job: Mapping[str, Any]) -> str:
+def _call(job: Data) -> str:
     words = [word for each in job.get("arguments") or [] for word in _words(each)]
     return " ".join([str(job.get("function")), *words])
 
@@ -50,7 +50,7 @@ def _words(argument: Any) -> list[str]:
     return [inline(argument)]
 
 
-def head(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def head(data: Data, screen: Screen) -> list[str]:
     """The line that describes the job."""
     job, masters = data.get("job"), ", ".join(map(clean, data.get("published") or []))
     if not job:
@@ -61,7 +61,7 @@ def head(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [f"job {clean(data.get('jid'))}: {what} for {clean(job.get('target'))}, by {by}"]
 
 
-def rest(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def rest(data: Data, screen: Screen) -> list[str]:
     """The minions that have not returned, or failed."""
     lines = []
     for key, words, colour in (

@@ -9,6 +9,7 @@ from typing import Any
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     NO_MASTERS,
+    Data,
     Screen,
     clean,
     count,
@@ -24,7 +25,7 @@ from saltext_ha.output._text import (
 )
 
 
-def conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
+def conflicts(conflicts: list[Data], screen: Screen) -> list[str]:
     """Lines about ids in conflict, each with the command that ends it."""
     if not conflicts:
         return []
@@ -40,7 +41,7 @@ def conflicts(conflicts: list[Mapping[str, Any]], screen: Screen) -> list[str]:
     return [*lines, *listed(entries)]
 
 
-def _resolve(conflict: Mapping[str, Any]) -> str:
+def _resolve(conflict: Data) -> str:
     """The command that ends a conflict; only an operator can know which key is the minion's own."""
     found = [str(text) for text in (conflict.get("keys") or {}).values() if text]
     keys = dict.fromkeys(key.split()[-1] for text in found for key in text.split(", "))
@@ -48,7 +49,7 @@ def _resolve(conflict: Mapping[str, Any]) -> str:
     return f"salt-run ha.resolve {clean(conflict.get('id'))} {shown}"
 
 
-def keys(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def keys(data: Data, screen: Screen) -> list[str]:
     keys = data.get("keys") or []
     masters = [str(name) for name in data.get("masters") or []]
     if not keys:
@@ -115,7 +116,7 @@ def _state(state: Any) -> str:
     return "?" if state == "unknown" else str(state)
 
 
-def sync(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def sync(data: Data, screen: Screen) -> list[str]:
     """Lines for changes of keys, made or planned, as ``ha.sync`` and others return them."""
     changes = data.get("changes") or []
     test = data.get("test")

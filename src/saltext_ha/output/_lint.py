@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import Any
 
 from saltext_ha.common.errors import NO_SENSE
-from saltext_ha.output._text import LISTED, Screen, clean, count, left_out, shorten
+from saltext_ha.output._text import LISTED, Data, Screen, clean, count, left_out, shorten
 
 LONGEST_DETAIL = 300
 
 
-def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def render(data: Data, screen: Screen) -> list[str]:
     """Lines for the result of :func:`saltext_ha.lint.check.answer`."""
     lines = [
         f"{screen.paint(clean(name), 'unknown')} could not be looked at: {clean(why)}"
@@ -25,9 +24,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *left_out(len(findings) - LISTED, "finding"), _summary(data)]
 
 
-def of_minion(
-    minion: str, data: Mapping[str, Any], names: Mapping[str, str], screen: Screen
-) -> list[str]:
+def of_minion(minion: str, data: Data, names: Mapping[str, str], screen: Screen) -> list[str]:
     """As :func:`render`, for an answer that may be anything."""
     try:
         # salt-call calls it local.
@@ -36,9 +33,7 @@ def of_minion(
         return [f"{clean(minion)}: {screen.paint('its answer makes no sense', 'unknown')}"]
 
 
-def _finding(
-    finding: Mapping[str, Any], explained: set[tuple[str, str]], screen: Screen
-) -> list[str]:
+def _finding(finding: Data, explained: set[tuple[str, str]], screen: Screen) -> list[str]:
     severity = clean(finding.get("severity"))
     style = {"error": "error", "warning": "differ"}.get(severity, "")
     place = clean(finding.get("file"))
@@ -64,7 +59,7 @@ def _wrapped(text: str, screen: Screen) -> list[str]:
     )
 
 
-def _summary(data: Mapping[str, Any]) -> str:
+def _summary(data: Data) -> str:
     asked = ", ".join(clean(name) for name in data.get("asked") or []) or "nobody"
     counts = data.get("counts") or {}
     found = [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from saltext_ha.output import _keys
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
+    Data,
     Screen,
     clean,
     duration,
@@ -18,7 +16,7 @@ from saltext_ha.output._text import (
 )
 
 
-def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def peers(data: Data, screen: Screen) -> list[str]:
     me = data.get("self") or {}
     lines = [
         f"This master: {clean(me.get('name'))}  {clean(me.get('url'))}",
@@ -49,7 +47,7 @@ def peers(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *with_notes(screen, columns, rows, peers, masters=named), *notes(data)]
 
 
-def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def invite(data: Data, screen: Screen) -> list[str]:
     expires = data.get("expires_in")
     within = f" within {duration(expires)}" if expires is not None else ""
     lines = [f"Invitation {clean(data.get('invitation') or '?')}, for one use{within}"]
@@ -60,13 +58,13 @@ def invite(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + notes(data)
 
 
-def join(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def join(data: Data, screen: Screen) -> list[str]:
     members = ", ".join(clean(name) for name in data.get("members") or [])
     group = clean(data.get("group") or "?")
     return [f"Joined group {group}: {members or 'no members'}", *notes(data)]
 
 
-def join_plan(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def join_plan(data: Data, screen: Screen) -> list[str]:
     """Lines for the answer of ``ha.join test=True``."""
     members = ", ".join(clean(name) for name in data.get("members") or [])
     group = clean(data.get("group") or "?")

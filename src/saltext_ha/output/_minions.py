@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     MARK,
+    Data,
     Screen,
     clean,
     count,
@@ -40,7 +41,7 @@ _EVIDENCE = {
 _CELL = {"silent": "deaf", "no key": "no key", "unknown": "?"}
 
 
-def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def minions(data: Data, screen: Screen) -> list[str]:
     masters = [
         [
             f"{each.get('name')}{MARK}" if each.get("self") else each.get("name"),
@@ -83,12 +84,12 @@ def minions(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *left_out(len(rows) - LISTED, "minion"), *_notes(rows), _summary(data)]
 
 
-def _version(row: Mapping[str, Any]) -> str:
+def _version(row: Data) -> str:
     """The version of saltext-ha on the minion; unknown if the minion does not answer."""
     return str(row.get("version") or ("-" if row.get("state") in ("bound", "partly") else "?"))
 
 
-def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def where(data: Data, screen: Screen) -> list[str]:
     lines, found = not_asked(data, screen), data.get("minions") or {}
     silent = set(data.get("silent") or [])
     cells = [
@@ -114,9 +115,7 @@ def where(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, f"{count(rest, 'minion')} reached by all of {masters}"]
 
 
-def cmd(
-    data: Mapping[str, Any], screen: Screen, returned: Callable[[str, Any, int], list[str]]
-) -> list[str]:
+def cmd(data: Data, screen: Screen, returned: Callable[[str, Any, int], list[str]]) -> list[str]:
     """
     The returns of a job, and who did not return.
 
@@ -143,7 +142,7 @@ def cmd(
         said = f"{count(len(later), 'minion')} of later batches were not begun: "
         lines.append(_with_ids(said, later, screen))
     told = ["returned", "missing", "unreachable", "unsure"]
-    planned: list[Mapping[str, Any]] = []
+    planned: list[Data] = []
     if data.get("test"):
         planned = [each for each in data.get("targets") or [] if each]
     else:
@@ -162,7 +161,7 @@ def cmd(
     return lines
 
 
-def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def reachability(data: Data, screen: Screen) -> list[str]:
     masters = [str(name) for name in data.get("masters") or []]
     lines = not_asked(data, screen)
     rows = _troubled(data.get("minions") or [])
@@ -196,7 +195,7 @@ def reachability(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, _summary(data) + partial]
 
 
-def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def moves(data: Data, screen: Screen) -> list[str]:
     """Lines for the answers of ``ha.drain`` and ``ha.rebalance``."""
     lines = not_asked(data, screen)
     found, test = data.get("moves") or [], data.get("test")
@@ -220,7 +219,7 @@ def moves(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, f"{count(done, 'minion')} {verb}{failed}{left}"]
 
 
-def _stay(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def _stay(data: Data, screen: Screen) -> list[str]:
     """
     Minions that are not moved: first those that would be lost when the drained master is stopped.
     """
@@ -250,13 +249,13 @@ def _with_ids(said: str, ids: Iterable[Any], screen: Screen) -> str:
     return said + (shorten(text, max(40, screen.width - len(said))) if screen.edge else text)
 
 
-def _moved(row: Mapping[str, Any], test: Any) -> str:
+def _moved(row: Data, test: Any) -> str:
     if row.get("moved"):
         return "moved"
     return "would move" if row.get("planned") else "would not move" if test else "failed"
 
 
-def _cell(row: Mapping[str, Any], master: str) -> str:
+def _cell(row: Data, master: str) -> str:
     cell = (row.get("answers") or {}).get(master) or {}
     if cell.get("state") == "hears":
         return f"{float(cell.get('seconds') or 0) * 1000:.0f} ms"
@@ -267,13 +266,13 @@ def _cell(row: Mapping[str, Any], master: str) -> str:
     return _CELL.get(str(cell.get("state")), "?")
 
 
-def _troubled(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _troubled(rows: Iterable[Data]) -> list[Data]:
     """The rows, sorted: minions that need attention first."""
     rank = {state: place for place, state in enumerate(_ORDER)}
     return sorted(rows, key=lambda row: (rank.get(str(row.get("state")), 0), str(row.get("id"))))
 
 
-def _notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def _notes(rows: Iterable[Data]) -> list[str]:
     noted = [row for row in rows if row.get("note")]
     return [
         f"  {clean(row.get('id'))}: {shorten(clean(row['note']), LONGEST)}"
@@ -281,7 +280,7 @@ def _notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _summary(data: Mapping[str, Any]) -> str:
+def _summary(data: Data) -> str:
     counts = data.get("counts") or {}
     total = count(sum(counts.values()), "minion")
     found = [f"{number(counts[state])} {state}" for state in _ORDER if counts.get(state)]

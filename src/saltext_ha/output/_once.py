@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     MARK,
+    Data,
     Screen,
     clean,
     count,
@@ -31,14 +31,14 @@ REACTOR = {
 }
 
 
-def in_status(leader: Mapping[str, Any]) -> str:
+def in_status(leader: Data) -> str:
     """The leader, for the first line of ``ha.status``."""
     if not leader.get("store"):
         return "takes no part in leading"
     return f"{clean(leader['leader'])} leads" if leader.get("leader") else "nobody leads"
 
 
-def apart(data: Mapping[str, Any]) -> list[str]:
+def apart(data: Data) -> list[str]:
     """Masters that answer and take no part in leading, for ``ha.status``."""
     running = {
         row.get("name") for row in data.get("masters") or [] if row.get("state") == "running"
@@ -51,7 +51,7 @@ def apart(data: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def leader(data: Data, screen: Screen) -> list[str]:
     lines = [f"{_who(data, screen)} · store {clean(data.get('store') or 'none')}"]
     rows = [
         [
@@ -77,7 +77,7 @@ def leader(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + _runs(data.get("runs") or [], screen, named) + not_asked(data, screen)
 
 
-def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen, named: Masters) -> list[str]:
+def _reactors(masters: Sequence[Data], screen: Screen, named: Masters) -> list[str]:
     found = [(row.get("name"), row["reactor"]) for row in masters if row.get("reactor")]
     if not found:
         return []
@@ -92,7 +92,7 @@ def _reactors(masters: Sequence[Mapping[str, Any]], screen: Screen, named: Maste
     return table(screen, ["Reactor of", "Reacts", *REACTOR], rows, masters=named)
 
 
-def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen, named: Masters) -> list[str]:
+def _runs(runs: Sequence[Data], screen: Screen, named: Masters) -> list[str]:
     if not runs:
         return []
     rows = [
@@ -107,7 +107,7 @@ def _runs(runs: Sequence[Mapping[str, Any]], screen: Screen, named: Masters) -> 
     return table(screen, columns, rows, masters=named)
 
 
-def once(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def once(data: Data, screen: Screen) -> list[str]:
     """Lines for the answer of ``ha.once``, without the return of the function."""
     what = clean(data.get("name") or data.get("function"))
     if data.get("skipped"):
@@ -122,7 +122,7 @@ def once(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return [*lines, *([clean(data["note"])] if data.get("note") else [])]
 
 
-def _who(data: Mapping[str, Any], screen: Screen) -> str:
+def _who(data: Data, screen: Screen) -> str:
     if not data.get("leader"):
         return f"{screen.paint('nobody leads', 'unknown')}: {clean(data.get('why') or '?')}"
     since = data.get("since")

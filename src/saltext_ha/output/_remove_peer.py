@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from saltext_ha.output._history import at_time
 from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     LISTED,
+    Data,
     Screen,
     clean,
     count,
@@ -20,7 +18,7 @@ from saltext_ha.output._text import (
 )
 
 
-def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def render(data: Data, screen: Screen) -> list[str]:
     name, undo, test = clean(data.get("name")), data.get("undo"), data.get("test")
     since = data.get("since")
     span = f" since {at_time(since)}" if since is not None else ""
@@ -50,7 +48,7 @@ def render(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + not_asked(data, screen) + (notes(data) if test else [])
 
 
-def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str) -> list[str]:
+def _keys(keys: list[Data], screen: Screen, undo: bool, state: str) -> list[str]:
     shown = keys[:LISTED]
     prints = distinct(key.get("fingerprint") or "-" for key in shown)
     columns = ["Received", "From", "What", "Id", "Fingerprint", state, "Becomes"]
@@ -80,7 +78,7 @@ def _keys(keys: list[Mapping[str, Any]], screen: Screen, undo: bool, state: str)
     return [*lines, *(f"  {line}" for line in left_out(len(keys) - LISTED))]
 
 
-def _claim(key: Mapping[str, Any]) -> str:
+def _claim(key: Data) -> str:
     """What the write says about its origin, if another master sent it."""
     if key.get("on") == key.get("from"):
         return ""

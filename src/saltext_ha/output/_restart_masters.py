@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from saltext_ha.output._names import Masters
-from saltext_ha.output._text import Screen, with_notes, yes_no
+from saltext_ha.output._text import Data, Screen, with_notes, yes_no
 
 
-def restart_masters(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def restart_masters(data: Data, screen: Screen) -> list[str]:
     masters = data.get("masters") or []
     rows = [
         [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from saltext_ha.health.group_state import BECAUSE
@@ -12,6 +11,7 @@ from saltext_ha.output._names import Masters
 from saltext_ha.output._text import (
     LONGEST_NOTE,
     MARK,
+    Data,
     Screen,
     clean,
     count,
@@ -26,7 +26,7 @@ from saltext_ha.output._text import (
 )
 
 
-def status(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def status(data: Data, screen: Screen) -> list[str]:
     state = clean(data.get("state") or "unknown")
     head = [f"Group {clean(data.get('group') or '?')}", screen.paint(state.upper())]
     if data.get("mode"):
@@ -74,7 +74,7 @@ def _ago(at: Any) -> str:
     return f"{duration(max(0.0, time.time() - at))} ago" if isinstance(at, (int, float)) else "?"
 
 
-def _of_masters(data: Mapping[str, Any]) -> list[str]:
+def _of_masters(data: Data) -> list[str]:
     """Why masters are not ok, or that is not known, if neither table nor notes say it."""
     notes = {row.get("name"): row.get("note") or "" for row in data.get("masters") or []}
     return [
@@ -85,11 +85,11 @@ def _of_masters(data: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _of_unknown_keys(reason: Mapping[str, Any]) -> bool:
+def _of_unknown_keys(reason: Data) -> bool:
     return reason.get("kind") == "behind" and "unknown" in (reason.get("states") or ())
 
 
-def _not_compared(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def _not_compared(data: Data, screen: Screen) -> list[str]:
     """Why it is unknown whether masters differ, though the last comparison is not stale."""
     return [
         line
@@ -99,7 +99,7 @@ def _not_compared(data: Mapping[str, Any], screen: Screen) -> list[str]:
     ]
 
 
-def _masters(masters: list[Mapping[str, Any]], screen: Screen) -> list[str]:
+def _masters(masters: list[Data], screen: Screen) -> list[str]:
     amounts = ["accepted", "pending"]
     amounts += [key for key in ("rejected", "denied") if any(m.get(key) for m in masters)]
     bound = ["bound"] if any(m.get("bound") is not None for m in masters) else []

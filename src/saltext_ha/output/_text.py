@@ -14,6 +14,9 @@ from typing import Any
 
 from saltext_ha.output._names import Masters
 
+Data = Mapping[str, Any]
+"""An answer of the engine or of a minion, or a mapping in it."""
+
 NARROWEST = 12  # a column is not shrunk below this many cells
 WIDEST = 256  # cells of a column where the screen has no edge; longer than any minion id
 GAP = "  "
@@ -132,7 +135,7 @@ def distinct(values: Iterable[Any]) -> list[str]:
         parts += 5
 
 
-def not_asked(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def not_asked(data: Data, screen: Screen) -> list[str]:
     """The masters missing from an answer, and why: its part ``unknown``."""
     return [
         f"{screen.paint(clean(name), 'unknown')} could not be asked: "
@@ -273,7 +276,7 @@ def with_notes(
     screen: Screen,
     columns: list[str],
     rows: Sequence[Sequence[Any]],
-    entries: Sequence[Mapping[str, Any]],
+    entries: Sequence[Data],
     right: Sequence[str] = (),
     masters: Masters = NO_MASTERS,
 ) -> list[str]:
@@ -311,12 +314,12 @@ def listed(entries: Iterable[str]) -> list[str]:
     return [*lines[:LISTED], *(f"  {line}" for line in left_out(len(lines) - LISTED))]
 
 
-def notes(data: Mapping[str, Any]) -> list[str]:
+def notes(data: Data) -> list[str]:
     """The notes of an answer, each on its line."""
     return [shorten(clean(note), LONGEST_NOTE) for note in data.get("notes") or []]
 
 
-def seen(entry: Mapping[str, Any]) -> str:
+def seen(entry: Data) -> str:
     """How long ago a master was seen."""
     seconds = entry.get("seen")
     if seconds is None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from saltext_ha.output._history import at_time
 from saltext_ha.output._names import Masters
-from saltext_ha.output._text import Screen, clean, count, not_asked, number, shorten, table
+from saltext_ha.output._text import Data, Screen, clean, count, not_asked, number, shorten, table
 
 LISTED = 20
 LONGEST_LINE = 200
@@ -15,7 +14,7 @@ _SIGNS = (("added", "+"), ("changed", "~"), ("removed", "-"))
 _COLOURS = {"+": "accepted", "-": "error", "@": "pending"}
 
 
-def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def deploy(data: Data, screen: Screen) -> list[str]:
     test = bool(data.get("test"))
     lines: list[str] = []
     for tree in data.get("trees") or []:
@@ -44,7 +43,7 @@ def deploy(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines
 
 
-def _tree(tree: Mapping[str, Any], screen: Screen, test: bool) -> Iterator[str]:
+def _tree(tree: Data, screen: Screen, test: bool) -> Iterator[str]:
     name, counts = clean(tree.get("tree")), tree.get("counts") or {}
     size = f"{count(tree.get('files') or 0, 'file')}, {_bytes(tree.get('size') or 0)}"
     yield f"tree {name} from {clean(tree.get('source'))}: {size}"
@@ -83,7 +82,7 @@ def _diff(lines: Iterable[str], screen: Screen) -> Iterator[str]:
         yield screen.paint(shorten(text, LONGEST_LINE), _COLOURS.get(text[:1], "none"))
 
 
-def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def deployments(data: Data, screen: Screen) -> list[str]:
     lines: list[str] = []
     for tree in data.get("trees") or []:
         lines.append(f"tree {clean(tree.get('tree'))}: {clean(tree.get('live'))}")
@@ -117,12 +116,12 @@ def deployments(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines + not_asked(data, screen)
 
 
-def _named(entries: Iterable[Mapping[str, Any]]) -> Masters:
+def _named(entries: Iterable[Data]) -> Masters:
     names = [name for each in entries for name in (each.get("on"), *(each.get("live_on") or []))]
     return Masters(["By", "Live on"], names)
 
 
-def _mending(tree: Mapping[str, Any]) -> str:
+def _mending(tree: Data) -> str:
     """What serves the deployed files again; without what the source has by now."""
     if tree.get("current") is None:
         return ""
@@ -130,7 +129,7 @@ def _mending(tree: Mapping[str, Any]) -> str:
     return f": {again} serves the deployed ones, and keeps these beside"
 
 
-def _elsewhere(tree: Mapping[str, Any]) -> Iterator[str]:
+def _elsewhere(tree: Data) -> Iterator[str]:
     """Masters that serve none of the deployments, which the table cannot show."""
     for master, what in sorted((tree.get("masters") or {}).items()):
         if what == "not configured":
@@ -140,7 +139,7 @@ def _elsewhere(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {clean(master)} serves {clean(what)}: its note in salt-run ha.status says why"
 
 
-def _edits(tree: Mapping[str, Any]) -> Iterator[str]:
+def _edits(tree: Data) -> Iterator[str]:
     for master, edits in sorted((tree.get("edits") or {}).items()):
         paths = ", ".join(clean(path) for path in (edits.get("paths") or [])[:5])
         files = count(edits.get("count") or 0, "file")

@@ -42,6 +42,7 @@ from saltext_ha.output import (
     _trees,
 )
 from saltext_ha.output._text import (
+    Data,
     Screen,
     clean,
     notes,
@@ -121,7 +122,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _job_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def _job_lines(data: Data, screen: Screen) -> list[str]:
     """A job, and its returns in Salt's own form."""
     lines, show = _jobs.head(data, screen), _of_minions(screen)
     for minion, value in (data.get("returned") or {}).items():
@@ -141,7 +142,7 @@ def _of_minions(screen: Screen) -> Callable[[str, Any, int], list[str]]:
     return show
 
 
-def _once_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def _once_lines(data: Data, screen: Screen) -> list[str]:
     """The result, and the return of the function in Salt's own form."""
     lines, value = _once.once(data, screen), data.get("return")
     if isinstance(value, Mapping) and str(data.get("function")).startswith("local."):
@@ -156,7 +157,7 @@ def _once_lines(data: Mapping[str, Any], screen: Screen) -> list[str]:
     return lines
 
 
-def _error(data: Mapping[str, Any], screen: Screen) -> list[str]:
+def _error(data: Data, screen: Screen) -> list[str]:
     first, *rest = str(data.get("error") or "unknown error").splitlines() or ["unknown error"]
     lines = [f"{screen.paint('error')}: {clean(first)}", *(f"  {clean(line)}" for line in rest)]
     return lines + notes(data)
@@ -171,7 +172,7 @@ _LINES: dict[str, Callable[..., list[str]]] = {
 }
 # Returns of minions, and files: text in them is no message of this program.
 _NOT_OURS = frozenset({"cmd", "lookup_jid", "once", "minion_config", "proxy_config"})
-_RENDERERS: dict[str, Callable[[Mapping[str, Any], Screen], list[str]]] = {
+_RENDERERS: dict[str, Callable[[Data, Screen], list[str]]] = {
     "consistency": _consistency.render,
     "status": _status.status,
     "keys": _keys.keys,
