@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from saltext_ha.commands import arguments
@@ -67,22 +68,17 @@ async def prune(core: Core, before: float) -> None:
     """
     replica = core.replica
 
-    def deployments() -> None:
-        with replica.transaction():
-            replica.deployments.prune(before)
+    async def in_transaction(work: Callable[..., Any], *args: Any) -> Any:
+        def step() -> Any:
+            with replica.transaction():
+                return work(*args)
 
-    def lines(place: Place) -> Place | None:
-        with replica.transaction():
-            return replica.history.prune(before, place)
-
-    def accounts(told: AccountPlace) -> AccountPlace | None:
-        with replica.transaction():
-            return replica.history.prune_accounts(before, told)
+        return await core.run(step)
 
     place: Place | None = BEGINNING
     while place:
-        place = await core.run(lines, place)
+        place = await in_transaction(replica.history.prune, before, place)
     told: AccountPlace | None = BEGINNING_OF_ACCOUNTS
     while told:
-        told = await core.run(accounts, told)
-    await core.run(deployments)
+        told = await in_transaction(replica.history.prune_accounts, before, told)
+    await in_transaction(replica.deployments.prune, before)
