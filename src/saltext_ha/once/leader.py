@@ -1,9 +1,8 @@
-"""The interface of all stores of the leader, and the choice between them."""
+"""The stores of the leader, and the choice between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
 
 from saltext_ha.config.leader import ETCD, LeaderSettings
 from saltext_ha.once import no_part
@@ -15,34 +14,26 @@ from saltext_ha.sync.line import Line
 from saltext_ha.transport.listener import Handler
 
 
-class Leader(Protocol):
-    """Knows who leads, and takes part in the election for this master."""
+class NoLeader:
+    """``ha: leader: false``: this master takes no part."""
 
-    @property
-    def standing(self) -> Leadership:
-        """Who leads now, as far as this master knows."""
-        ...
+    standing = Leadership("", why="ha: leader: false: this master takes no part")
 
     def notes(self) -> Iterator[str]:
-        """Notes for operators."""
-        ...
+        return iter(())
 
     def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-        ...
+        return no_part.refusing("ha: leader: false there")
 
     async def claim(self, name: str, within: float) -> str:
-        """
-        Why this leader may not run *name* now, though it leads and the masters that it reaches know
-        of no run *within* so many seconds; or empty.
+        return ""
 
-        :raises HaError: the store does not say. :raises LeadsNoMore: this master leads no more.
-        """
-        ...
+    async def run(self) -> None:
+        return
 
-    def run(self) -> Coroutine[Any, Any, None]:
-        """Take part while the engine runs."""
-        ...
+
+Leader = GroupLeader | EtcdLeader | NoLeader
+"""Knows who leads, and takes part in the election for this master."""
 
 
 def make(
@@ -63,21 +54,3 @@ def make(
     if settings.store == ETCD:
         return EtcdLeader(me, group, settings, is_member)
     return GroupLeader(me, settings, lines)
-
-
-class NoLeader:
-    """``ha: leader: false``: this master takes no part."""
-
-    standing = Leadership("", why="ha: leader: false: this master takes no part")
-
-    def notes(self) -> Iterator[str]:
-        return iter(())
-
-    def for_peers(self) -> dict[str, Handler]:
-        return no_part.refusing("ha: leader: false there")
-
-    async def claim(self, name: str, within: float) -> str:
-        return ""
-
-    async def run(self) -> None:
-        return

@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import HaError, InvalidRecord, LeaseGone
@@ -28,7 +28,6 @@ from saltext_ha.once.runs import check
 from saltext_ha.sync.line import Line
 from saltext_ha.transport import wire
 from saltext_ha.transport.listener import Handler
-from saltext_ha.transport.peer import Peer
 
 TTL = 20.0
 """
@@ -67,43 +66,6 @@ def has_not(store: str, why: str) -> dict[str, Any]:
     return {"held": False, "why": why, "store": store}
 
 
-class Locks(Protocol):
-    """The locks of the group, as one master gives or asks for them."""
-
-    async def hold(self, wish: Wish) -> dict[str, Any]:
-        """
-        Take or prolong a lock; returns :func:`has_it` or :func:`has_not`.
-
-        :raises HaError: the leader or etcd does not say.
-        """
-        ...
-
-    async def release(self, wish: Wish) -> None:
-        """
-        Give a lock back.
-
-        :raises HaError: that failed; the lock ends by itself.
-        """
-        ...
-
-    def for_peers(self) -> dict[str, Handler]:
-        """Method → its handler, for peers."""
-        ...
-
-
-def make(
-    name: str,
-    group: str,
-    settings: LeaderSettings | None,
-    lines: Mapping[str, Line],
-    leader: Leader,
-) -> Locks:
-    """Make the locks of the store that *settings* name."""
-    if settings and isinstance(leader, EtcdLeader):
-        return EtcdLocks(group, settings, leader.client)
-    return GroupLocks(name, lines, leader)
-
-
 @dataclass
 class _Held:
     token: str
@@ -130,12 +92,17 @@ class GroupLocks:
         self._held: dict[str, _Held] = {}
 
     def for_peers(self) -> dict[str, Handler]:
-        return {"lock": self._asked, "unlock": self._given_back}
+        return {
+            "lock": lambda peer, payload: self._asked(self._give, payload),
+            "unlock": lambda peer, payload: self._asked(self._take_back, payload),
+        }
 
     async def hold(self, wish: Wish) -> dict[str, Any]:
+        """Take or prolong a lock. :raises HaError: the leader does not say."""
         return await self._at_leader("lock", wish)
 
     async def release(self, wish: Wish) -> None:
+        """Give a lock back. :raises HaError: that failed; the lock ends by itself."""
         await self._at_leader("unlock", wish)
 
     async def _at_leader(self, method: str, wish: Wish) -> dict[str, Any]:
@@ -147,16 +114,12 @@ class GroupLocks:
         told = {"name": wish.name, "by": wish.by, "token": wish.token}
         return await self._lines[standing.leader].client.call(method, told, ANSWER_WITHIN)
 
-    async def _asked(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return self._give(self._wish(payload))
-
-    async def _given_back(self, peer: Peer, payload: dict[str, Any]) -> dict[str, Any]:
-        return self._take_back(self._wish(payload))
-
-    def _wish(self, payload: Mapping[str, Any]) -> Wish:
+    async def _asked(
+        self, do: Callable[[Wish], dict[str, Any]], payload: Mapping[str, Any]
+    ) -> dict[str, Any]:
         if not self._leader.standing.leads:
             raise HaError("this master does not lead")
-        return Wish(*(wire.field(payload, each, str) for each in ("name", "by", "token")))
+        return do(Wish(*(wire.field(payload, each, str) for each in ("name", "by", "token"))))
 
     def _give(self, wish: Wish) -> dict[str, Any]:
         now = self._clock()
@@ -225,3 +188,20 @@ class EtcdLocks:
     async def release(self, wish: Wish) -> None:
         with contextlib.suppress(LeaseGone):
             await self._client.revoke(wish.token)
+
+
+Locks = GroupLocks | EtcdLocks
+"""The locks of the group, as one master gives or asks for them."""
+
+
+def make(
+    name: str,
+    group: str,
+    settings: LeaderSettings | None,
+    lines: Mapping[str, Line],
+    leader: Leader,
+) -> Locks:
+    """Make the locks of the store that *settings* name."""
+    if settings and isinstance(leader, EtcdLeader):
+        return EtcdLocks(group, settings, leader.client)
+    return GroupLocks(name, lines, leader)

@@ -18,7 +18,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from saltext_ha.common.errors import HaError, PeerError, UnknownMethod, reason_of
 from saltext_ha.once.leader import Leader
@@ -51,20 +51,6 @@ NONE_TAKEN = (
 COUNTED = ("handed", "taken", "same", "dropped", "twice")
 
 
-class Switch(Protocol):
-    """As :class:`.salt_bus.reactor.Reactor`."""
-
-    configured: bool
-    wanted: bool
-
-    @property
-    def reacts(self) -> bool | None: ...
-
-    def matches(self, tag: str) -> bool: ...
-
-    async def run(self) -> None: ...
-
-
 @dataclass
 class _Waiting:
     number: int
@@ -90,7 +76,7 @@ class Reactions:
         name: str,
         lines: Mapping[str, Line],
         leader: Leader,
-        switch: Switch,
+        switch: events.Reactor,
         fire: Callable[[str, Mapping[str, Any]], None],
         proofs: Proofs,
         hears: Callable[[str], bool],

@@ -14,7 +14,7 @@ class LockCommand:
         self._name, self._leader, self._locks = name, leader, locks
 
     async def lock(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Take a lock, or prolong it by its ``token``: see :class:`.once.locks.Locks`."""
+        """Take a lock, or prolong it by its ``token``: see :meth:`.GroupLocks.hold`."""
         return await self._locks.hold(self._wish(payload))
 
     async def unlock(self, payload: dict[str, Any]) -> dict[str, Any]:
