@@ -25,7 +25,7 @@ from saltext_ha.engine import service, startup
 from saltext_ha.engines import ha
 from saltext_ha.keystore import open_store
 from saltext_ha.keystore.base import KeyStore
-from saltext_ha.once import election, group_leader, view_rows
+from saltext_ha.once import election, group_leader
 from saltext_ha.reconciler import scanner, work_queue
 from saltext_ha.salt_bus.events import EventBus
 from saltext_ha.salt_bus.reactor import Reactor
@@ -82,7 +82,7 @@ def _put_in_place(place: Place, layout: str) -> None:
     vars(scanner)["FOLDER_INTERVAL"] = 0.1
     vars(work_queue)["SETTLE"] = 0.15
     vars(retention)["FIRST"] = vars(retention)["INTERVAL"] = 0.4
-    for module in (election, group_leader, view_rows):
+    for module in (election, group_leader):
         vars(module)["FRESH"] = FRESH
     vars(group_leader)["TURN"], vars(group_leader)["ANSWER_WITHIN"] = FRESH / 4, FRESH / 2
     # The judge's certificate is pinned, so that it can ask; but it is no master that could agree.

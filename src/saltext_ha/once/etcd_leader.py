@@ -20,8 +20,7 @@ from saltext_ha.common.beat import rest
 from saltext_ha.common.boot_clock import boot_clock
 from saltext_ha.common.errors import EtcdError, LeadsNoMore, LeaseGone
 from saltext_ha.config.leader import ETCD, LeaderSettings
-from saltext_ha.once import no_part
-from saltext_ha.once.candidate import Candidate
+from saltext_ha.once.candidate import Candidate, refusing
 from saltext_ha.once.etcd_client import EtcdClient, KeyHolder
 from saltext_ha.once.leadership import NO_MORE, QUIET, Leadership
 from saltext_ha.transport.listener import Handler
@@ -84,7 +83,7 @@ class EtcdLeader:
 
     def for_peers(self) -> dict[str, Handler]:
         """Method → its handler, for peers: tells a peer with another store so."""
-        return no_part.refusing("ha: leader: store: etcd there")
+        return refusing("ha: leader: store: etcd there")
 
     @property
     def standing(self) -> Leadership:

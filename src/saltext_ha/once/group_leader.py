@@ -24,8 +24,7 @@ from saltext_ha.common.errors import (
     reason_of,
 )
 from saltext_ha.config.leader import GROUP, LeaderSettings
-from saltext_ha.once import no_part, view_rows
-from saltext_ha.once.candidate import Candidate
+from saltext_ha.once.candidate import Candidate, why_not
 from saltext_ha.once.election import FRESH, MasterView, decide, orders_differ
 from saltext_ha.once.leadership import QUIET, Apart, Leadership
 from saltext_ha.sync.line import Line
@@ -35,6 +34,9 @@ from saltext_ha.transport.peer import Peer
 
 TURN = 1.5  # seconds between two questions to one peer
 ANSWER_WITHIN = 3.0  # for its answer
+MOST = 1000  # names in a view
+LONGEST = 64
+LONGEST_REASON = 300
 
 
 class GroupLeader:
@@ -79,8 +81,8 @@ class GroupLeader:
             if name not in sees and name != peer.name and now - view.at <= FRESH
         ]
         return {
-            "view": view_rows.to_row(self._own(now), now),
-            "others": [view_rows.to_row(view, now) for view in others],
+            "view": to_row(self._own(now), now),
+            "others": [to_row(view, now) for view in others],
         }
 
     @property
@@ -151,21 +153,21 @@ class GroupLeader:
             self._rests.wake()
 
     def _failed(self, name: str, exc: HaError) -> None:
-        why_not = no_part.why_not(exc) if isinstance(exc, PeerRefused) else ""
+        why = why_not(exc) if isinstance(exc, PeerRefused) else ""
         if isinstance(exc, (PeerRefused, NobodyListens)):  # it certainly does not elect now
             self._views.pop(name, None)
             self._direct.pop(name, None)
         # Otherwise shown once its last view no longer counts.
-        self._apart[name] = Apart(why_not or reason_of(exc), out=bool(why_not))
+        self._apart[name] = Apart(why or reason_of(exc), out=bool(why))
 
     def _take(
         self, name: str, answer: Mapping[str, Any], asked: float, sees: frozenset[str]
     ) -> None:
         """Take the answer of *name*, except views of masters that this master *sees* itself."""
-        view = view_rows.from_row(answer.get("view"), asked)
+        view = from_row(answer.get("view"), asked)
         if view.name != name:
             raise InvalidRecord(f"malformed view: it calls itself {view.name!a}")
-        told = [view_rows.from_row(row, asked) for row in wire.field(answer, "others", list)]
+        told = [from_row(row, asked) for row in wire.field(answer, "others", list)]
         for each in (view, *(each for each in told if each.name not in sees)):
             before = self._views.get(each.name)
             if each.name in self._lines and (before is None or before.at < each.at):
@@ -218,3 +220,43 @@ class GroupLeader:
         )
         if not same:
             self._me.tell(known.leader, found.leader)
+
+
+def to_row(view: MasterView, now: float) -> dict[str, Any]:
+    """A row for a peer, with the age of the view in place of its time."""
+    return {
+        "name": view.name,
+        "unfit": view.unfit[:LONGEST_REASON],
+        "sees": sorted(view.sees),
+        "leads": view.leads,
+        "order": list(view.order),
+        "age": max(0.0, now - view.at),
+    }
+
+
+def from_row(raw: Any, asked: float) -> MasterView:
+    """
+    The view in a peer's row.
+
+    :param asked: when this master asked the peer; the view counts from its age before then.
+    :raises InvalidRecord: the row is invalid.
+    """
+    if not isinstance(raw, Mapping):
+        raise InvalidRecord("malformed view: a map was expected")
+    age = wire.field(raw, "age", float)
+    if not age >= 0:
+        raise InvalidRecord("malformed view: its age is no number of seconds")
+    return MasterView(
+        _names([wire.field(raw, "name", str)])[0],
+        wire.field(raw, "unfit", str)[:LONGEST_REASON],
+        frozenset(_names(wire.texts(raw, "sees"))),
+        wire.field(raw, "leads", bool),
+        tuple(_names(wire.texts(raw, "order"))),
+        asked - min(age, 2 * FRESH),
+    )
+
+
+def _names(names: list[str]) -> list[str]:
+    if len(names) > MOST or not all(0 < len(name) <= LONGEST for name in names):
+        raise InvalidRecord("malformed view: too many names, or one that no master has")
+    return names

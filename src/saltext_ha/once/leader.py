@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from saltext_ha.config.leader import ETCD, LeaderSettings
-from saltext_ha.once import no_part
-from saltext_ha.once.candidate import Candidate
+from saltext_ha.once.candidate import Candidate, refusing
 from saltext_ha.once.etcd_leader import EtcdLeader
 from saltext_ha.once.group_leader import GroupLeader
 from saltext_ha.once.leadership import Leadership
@@ -23,7 +22,7 @@ class NoLeader:
         return iter(())
 
     def for_peers(self) -> dict[str, Handler]:
-        return no_part.refusing("ha: leader: false there")
+        return refusing("ha: leader: false there")
 
     async def claim(self, name: str, within: float) -> str:
         return ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from saltext_ha.config.leader import LeaderSettings
-from saltext_ha.once import election, group_leader, locks, view_rows
+from saltext_ha.once import election, group_leader, locks
 from saltext_ha.transport.client import NO_LISTENER
 from saltext_ha.transport.peer import Peer
 from tests.loop import becomes, in_a_loop, until
@@ -24,7 +24,7 @@ TURN = 0.125
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (election, group_leader, view_rows):
+    for module in (election, group_leader):
         monkeypatch.setattr(module, "FRESH", QUICK)
     monkeypatch.setattr(group_leader, "TURN", TURN)
     monkeypatch.setattr(group_leader, "ANSWER_WITHIN", QUICK / 2)
@@ -178,7 +178,7 @@ async def test_masters_that_reach_each_other_over_a_third_have_one_leader() -> N
 async def test_one_whose_engine_does_not_run_is_followed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (election, group_leader, view_rows):
+    for module in (election, group_leader):
         monkeypatch.setattr(module, "FRESH", 3600.0)
     async with world("m1", "m2") as group:
         await group.leads("m1")
@@ -226,7 +226,7 @@ async def test_nobody_speaks_for_a_master_that_answers_itself(
             other = {"m1": "m2", "m2": "m1"}[peer.name]
             told.append(peer.name)
             view = election.MasterView(other, sees=frozenset({"m3"}))
-            return {**answer, "others": [view_rows.to_row(view, 0.0)]}
+            return {**answer, "others": [group_leader.to_row(view, 0.0)]}
 
         monkeypatch.setattr(group.masters["m3"], "for_peers", lambda: {"leader": lies})
         await group.leads("m1")
@@ -248,10 +248,10 @@ async def test_nobody_speaks_for_a_master_that_answers_itself(
         {},
         {"view": None, "others": []},
         {"view": {"name": "m1"}, "others": []},
-        {"view": view_rows.to_row(election.MasterView("m9"), 0.0), "others": []},
-        {"view": view_rows.to_row(election.MasterView("m1"), 0.0), "others": [7]},
+        {"view": group_leader.to_row(election.MasterView("m9"), 0.0), "others": []},
+        {"view": group_leader.to_row(election.MasterView("m1"), 0.0), "others": [7]},
         {
-            "view": {**view_rows.to_row(election.MasterView("m1"), 0.0), "age": float("nan")},
+            "view": {**group_leader.to_row(election.MasterView("m1"), 0.0), "age": float("nan")},
             "others": [],
         },
     ],

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 
 from saltext_ha.common.errors import EtcdError, LeadsNoMore
 from saltext_ha.config.leader import ETCD, LeaderSettings
-from saltext_ha.once import election, etcd_leader, group_leader, view_rows
+from saltext_ha.once import election, etcd_leader, group_leader
 from saltext_ha.once.candidate import Candidate
 from saltext_ha.once.election import FRESH, Election, MasterView
 from saltext_ha.once.etcd_client import KeyHolder
@@ -607,7 +607,7 @@ def nobody_is_new(
 
 async def of_itself_only(self: GroupLeader, peer: object, payload: object) -> dict[str, Any]:
     now = self._clock()
-    return {"view": view_rows.to_row(self._own(now), now), "others": []}
+    return {"view": group_leader.to_row(self._own(now), now), "others": []}
 
 
 def for_ever(self: EtcdLeader, asked: float, ttl: int) -> None:
