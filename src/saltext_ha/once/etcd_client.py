@@ -61,10 +61,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KeyHolder:
-    """The holder of a key: the value that it put there, and the revision that created the key."""
+    """A key's value, the revision that created the key, and the one that wrote the value."""
 
     value: str
     revision: int
+    written: int
 
 
 class EtcdClient:
@@ -107,15 +108,11 @@ class EtcdClient:
         """The holder of *key* now, by the majority of the members; None if there is none."""
         return await self._call("kv/range", {"key": _b64(key)}, _held)
 
-    async def read(self, key: str) -> tuple[str, int]:
-        """The value of *key*, and the revision that wrote it; empty and 0 if there is none."""
-        return await self._call("kv/range", {"key": _b64(key)}, _written)
-
     async def write(self, key: str, value: str, seen: int, while_made: tuple[str, int]) -> bool:
         """
         Put *value* at *key*; False: *seen* or *while_made* no longer holds.
 
-        :param seen: the revision that wrote *key* last; see :meth:`read`.
+        :param seen: the revision that wrote *key* last; 0: there is no such key.
         :param while_made: another key, and the revision that created it.
         """
         other, made = while_made
@@ -146,7 +143,7 @@ class EtcdClient:
 
         def taken(answer: Mapping[str, Any]) -> KeyHolder | None:
             if answer.get("succeeded"):
-                return KeyHolder(value, _revision(answer))
+                return KeyHolder(value, made := _revision(answer), made)
             return _held(answer["responses"][0]["response_range"])
 
         return await self._call(
@@ -322,19 +319,9 @@ def _revision(answer: Mapping[str, Any]) -> int:
 def _held(answer: Mapping[str, Any]) -> KeyHolder | None:
     _revision(answer)
     for entry in answer.get("kvs") or []:
-        return KeyHolder(_text(entry), int(entry["create_revision"]))
+        value = base64.b64decode(entry["value"], validate=True).decode(errors="replace")
+        return KeyHolder(value, int(entry["create_revision"]), int(entry["mod_revision"]))
     return None
-
-
-def _written(answer: Mapping[str, Any]) -> tuple[str, int]:
-    _revision(answer)
-    for entry in answer.get("kvs") or []:
-        return _text(entry), int(entry["mod_revision"])
-    return "", 0
-
-
-def _text(entry: Mapping[str, Any]) -> str:
-    return base64.b64decode(entry["value"], validate=True).decode(errors="replace")
 
 
 def _b64(text: str) -> str:

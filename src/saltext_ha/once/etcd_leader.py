@@ -122,7 +122,8 @@ class EtcdLeader:
         if held is None or not self.standing.leads:
             raise LeadsNoMore(NO_MORE)
         key, now = f"{self._prefix}/runs/{name}", time.time()
-        said, seen = await self.client.read(key)
+        last = await self.client.get(key)
+        said = last.value if last else ""
         began, _, master = said.partition(" ")
         try:
             ago = now - float(began or "-inf")
@@ -132,11 +133,12 @@ class EtcdLeader:
         if abs(ago) < within:
             return f"{master} has begun it {max(0.0, ago):.0f} s ago, as etcd knows"
         note = f"{now:.3f} {self._name}"
+        seen = last.written if last else 0
         if await self.client.write(key, note, seen, (self._key, held.revision)):
             return ""
         # The answer of an endpoint may have been lost, so that the next one found this very note.
-        said, _ = await self.client.read(key)
-        if said != note:
+        now_there = await self.client.get(key)
+        if now_there is None or now_there.value != note:
             raise LeadsNoMore(NO_MORE)
         return ""
 

@@ -46,19 +46,8 @@ def from_rows(raw: Any, now: float) -> RunRegister:
     :raises InvalidRecord: a row is invalid; none of the rows may be used.
     """
 
-    def read(
-        node: str,
-        counter: int,
-        state: str,
-        on: str,
-        by: str,
-        function: str,
-        began: float,
-        ended: float,
-        fence: int,
-        starter: str,
-        start: int,
-    ) -> Run:
+    def read(*row: Any) -> Run:
+        node, counter, state, on, by, function, began, ended, fence, starter, start = row
         if (
             state not in STATES
             or not NODE.fullmatch(starter)

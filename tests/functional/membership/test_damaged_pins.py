@@ -62,7 +62,7 @@ async def test_one_that_has_the_key_in_etcd_leads_on(tmp_path: Path) -> None:
         assert isinstance(etcd, EtcdLeader)
         for name, leads in (("m2", "m2"), ("s1", "")):
             with mock.patch.object(etcd, "client", mock.AsyncMock()) as client:
-                client.get.return_value = KeyHolder(f"{name} 0a1b 77", 5)
+                client.get.return_value = KeyHolder(f"{name} 0a1b 77", 5, 5)
                 await etcd._prolong_or_seek()
                 assert etcd.standing.leader == leads
 

@@ -110,7 +110,8 @@ async def leads(etcd: Etcd, found: EtcdLeader) -> None:
 
 
 def _held(value: Any, revision: Any = "7") -> dict[str, Any]:
-    return {**HEADER, "kvs": [{"value": value, "create_revision": revision}]}
+    kept = {"value": value, "create_revision": revision, "mod_revision": revision}
+    return {**HEADER, "kvs": [kept]}
 
 
 def _written(text: str) -> dict[str, Any]:

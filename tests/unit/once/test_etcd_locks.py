@@ -43,7 +43,7 @@ class Etcd:
     async def take(self, key: str, value: str, lease: str) -> KeyHolder | None:
         if self.taken_first or self.gone:
             return self.taken_first
-        return self.keys.setdefault(key, KeyHolder(value, 5))
+        return self.keys.setdefault(key, KeyHolder(value, 5, 5))
 
     async def revoke(self, lease: str) -> None:
         if lease not in self.leases:
@@ -76,7 +76,7 @@ def test_it_is_taken_prolonged_and_given_back(etcd: Etcd) -> None:
     assert hold(etcd, mine)["why"] == GONE
 
 
-@pytest.mark.parametrize("holder", [None, KeyHolder("another 0 bob", 9)])
+@pytest.mark.parametrize("holder", [None, KeyHolder("another 0 bob", 9, 9)])
 def test_a_lease_without_its_key_is_no_lock(etcd: Etcd, holder: KeyHolder | None) -> None:
     token = hold(etcd)["token"]
     etcd.keys = {KEY: holder} if holder else {}
@@ -93,7 +93,7 @@ def test_a_lease_without_its_key_is_no_lock(etcd: Etcd, holder: KeyHolder | None
 )
 def test_who_has_it_is_told(etcd: Etcd, value: str, why: str) -> None:
     an_hour_ago = f"{time.time() - 3600:.0f}"
-    etcd.taken_first = KeyHolder(value.replace("HOUR", an_hour_ago), 9)
+    etcd.taken_first = KeyHolder(value.replace("HOUR", an_hour_ago), 9, 9)
     answer = hold(etcd)
     assert answer["why"].startswith(why)
     assert etcd.leases == set(), "what was asked for in vain is given back"

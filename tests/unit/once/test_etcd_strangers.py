@@ -19,7 +19,7 @@ async def seen(holder: str) -> Leadership:
         Candidate("m1", lambda: "", lambda *_: None), "default", settings, {"m2"}.__contains__
     )
     leader.client = mock.AsyncMock()
-    leader.client.get.return_value = KeyHolder(f"{holder} 0a1b 77", 5)
+    leader.client.get.return_value = KeyHolder(f"{holder} 0a1b 77", 5, 5)
     await leader._prolong_or_seek()
     return leader.standing
 

@@ -702,7 +702,7 @@ async def test_a_key_under_an_earlier_lease_is_not_led_by() -> None:
         put.append(value)
         if lease == "1":
             raise EtcdError("timed out")
-        return KeyHolder(put[0], 5)
+        return KeyHolder(put[0], 5, 5)
 
     client = mock.AsyncMock(take=take)
     client.get.return_value = None
@@ -726,7 +726,7 @@ async def test_what_could_not_be_given_back_is_given_back_when_etcd_answers() ->
     key: list[KeyHolder] = []
 
     async def take(name: str, value: str, lease: str) -> KeyHolder:
-        key.append(KeyHolder(value, len(lease)))
+        key.append(KeyHolder(value, len(lease), 1))
         return key[0]
 
     async def revoke(lease: str) -> None:
@@ -759,7 +759,7 @@ def test_one_that_ends_does_not_wait_long_for_an_etcd_that_hangs() -> None:
     client = mock.AsyncMock()
     client.get.return_value = None
     client.grant.return_value = "1", 8
-    client.take.return_value = KeyHolder("m2 0 7", 5)
+    client.take.return_value = KeyHolder("m2 0 7", 5, 5)
 
     async def hangs(lease: str) -> None:
         await asyncio.sleep(3600)
