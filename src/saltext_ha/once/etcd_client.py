@@ -188,8 +188,8 @@ class EtcdClient:
         if self._settings.username and not self._token:
             await self._log_in(endpoint)
         status, answer = await self._post(endpoint, path, payload)
-        if self._settings.username and _no_token(answer):
-            # The token has ended, or etcd was restarted.
+        ended = _code(answer) == UNAUTHENTICATED or OLD_TOKEN in _message(0, answer)
+        if self._settings.username and ended:  # the token; or etcd was restarted
             await self._log_in(endpoint)
             status, answer = await self._post(endpoint, path, payload)
         if status == 200 and "error" not in answer:
@@ -230,11 +230,12 @@ class EtcdClient:
         self, endpoint: str, path: str, payload: Mapping[str, Any]
     ) -> tuple[int, dict[str, Any]]:
         headers = {"Authorization": self._token} if self._token else {}
+        self._tls = self._tls or _read_files(self._settings)
         request = self._open().post(
             f"{endpoint}/v3/{path}",
             data=json.dumps(payload),
             headers=headers,
-            ssl=self._context(),
+            ssl=self._tls,
             allow_redirects=False,  # the password is for this endpoint only
         )
         async with request as response:
@@ -258,12 +259,6 @@ class EtcdClient:
                 timeout=aiohttp.ClientTimeout(total=self._timeout),
             )
         return self._session
-
-    def _context(self) -> ssl.SSLContext:
-        """:raises EtcdError: a file cannot be used; names it."""
-        if self._tls is None:
-            self._tls = _read_files(self._settings)
-        return self._tls
 
 
 def _read_files(settings: LeaderSettings) -> ssl.SSLContext:
@@ -332,11 +327,6 @@ def _code(answer: Mapping[str, Any]) -> int | None:
     error = answer.get("error")
     found = error.get("grpc_code") if isinstance(error, Mapping) else answer.get("code")
     return found if isinstance(found, int) else None
-
-
-def _no_token(answer: Mapping[str, Any]) -> bool:
-    """Whether etcd no longer accepts the token that this client sent."""
-    return _code(answer) == UNAUTHENTICATED or OLD_TOKEN in _message(0, answer)
 
 
 def _message(status: int, answer: Mapping[str, Any]) -> str:

@@ -151,7 +151,10 @@ class Runs:
         :return: the run; or None, and why it must not run.
         :raises HaError: the run cannot be noted, or this master leads no more; it must not run.
         """
-        process = _process(pid)
+        try:
+            process = psutil.Process(pid)
+        except psutil.Error as exc:
+            raise HaError(f"the process that is to run it is not found: {exc}") from None
         async with self._writing:
             if found := self.in_the_way(name, function, within):
                 return None, found.why
@@ -252,19 +255,19 @@ class Runs:
 
     async def _tell(self, peer: str, line: Line, name: str) -> None:
         rows = {name: run_rows.to_rows(self.registers[name], time.time())}
-        with contextlib.suppress(PeerError):  # a release without runs; or it asks when it is back
-            answer = await line.client.call("runs_told", self._message(rows), TELLING)
-            await self._hear(peer, answer)
+        await self._ask(peer, line, "runs_told", self._message(rows))
 
     async def _compare(self, peer: str, line: Line) -> None:
         have = {name: register.digest for name, register in self.registers.items()}
-        with contextlib.suppress(PeerError):
-            answer = await line.client.call("runs", {"have": have}, TELLING)
-            await self._hear(peer, answer)
+        await self._ask(peer, line, "runs", {"have": have})
 
-    async def _hear(self, peer: str, answer: Mapping[str, Any]) -> None:
+    async def _ask(self, peer: str, line: Line, method: str, payload: dict[str, Any]) -> None:
+        """Learn what *peer* answers."""
         try:
+            answer = await line.client.call(method, payload, TELLING)
             await self._learn(wire.field(answer, "runs", dict), answer.get("vouched"), peer)
+        except PeerError:
+            pass  # a release without runs; or it asks when it is back
         except HaError as exc:
             why = reason_of(exc)
             if self._troubles.get(peer) != why:
@@ -319,13 +322,6 @@ def check(name: Any) -> str:
     if not good:
         raise InvalidRecord(f"name: takes at most {LONGEST_NAME} printable characters")
     return str(name)
-
-
-def _process(pid: int) -> psutil.Process:
-    try:
-        return psutil.Process(pid)
-    except psutil.Error as exc:
-        raise HaError(f"the process that is to run it is not found: {exc}") from None
 
 
 def _worth(register: RunRegister) -> tuple[bool, float]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -360,7 +361,9 @@ async def test_a_peer_whose_runs_are_not_taken_is_named_while_it_is_a_member(
 ) -> None:
     group = Group(tmp_path)
     first = group.runs["m1"]
-    await first._hear("m2", {"runs": {"n" * 65: []}})
+    line = Mock(client=AsyncMock())
+    line.client.call.return_value = {"runs": {"n" * 65: []}}
+    await first._ask("m2", line, "runs", {})
     assert "once: what m2 says is not taken: name: takes at most" in "".join(first.notes())
     group.remove("m2")
     assert not [*first.notes()]
